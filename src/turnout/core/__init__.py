@@ -1,0 +1,1 @@
+"""Errors, checks and bounds: what every other package stands on."""

@@ -1,0 +1,67 @@
+"""The errors that turnout raises, as one tree.
+
+TurnoutError
+├── ParameterError (ValueError)       name, value, expected
+├── UnsupportedError                  no sound analysis is known for this combination
+├── NumericalError (ArithmeticError)  cannot be certified; nothing is returned
+├── BudgetExceededError               requested, remaining
+├── StorageError                      a file that is missing, damaged or in the way
+└── ProtocolError
+    ├── LocalProtocolError            this side broke the rules
+    └── RemoteProtocolError           the other side did
+"""
+
+from __future__ import annotations
+
+
+class TurnoutError(Exception):
+    """Base of every error that turnout raises on purpose; its text is one line for a person."""
+
+
+class ParameterError(TurnoutError, ValueError):
+    """A value outside its domain.
+
+    Attributes:
+        name: the parameter or plan key, for example ``privacy.noise_multiplier``.
+        value: what was given.
+        expected: what is allowed, as a phrase that follows "expected".
+    """
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name} = {value!r}: expected {expected}")
+        self.name = name
+        self.value = value
+        self.expected = expected
+
+
+class UnsupportedError(TurnoutError):
+    """No sound analysis is known for this combination, so no number is given."""
+
+
+class NumericalError(TurnoutError, ArithmeticError):
+    """The computation cannot be certified to the tolerance asked for, so no number is given."""
+
+
+class BudgetExceededError(TurnoutError):
+    """A release would cost more than the budget has left."""
+
+    def __init__(self, requested: float, remaining: float, what: str = "epsilon") -> None:
+        super().__init__(f"{what} {requested:.6g} requested, but only {remaining:.6g} remains")
+        self.requested = requested
+        self.remaining = remaining
+
+
+class StorageError(TurnoutError):
+    """A file or folder is missing, damaged, or already holds something else."""
+
+
+class ProtocolError(TurnoutError):
+    """An event that the protocol's state table does not allow."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This endpoint was driven wrongly by its own program."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other endpoint sent what the protocol does not allow."""

@@ -1,0 +1,39 @@
+"""A scheme: everything that accounting, sampling and the protocol must agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.core import checks
+from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
+from turnout.spec.participation import ParticipationLaw
+from turnout.spec.randomizers import GaussianNoise
+from turnout.spec.releases import ReleaseRule
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """What happens, as mathematics: noise, who comes when, what is released, against whom.
+
+    Attributes:
+        noise: protects one contribution.
+        participation: who takes part when.
+        relation: the neighbouring relation. No default, on purpose.
+        release: what a step makes of those who came.
+        unit: what one record is.
+        trust: whom the client must trust.
+        clients: a *public* number of honest clients that is surely reached, where an analysis
+            needs one (`ReleaseRule.AVERAGED`); None otherwise.
+    """
+
+    noise: GaussianNoise
+    participation: ParticipationLaw
+    relation: Relation
+    release: ReleaseRule = ReleaseRule.AGGREGATED
+    unit: PrivacyUnit = PrivacyUnit.CLIENT
+    trust: TrustModel = TrustModel.CENTRAL
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.clients is not None:
+            checks.count(clients=self.clients)
