@@ -1,1 +1,26 @@
-"""Datasets."""
+"""Real data: labelled images and availability traces.
+
+Files are found through ``TURNOUT_DATA``, then the user's cache, then their official mirrors;
+the UCI digits travel inside the package.
+"""
+
+from turnout.datasets.availability import flash_phones, parse_intervals, trace_from
+from turnout.datasets.files import DataFile, cache_folder, contents
+from turnout.datasets.images import digits, fashion_mnist, load, mnist
+from turnout.datasets.records import ImageData, Split, deal
+
+__all__ = [
+    "DataFile",
+    "ImageData",
+    "Split",
+    "cache_folder",
+    "contents",
+    "deal",
+    "digits",
+    "fashion_mnist",
+    "flash_phones",
+    "load",
+    "mnist",
+    "parse_intervals",
+    "trace_from",
+]

@@ -1,0 +1,133 @@
+"""Labelled images: UCI digits (in this package), MNIST and Fashion-MNIST (files)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.datasets.files import DataFile, contents
+from turnout.datasets.records import ImageData, split
+
+_MNIST_MIRRORS = (
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+_FASHION_MIRRORS = (
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+)
+_PARTS = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_MNIST_HASHES = (
+    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+)
+_FASHION_HASHES = (
+    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+)
+_DIGITS_TEST_EVERY = 5
+
+
+def digits() -> ImageData:
+    """The UCI optical digits: 1,437 training and 360 test images of 8×8 pixels.
+
+    Source: E. Alpaydin, C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the
+        split is ours (digits.md beside this module).
+    """
+    place = resources.files("turnout.datasets").joinpath("digits.npz")
+    with resources.as_file(place) as path, np.load(path) as stored:
+        images, labels = stored["images"], stored["labels"]
+    test = np.arange(len(labels)) % _DIGITS_TEST_EVERY == 0
+    return ImageData(
+        "digits", split(images[~test], labels[~test], 16), split(images[test], labels[test], 16)
+    )
+
+
+def mnist() -> ImageData:
+    """MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
+
+    Source: Y. LeCun, C. Cortes, C. J. C. Burges.
+
+    Raises:
+        StorageError: a file is missing (the text says how to get it) or damaged.
+    """
+    return _idx_data("mnist", _MNIST_HASHES, _MNIST_MIRRORS)
+
+
+def fashion_mnist() -> ImageData:
+    """Fashion-MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
+
+    Source: H. Xiao, K. Rasul, R. Vollgraf, arXiv:1708.07747, MIT.
+
+    Raises:
+        StorageError: a file is missing (the text says how to get it) or damaged.
+    """
+    return _idx_data("fashion-mnist", _FASHION_HASHES, _FASHION_MIRRORS)
+
+
+LOADERS: dict[str, Callable[[], ImageData]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+}
+"""Data sets by the name that a plan gives them."""
+
+
+def load(name: str) -> ImageData:
+    """The data set of that name.
+
+    Raises:
+        ParameterError: no such name.
+        StorageError: a file is missing (the text says how to get it) or damaged.
+    """
+    if name not in LOADERS:
+        raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
+    return LOADERS[name]()
+
+
+def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
+    """The array of unsigned bytes in an IDX file.
+
+    Source: http://yann.lecun.com/exdb/mnist (file format).
+
+    Raises:
+        StorageError: another type, or a length that does not fit the stated shape.
+    """
+    if len(data) < 4 or data[:3] != b"\x00\x00\x08":
+        raise StorageError(f"{name} is not an IDX file of unsigned bytes")
+    axes = data[3]
+    start = 4 + 4 * axes
+    if axes == 0 or len(data) < start:
+        raise StorageError(f"{name} is not an IDX file: its header is cut off")
+    shape = struct.unpack(f">{axes}I", data[4:start])
+    if len(data) - start != math.prod(shape):
+        raise StorageError(f"{name} holds {len(data) - start} bytes, its header says {shape}")
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ImageData:
+    """The four files of MNIST or of its drop-in replacement."""
+    parts = [
+        parse_idx(contents(_data_file(name, part, sha256, mirrors)), part)
+        for part, sha256 in zip(_PARTS, hashes, strict=True)
+    ]
+    return ImageData(name, split(parts[0], parts[1], 255), split(parts[2], parts[3], 255))
+
+
+def _data_file(name: str, part: str, sha256: str, mirrors: tuple[str, ...]) -> DataFile:
+    """One of the four files."""
+    return DataFile(f"{name}/{part}.gz", sha256, tuple(f"{base}{part}.gz" for base in mirrors))
