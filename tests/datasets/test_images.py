@@ -60,7 +60,7 @@ def test_published_files_are_read(name):
 
 
 def test_unknown_name_is_refused():
-    with pytest.raises(ParameterError, match="data.name = 'nist': expected one of 'digits'"):
+    with pytest.raises(ParameterError, match=r"data\.name = 'nist': expected one of 'digits'"):
         datasets.load("nist")
 
 

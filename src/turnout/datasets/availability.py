@@ -72,11 +72,13 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
     header, _, body = text.partition("\n")
     if header.strip() != _HEADER:
         raise StorageError(f"{name} is no table of intervals: its first line is not {_HEADER}")
+    if not body.strip():
+        raise StorageError(f"{name} holds no intervals")
     try:
         rows = np.loadtxt(io.StringIO(body), delimiter=",", dtype=np.int64, ndmin=2)
     except ValueError as error:
         raise StorageError(f"{name} is no table of whole numbers: {error}") from error
-    if rows.size == 0 or rows.shape[1] != 4:
+    if rows.shape[1] != 4:
         raise StorageError(f"{name} holds no intervals of four columns")
     device, start, end, value = rows.T
     if min(device.min(), start.min()) < 0 or (end <= start).any() or ((value | 1) != 1).any():
