@@ -1,1 +1,32 @@
-"""Participation."""
+"""Who turns up when: one sampler for each participation law, and what the laws promise."""
+
+from turnout.participation.drawing import draw, draw_run
+from turnout.participation.expectations import (
+    empty_steps_bound,
+    expected_check_ins,
+    expected_empty_steps,
+)
+from turnout.participation.schedule import Schedule, joined
+from turnout.participation.traces import (
+    TraceStatistics,
+    availability_law,
+    day_profile,
+    trace_statistics,
+)
+from turnout.participation.windows import Block, blocks
+
+__all__ = [
+    "Block",
+    "Schedule",
+    "TraceStatistics",
+    "availability_law",
+    "blocks",
+    "day_profile",
+    "draw",
+    "draw_run",
+    "empty_steps_bound",
+    "expected_check_ins",
+    "expected_empty_steps",
+    "joined",
+    "trace_statistics",
+]

@@ -1,1 +1,7 @@
-"""Randomness."""
+"""Randomness as an argument: one primitive, the operating system's or a simulation's."""
+
+from turnout.randomness.simulation import SimulationRandomness, SimulationStreams
+from turnout.randomness.source import Source
+from turnout.randomness.system import OSRandomness
+
+__all__ = ["OSRandomness", "SimulationRandomness", "SimulationStreams", "Source"]

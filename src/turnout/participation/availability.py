@@ -1,0 +1,28 @@
+"""The sampler of windows cut from an availability trace."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turnout.participation.schedule import Schedule, grouped, numbered
+from turnout.participation.subsets import who_came
+from turnout.participation.windows import Block
+from turnout.randomness import Source
+from turnout.spec import AvailabilityCheckIn
+
+
+def among_available(
+    law: AvailabilityCheckIn, clients: range, block: Block, source: Source
+) -> Schedule:
+    """Each client draws the rank of her step among *her own* available ones in the window."""
+    window = slice(block.first_step, block.first_step + block.steps)
+    free = law.available[clients.start : clients.stop, window]
+    free_slots = np.nonzero(free)[1]
+    ends = np.cumsum(np.count_nonzero(free, axis=1))
+    sizes = np.diff(ends, prepend=0)
+    # Only who could come tosses a coin: a device without a free step draws nothing.
+    able = np.flatnonzero(sizes)
+    came = able[who_came(len(able), law.probability, source)]
+    ranks = source.below_each(sizes[came])
+    slots = free_slots[ends[came] - sizes[came] + ranks]
+    return grouped(block.first_step, block.steps, slots, numbered(clients, came))

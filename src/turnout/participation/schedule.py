@@ -1,0 +1,124 @@
+"""Who comes at which step, as two flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """The participations of consecutive steps, grouped by step.
+
+    Guarantees:
+        the clients of a step ascend where a sampler of this package drew them.
+
+    Attributes:
+        first_step: number of the first step, counted over the whole run.
+        offsets: int64 of shape (steps + 1,): step ``first_step + i`` has the participations
+            ``offsets[i]`` to ``offsets[i + 1] − 1``.
+        clients: int32 or int64 of shape (participations,).
+    """
+
+    first_step: int
+    offsets: NDArray[np.int64]
+    clients: NDArray[np.integer]
+
+    def __post_init__(self) -> None:
+        checks.count(0, first_step=self.first_step)
+        offsets = self.offsets
+        if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype != np.int64:
+            raise ParameterError("offsets", offsets.shape, "an int64 array of shape (steps + 1,)")
+        if offsets[0] != 0 or offsets[-1] != len(self.clients) or np.any(np.diff(offsets) < 0):
+            raise ParameterError("offsets", offsets, "to rise from 0 to the number of clients")
+        if self.clients.ndim != 1 or self.clients.dtype not in (np.int32, np.int64):
+            raise ParameterError("clients", self.clients.dtype, "a flat int32 or int64 array")
+
+    @property
+    def steps(self) -> int:
+        """Steps covered."""
+        return len(self.offsets) - 1
+
+    @property
+    def participations(self) -> int:
+        """Participations in all steps together."""
+        return len(self.clients)
+
+    def at(self, step: int) -> NDArray[np.integer]:
+        """The clients of one step, a view of shape (count,).
+
+        Args:
+            step: counted over the whole run.
+
+        Raises:
+            ParameterError: the schedule does not cover the step.
+        """
+        i = step - self.first_step
+        if not 0 <= i < self.steps:
+            last = self.first_step + self.steps - 1
+            raise ParameterError("step", step, f"a step from {self.first_step} to {last}")
+        return self.clients[self.offsets[i] : self.offsets[i + 1]]
+
+    def counts(self) -> NDArray[np.int64]:
+        """Participations of each step, shape (steps,)."""
+        return np.diff(self.offsets)
+
+    def slots(self) -> NDArray[np.int64]:
+        """The step of each participation, counted over the whole run, shape (participations,)."""
+        steps = np.arange(self.first_step, self.first_step + self.steps)
+        return np.repeat(steps, self.counts())
+
+
+def _client_type(population: int) -> type[np.int32] | type[np.int64]:
+    """The smallest integer type for the numbers of ``population`` clients."""
+    return np.int32 if population <= 2**31 else np.int64
+
+
+def numbered(clients: range, positions: NDArray[np.int64]) -> NDArray[np.integer]:
+    """The numbers of the clients at these positions of ``clients``."""
+    numbers = positions.astype(_client_type(clients.stop))
+    numbers += clients.start
+    return numbers
+
+
+def grouped(
+    first_step: int, steps: int, slots: NDArray[np.integer], clients: NDArray[np.integer]
+) -> Schedule:
+    """The schedule in which ``clients[i]`` comes at step ``first_step + slots[i]``.
+
+    Within a step the clients keep their order.
+    """
+    rows = len(slots)
+    if rows == 0:
+        return Schedule(first_step, np.zeros(steps + 1, dtype=np.int64), clients)
+    # A matrix with one entry a row, turned from rows to columns: scipy does this by a stable
+    # counting sort, linear in participations + steps, and carries the clients along.
+    index = np.int32 if max(rows, steps) < 2**31 else np.int64
+    by_row = (clients, slots.astype(index, copy=False), np.arange(rows + 1, dtype=index))
+    by_step = sparse.csr_array(by_row, shape=(rows, steps)).tocsc()
+    carried = by_step.data.astype(clients.dtype, copy=False)
+    return Schedule(first_step, by_step.indptr.astype(np.int64), carried)
+
+
+def joined(schedules: list[Schedule]) -> Schedule:
+    """One schedule of consecutive ones.
+
+    Raises:
+        ParameterError: none given, or one does not start where the one before it ends.
+    """
+    checks.count(schedules=len(schedules))
+    for before, after in pairwise(schedules):
+        expected = before.first_step + before.steps
+        if after.first_step != expected:
+            raise ParameterError("first_step", after.first_step, f"{expected}")
+    counts = np.concatenate([schedule.counts() for schedule in schedules])
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    clients = np.concatenate([schedule.clients for schedule in schedules])
+    return Schedule(schedules[0].first_step, offsets, clients)

@@ -1,0 +1,145 @@
+"""Availability traces: when each client really was there, as far as that is known.
+
+A trace is a float array of shape (clients, steps): 1 available, 0 not available, NaN unknown.
+Unknown is neither: no participation is drawn there, and no statistic counts it as absence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.spec import AvailabilityCheckIn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceStatistics:
+    """What a trace says about its clients; unknown slots are in no denominator.
+
+    Attributes:
+        clients: clients in the trace.
+        steps: steps in the trace.
+        known_fraction: known slots among all.
+        available_fraction: available slots among the *known* ones; NaN where none is known.
+        never_available: clients without any slot in which they are known to be available.
+        never_known: those of them about whom nothing at all is known.
+        available_per_step: clients known to be available, int64 of shape (steps,).
+        known_per_step: clients of whom it is known either way, int64 of shape (steps,).
+        day_profile: available among known slots by time of day, float64 of shape
+            (steps_per_day,); NaN where none is known.
+    """
+
+    clients: int
+    steps: int
+    known_fraction: float
+    available_fraction: float
+    never_available: int
+    never_known: int
+    available_per_step: NDArray[np.int64]
+    known_per_step: NDArray[np.int64]
+    day_profile: NDArray[np.float64]
+
+
+def availability_law(
+    trace: ArrayLike, window: int, probability: float = 1.0
+) -> AvailabilityCheckIn:
+    """The participation law in which clients draw among the slots of a trace.
+
+    Args:
+        trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
+        window: steps a window.
+        probability: chance of coming at all, per window.
+
+    Raises:
+        ParameterError: another shape or other values, or parameters the law refuses.
+
+    Guarantees:
+        no client ever comes at a step in which she is not known to be available.
+    """
+    available = _checked(trace) == 1  # NaN equals nothing: unknown is not drawn from.
+    return AvailabilityCheckIn(available, window, probability)
+
+
+def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) -> TraceStatistics:
+    """What a report says about a trace.
+
+    Args:
+        trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
+        steps_per_day: steps a day, for example 48 half hours.
+        first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
+
+    Raises:
+        ParameterError: another shape or other values.
+    """
+    values = _checked(trace)
+    known, available = ~np.isnan(values), values == 1
+    available_per_step = np.count_nonzero(available, axis=0).astype(np.int64)
+    known_per_step = np.count_nonzero(known, axis=0).astype(np.int64)
+    slot = _slot_of_day(values.shape[1], steps_per_day, first_slot)
+    return TraceStatistics(
+        clients=values.shape[0],
+        steps=values.shape[1],
+        known_fraction=float(known.mean()),
+        available_fraction=float(_ratio(available.sum(), known.sum())),
+        never_available=int(np.count_nonzero(~available.any(axis=1))),
+        never_known=int(np.count_nonzero(~known.any(axis=1))),
+        available_per_step=available_per_step,
+        known_per_step=known_per_step,
+        day_profile=_ratio(
+            np.bincount(slot, available_per_step, steps_per_day),
+            np.bincount(slot, known_per_step, steps_per_day),
+        ),
+    )
+
+
+def day_profile(
+    per_step: ArrayLike, steps_per_day: int, first_slot: int = 0
+) -> NDArray[np.float64]:
+    """The mean of a number per step (say, participations) at each time of day.
+
+    Args:
+        per_step: shape (steps,); a NaN is left out of the mean.
+        steps_per_day: steps a day.
+        first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
+
+    Returns:
+        float64 array of shape (steps_per_day,); NaN where there was no number.
+    """
+    values = np.asarray(per_step, dtype=np.float64)
+    if values.ndim != 1:
+        raise ParameterError("per_step", values.shape, "an array of shape (steps,)")
+    known = ~np.isnan(values)
+    slot = _slot_of_day(len(values), steps_per_day, first_slot)[known]
+    total = np.bincount(slot, values[known], steps_per_day)
+    return _ratio(total, np.bincount(slot, minlength=steps_per_day))
+
+
+def _checked(trace: ArrayLike) -> NDArray[np.float64]:
+    """The trace as floats, or one line about what is wrong with it."""
+    values = np.asarray(trace, dtype=np.float64)
+    if values.ndim != 2 or values.size == 0:
+        raise ParameterError("trace", values.shape, "an array of shape (clients, steps)")
+    wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if wrong.any():
+        client, step = np.argwhere(wrong)[0]
+        value = float(values[client, step])
+        raise ParameterError(f"trace[{client}, {step}]", value, "1, 0 or NaN (unknown)")
+    return values
+
+
+def _slot_of_day(steps: int, steps_per_day: int, first_slot: int) -> NDArray[np.int64]:
+    """The time of day of each step."""
+    checks.count(steps_per_day=steps_per_day)
+    checks.count(0, first_slot=first_slot)
+    checks.at_most("steps_per_day - 1", steps_per_day - 1, first_slot=first_slot)
+    return (np.arange(steps) + first_slot) % steps_per_day
+
+
+def _ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:
+    """Part / whole; NaN where the whole is 0."""
+    parts, wholes = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
+    return np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0)

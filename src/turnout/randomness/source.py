@@ -1,0 +1,126 @@
+"""The one uniform primitive, and the exact samplers that need nothing else.
+
+Whatever privacy rests on is drawn through `Source.below`. Replacing that one method replays
+every draw (`turnout.testing.enumerate_law`), so the law of a small sampler is an equality to
+check and not a frequency to estimate.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+LARGEST_RANGE = 2**62
+"""The largest ``n`` of `Source.below`, and the resolution of `Source.bernoulli`."""
+
+_CHUNK = 2**20
+
+
+class Source(ABC):
+    """Where draws come from.
+
+    Guarantees:
+        every method is exact given that `below` is: no float enters a comparison.
+
+    Attributes:
+        secure: whether an adversary who sees some draws learns nothing about the others.
+    """
+
+    secure: ClassVar[bool]
+
+    @abstractmethod
+    def below(self, n: int, size: int) -> NDArray[np.int64]:
+        """``size`` independent integers, each uniform on {0, …, n − 1}.
+
+        Args:
+            n: from 1 to 2⁶².
+            size: how many; 0 is allowed.
+
+        Returns:
+            int64 array of shape (size,).
+        """
+
+    def below_each(self, limits: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Independent integers, the i-th uniform on {0, …, limits[i] − 1}.
+
+        Args:
+            limits: int64 array of shape (size,), each at least 1.
+
+        Returns:
+            int64 array of shape (size,).
+        """
+        drawn = np.empty(len(limits), dtype=np.int64)
+        for limit in np.unique(limits):
+            chosen = np.flatnonzero(limits == limit)
+            drawn[chosen] = self.below(int(limit), len(chosen))
+        return drawn
+
+    def bernoulli(self, p: float, size: int) -> NDArray[np.bool_]:
+        """``size`` independent coins, each True with probability ``p``.
+
+        ``p`` is rounded *down* to a multiple of 2⁻⁶²: whoever takes part with a smaller
+        probability is better protected. ``p == 1`` is always True.
+
+        Args:
+            p: in [0, 1].
+            size: how many; 0 is allowed.
+
+        Returns:
+            bool array of shape (size,).
+        """
+        checks.probability(p=p)
+        threshold = int(Fraction(p) * LARGEST_RANGE)
+        if threshold in (0, LARGEST_RANGE):
+            return np.full(size, threshold > 0)
+        return self.below(LARGEST_RANGE, size) < threshold
+
+    def binomial(self, n: int, p: float) -> int:
+        """The number of True among ``n`` coins of `bernoulli`.
+
+        Args:
+            n: at least 0.
+            p: in [0, 1].
+        """
+        checks.count(0, n=n)
+        sizes = (min(_CHUNK, n - start) for start in range(0, n, _CHUNK))
+        return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)
+
+    def subset(self, n: int, k: int) -> NDArray[np.int64]:
+        """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order.
+
+        Source: Floyd's algorithm (Bentley and Floyd, Programming pearls, CACM 30(9), 1987).
+
+        Args:
+            n: at least 0.
+            k: from 0 to ``n``.
+
+        Returns:
+            int64 array of shape (k,).
+        """
+        check_subset(n, k)
+        chosen: set[int] = set()
+        for top in range(n - k, n):
+            candidate = int(self.below(top + 1, 1)[0])
+            chosen.add(top if candidate in chosen else candidate)
+        return np.array(sorted(chosen), dtype=np.int64)
+
+
+def check_range(n: int, size: int) -> None:
+    """One line for a range or a size that `Source.below` cannot serve."""
+    checks.count(n=n)
+    checks.count(0, size=size)
+    if n > LARGEST_RANGE:
+        raise ParameterError("n", n, "at most 2**62")
+
+
+def check_subset(n: int, k: int) -> None:
+    """One line for a subset that is larger than its set."""
+    checks.count(0, n=n, k=k)
+    checks.at_most("n", n, k=k)

@@ -1,0 +1,68 @@
+"""Draws that privacy may rest on: the operating system's generator, made exactly uniform."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.randomness.source import Source, check_range, check_subset
+
+_WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
+
+
+class OSRandomness(Source):
+    """Draws from the operating system's cryptographic generator.
+
+    There is no seed and no fallback: where the system has no such generator, drawing raises.
+
+    Guarantees:
+        `below` is exactly uniform (rejection, no modulo bias), for every ``n``.
+    """
+
+    secure: ClassVar[bool] = True
+
+    def below(self, n: int, size: int) -> NDArray[np.int64]:
+        """``size`` independent integers, each exactly uniform on {0, …, n − 1}."""
+        check_range(n, size)
+        word, largest = _word(n)
+        drawn = np.empty(size, dtype=np.int64)
+        filled = 0
+        while filled < size:
+            raw = np.frombuffer(os.urandom((size - filled) * word().itemsize), dtype=word)
+            # Words past the last whole multiple of n would favour small values: drop them.
+            kept = raw[raw <= word(largest)]
+            drawn[filled : filled + len(kept)] = kept % word(n)
+            filled += len(kept)
+        return drawn
+
+    def subset(self, n: int, k: int) -> NDArray[np.int64]:
+        """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order.
+
+        The first ``k`` different values of a uniform sequence are a uniform subset, and a
+        sequence is drawn in bulk where Floyd's algorithm goes value by value. Of a subset of
+        more than half, the complement is drawn, so few values repeat.
+        """
+        check_subset(n, k)
+        if 2 * k > n:
+            absent = np.ones(n, dtype=np.bool_)
+            absent[self.subset(n, n - k)] = False
+            return np.flatnonzero(absent)
+        chosen = np.empty(0, dtype=np.int64)
+        while len(chosen) < k:
+            sequence = np.concatenate([chosen, self.below(n, 2 * (k - len(chosen)))])
+            _, first_seen = np.unique(sequence, return_index=True)
+            chosen = sequence[np.sort(first_seen)][:k]
+        return np.sort(chosen)
+
+
+def _word(n: int) -> tuple[type[np.unsignedinteger], int]:
+    """The smallest word that holds ``n`` and loses at most 1/8, and its largest usable value."""
+    for word in _WORDS[:-1]:
+        span = 2 ** (8 * word().itemsize)
+        if n < span and 8 * (span % n) <= span:
+            return word, span - span % n - 1
+    span = 2**64
+    return _WORDS[-1], span - span % n - 1

@@ -1,0 +1,127 @@
+"""The exact law of a small sampler, as fractions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+from math import comb
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.randomness import Source
+
+_MAX_PATHS = 1_000_000
+
+
+def enumerate_law(
+    sampler: Callable[[Source], object], max_paths: int = _MAX_PATHS
+) -> dict[Hashable, Fraction]:
+    """The exact probability of every outcome of ``sampler``.
+
+    The sampler is run once for each sequence of answers that its source can give. Coins are
+    taken at their ideal probability, ``Fraction(p)``.
+
+    Args:
+        sampler: a function of a `Source` that is deterministic given the draws. Arrays and
+            lists in its result are turned into tuples, so that outcomes can be compared.
+        max_paths: refuse a sampler with more sequences of draws than this.
+
+    Returns:
+        outcome → probability; the probabilities sum to 1 exactly.
+
+    Raises:
+        UnsupportedError: more than ``max_paths`` sequences (a sampler with rejection has
+            infinitely many).
+        NumericalError: the sampler drew differently when its draws were replayed.
+
+    >>> enumerate_law(lambda source: int(source.below(3, 1)[0]) == 0)
+    {True: Fraction(1, 3), False: Fraction(2, 3)}
+    """
+    law: defaultdict[Hashable, Fraction] = defaultdict(Fraction)
+    prefix: list[_Choice] | None = []
+    paths = 0
+    while prefix is not None:
+        paths += 1
+        if paths > max_paths:
+            raise UnsupportedError(f"the sampler has more than {max_paths} sequences of draws")
+        source = _EnumeratingSource(prefix, max_paths)
+        outcome = _hashable(sampler(source))
+        law[outcome] += source.probability
+        prefix = _next_prefix(source.path)
+    if sum(law.values()) != 1:
+        raise NumericalError("the sampler is not a function of its draws alone")
+    return dict(law)
+
+
+class _Choice(NamedTuple):
+    taken: int
+    branches: int
+
+
+def _next_prefix(path: Sequence[_Choice]) -> list[_Choice] | None:
+    """The path to try next, depth first; None after the last."""
+    prefix = list(path)
+    while prefix:
+        last = prefix.pop()
+        if last.taken + 1 < last.branches:
+            return [*prefix, _Choice(last.taken + 1, last.branches)]
+    return None
+
+
+class _EnumeratingSource(Source):
+    """Replays a prefix of choices, then takes the first branch of every further draw."""
+
+    secure: ClassVar[bool] = False
+
+    def __init__(self, prefix: Sequence[_Choice], max_branches: int) -> None:
+        self._prefix = prefix
+        self._max_branches = max_branches
+        self.path: list[_Choice] = []
+        self.probability = Fraction(1)
+
+    def _branch(self, branches: int) -> int:
+        if branches > self._max_branches:
+            raise UnsupportedError(f"a draw among {branches} values is too large to enumerate")
+        position = len(self.path)
+        choice = self._prefix[position] if position < len(self._prefix) else _Choice(0, branches)
+        if choice.branches != branches:
+            raise NumericalError("the sampler is not a function of its draws alone")
+        self.path.append(choice)
+        return choice.taken
+
+    def below(self, n: int, size: int) -> NDArray[np.int64]:
+        checks.count(n=n)
+        checks.count(0, size=size)
+        self.probability /= n**size
+        return np.array([self._branch(n) for _ in range(size)], dtype=np.int64)
+
+    def bernoulli(self, p: float, size: int) -> NDArray[np.bool_]:
+        checks.probability(p=p)
+        return np.array([self._weighted((1 - Fraction(p), Fraction(p))) == 1 for _ in range(size)])
+
+    def binomial(self, n: int, p: float) -> int:
+        checks.probability(p=p)
+        q = Fraction(p)
+        return self._weighted([comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)])
+
+    def _weighted(self, probabilities: Sequence[Fraction]) -> int:
+        possible = [value for value, probability in enumerate(probabilities) if probability]
+        value = possible[self._branch(len(possible))]
+        self.probability *= probabilities[value]
+        return value
+
+
+def _hashable(outcome: object) -> Hashable:
+    """Arrays and sequences as nested tuples of Python scalars; everything else as it is."""
+    if isinstance(outcome, np.ndarray | np.generic):
+        outcome = outcome.tolist()
+    if isinstance(outcome, list | tuple):
+        return tuple(_hashable(item) for item in outcome)
+    if not isinstance(outcome, Hashable):
+        raise UnsupportedError(f"an outcome of type {type(outcome).__name__} cannot be compared")
+    return outcome

@@ -1,0 +1,148 @@
+"""Statistical assertions with a stated chance of a false alarm, and their negative controls.
+
+A test that only accepts the right law proves little: `assert_rejects_law` demands that named
+wrong laws *fail* the same assertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+FALSE_ALARM = 1e-9
+"""How often an assertion may fail although the law is right."""
+
+Observed = TypeVar("Observed")
+
+
+def assert_frequencies(
+    counts: ArrayLike, probabilities: ArrayLike, false_alarm: float = FALSE_ALARM
+) -> None:
+    """Fails unless multinomial ``counts`` fit ``probabilities``.
+
+    Each cell, and each aligned run of 2, 4, 8, … neighbouring cells, is tested by an exact
+    two-sided binomial test, with a Bonferroni correction over all of them. So the
+    false-alarm rate holds at any sample size, a single wrong cell shows, and so does a drift
+    over many cells. A cell of probability 0 must be empty.
+
+    Args:
+        counts: whole numbers of shape (k,), out of independent draws.
+        probabilities: of shape (k,), summing to 1.
+        false_alarm: upper bound on the chance of failing under the right law.
+
+    Raises:
+        AssertionError: naming the worst cells, what was seen and what was expected.
+        ParameterError: shapes differ or ``probabilities`` are none.
+    """
+    observed, expected = np.asarray(counts), np.asarray(probabilities, dtype=np.float64)
+    checks.open_unit(false_alarm=false_alarm)
+    if observed.shape != expected.shape or observed.ndim != 1:
+        raise ParameterError("counts", observed.shape, f"the shape {expected.shape}")
+    if not (np.all(expected >= 0) and abs(expected.sum() - 1) < 1e-9):
+        raise ParameterError("probabilities", expected.sum(), "numbers >= 0 that sum to 1")
+    runs = _runs(len(observed))
+    total = int(observed.sum())
+    seen = np.concatenate([np.add.reduceat(observed, starts) for starts, _ in runs])
+    chance = np.concatenate([np.add.reduceat(expected, starts) for starts, _ in runs])
+    p_values = _two_sided(seen, total, np.minimum(chance, 1))
+    worst = int(np.argmin(p_values))
+    if p_values[worst] < false_alarm / len(p_values):
+        first, last = np.concatenate([np.stack(run, axis=1) for run in runs])[worst]
+        raise AssertionError(
+            f"cells {first} to {last - 1}: {seen[worst]} of {total} draws where "
+            f"{total * chance[worst]:.6g} are expected (p = {p_values[worst]:.3g})"
+        )
+
+
+def assert_binomial(
+    successes: int, trials: int, probability: float, false_alarm: float = FALSE_ALARM
+) -> None:
+    """Fails unless ``successes`` of ``trials`` fits ``probability`` (exact, two-sided).
+
+    Raises:
+        AssertionError: naming what was seen and what was expected.
+    """
+    checks.count(0, successes=successes, trials=trials)
+    checks.at_most("trials", trials, successes=successes)
+    checks.probability(probability=probability)
+    assert_frequencies([successes, trials - successes], [probability, 1 - probability], false_alarm)
+
+
+def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_ALARM) -> None:
+    """Fails unless the mean of ``values`` lies within its error bar of ``expected``.
+
+    The error bar is that of the normal approximation: meant for a few hundred independent
+    values or more, none of which dominates.
+
+    Args:
+        values: of shape (n,), n at least 2.
+        expected: the mean under the right law.
+        false_alarm: approximate chance of failing under the right law.
+
+    Raises:
+        AssertionError: naming the mean, its standard error and what was expected.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    checks.count(2, values=sample.size)
+    mean = float(sample.mean())
+    error = float(sample.std(ddof=1)) / np.sqrt(sample.size)
+    allowed = float(stats.norm.isf(false_alarm / 2)) * error
+    rounding = 1e-12 * max(abs(mean), abs(expected))
+    if not abs(mean - expected) <= allowed + rounding:
+        raise AssertionError(f"mean {mean:.8g} ± {error:.2g} where {expected:.8g} is expected")
+
+
+def assert_rejects_law(
+    assertion: Callable[[Observed], object], wrong_laws: Mapping[str, Observed]
+) -> None:
+    """Fails unless ``assertion`` fails on what each wrong law gave: the negative controls.
+
+    Args:
+        assertion: called with each observation; must raise AssertionError.
+        wrong_laws: name of a wrong law → what was observed under it. At least one.
+
+    Raises:
+        AssertionError: naming the wrong laws that were accepted.
+
+    >>> assert_rejects_law(
+    ...     lambda counts: assert_frequencies(counts, [0.5, 0.5]), {"biased": [900, 100]}
+    ... )
+    """
+    if not wrong_laws:
+        raise ParameterError("wrong_laws", dict(wrong_laws), "at least one wrong law")
+    accepted = [name for name, observed in wrong_laws.items() if _accepts(assertion, observed)]
+    if accepted:
+        raise AssertionError(f"wrong laws were accepted: {', '.join(accepted)}")
+
+
+def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> bool:
+    try:
+        assertion(observed)
+    except AssertionError:
+        return False
+    return True
+
+
+def _runs(cells: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(starts, ends) of the aligned runs of 1, 2, 4, … cells, as long as there are two runs."""
+    runs = []
+    width = 1
+    while width == 1 or width < cells:
+        starts = np.arange(0, cells, width)
+        runs.append((starts, np.minimum(starts + width, cells)))
+        width *= 2
+    return runs
+
+
+def _two_sided(seen: np.ndarray, total: int, chance: np.ndarray) -> np.ndarray:
+    """Exact binomial p-values, twice the smaller tail."""
+    lower = stats.binom.cdf(seen, total, chance)
+    upper = stats.binom.sf(seen - 1, total, chance)
+    return np.minimum(1, 2 * np.minimum(lower, upper))
