@@ -1,1 +1,52 @@
-"""Protocol."""
+"""The protocol: messages, state tables, coordinator and clients. No I/O, no clock.
+
+The same objects run in a simulation and behind a network: whoever drives them carries the
+messages and brings the randomness.
+"""
+
+from turnout.core.aggregates import Noise, UpdateSum
+from turnout.protocol.client import Client
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.fleet import Fleet
+from turnout.protocol.messages import (
+    CheckIns,
+    ClientIds,
+    Receipt,
+    Release,
+    StepOpened,
+    UpdateRequests,
+    Updates,
+    Verdict,
+)
+from turnout.protocol.tables import (
+    CLIENT_TABLE,
+    COORDINATOR_TABLE,
+    ClientEvent,
+    ClientState,
+    CoordinatorEvent,
+    CoordinatorState,
+    Fault,
+)
+
+__all__ = [
+    "CLIENT_TABLE",
+    "COORDINATOR_TABLE",
+    "CheckIns",
+    "Client",
+    "ClientEvent",
+    "ClientIds",
+    "ClientState",
+    "Coordinator",
+    "CoordinatorEvent",
+    "CoordinatorState",
+    "Fault",
+    "Fleet",
+    "Noise",
+    "Receipt",
+    "Release",
+    "StepOpened",
+    "UpdateRequests",
+    "UpdateSum",
+    "Updates",
+    "Verdict",
+]

@@ -1,0 +1,95 @@
+"""Who may check in: the coordinator's side of a participation law.
+
+The law promises how often a client takes part. Whether a device drew her slot as she should
+cannot be seen from here, but that she comes at most as often as the law allows, and only where
+the law gives her a chance, is enforced here, vectorised over clients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import RemoteProtocolError
+from turnout.participation import blocks
+from turnout.protocol.messages import ClientIds, Verdict
+from turnout.spec import (
+    AvailabilityCheckIn,
+    KSubset,
+    ParticipationLaw,
+    SlidingWindow,
+)
+
+
+class Admissions:
+    """The record of accepted check-ins.
+
+    Guarantees: each client is accepted at most once a step and at most ``quota`` times a
+    window, and never in a step in which the law gives her no chance.
+
+    Memory is 4 bytes a client (12 where a window allows several check-ins), touched only
+    where clients come; nothing is cleared when a window ends.
+
+    Args:
+        law: the participation law.
+        capacity: client ids are 0 … ``capacity − 1``; it may be generous.
+    """
+
+    def __init__(self, law: ParticipationLaw, capacity: int) -> None:
+        checks.count(capacity=capacity)
+        self._law = law
+        self._length = blocks(law)[0].steps
+        self._quota = law.picks if isinstance(law, KSubset) else 1
+        self._capacity = capacity
+        # Stamps hold window + 1 (or step + 1) of the last acceptance; 0 is "never".
+        self._window_stamp = np.zeros(capacity, np.int32)
+        self._used = np.zeros(capacity if self._quota > 1 else 0, np.int32)
+        self._step_stamp = np.zeros(capacity if self._quota > 1 else 0, np.int32)
+
+    def admit(self, clients: ClientIds, step: int) -> NDArray[np.uint8]:
+        """`Verdict` codes of a batch of check-ins, in its order; accepted ones are recorded.
+
+        Raises:
+            RemoteProtocolError: an id that was never handed out; nothing is recorded then.
+        """
+        if clients.size and int(clients.max()) >= self._capacity:
+            raise RemoteProtocolError(
+                f"step {step}: client {int(clients.max())} checked in, "
+                f"but ids end at {self._capacity - 1}"
+            )
+        verdicts = np.full(clients.shape, Verdict.DUPLICATE, np.uint8)
+        first = np.unique(clients, return_index=True)[1]
+        fresh = first[self._has_quota(clients[first], step)]
+        verdicts[fresh] = Verdict.ACCEPTED
+        verdicts[~self._eligible(clients, step)] = Verdict.OUTSIDE_HER_WINDOW
+        self._record(clients[verdicts == Verdict.ACCEPTED], step)
+        return verdicts
+
+    def _has_quota(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+        """Whether each of these different clients may come once more."""
+        current = self._window_stamp[clients] == step // self._length + 1
+        if self._quota == 1:
+            return ~current
+        used_up = current & (self._used[clients] >= self._quota)
+        return ~used_up & (self._step_stamp[clients] != step + 1)
+
+    def _record(self, clients: ClientIds, step: int) -> None:
+        """Note one acceptance of each of these different clients."""
+        stamp = step // self._length + 1
+        if self._quota > 1:
+            current = self._window_stamp[clients] == stamp
+            self._used[clients] = np.where(current, self._used[clients], 0) + 1
+            self._step_stamp[clients] = step + 1
+        self._window_stamp[clients] = stamp
+
+    def _eligible(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+        """Whether the law gives each client a chance of this step."""
+        law = self._law
+        if isinstance(law, SlidingWindow):
+            age = step + law.window - 1 - clients // law.clients_per_slot
+            return (age >= 0) & (age < law.window)
+        if isinstance(law, AvailabilityCheckIn):
+            known = clients < law.population
+            return known & law.available[np.where(known, clients, 0), step]
+        return np.ones(clients.shape, np.bool_)

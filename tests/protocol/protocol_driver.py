@@ -1,0 +1,63 @@
+"""Small coordinators driven by hand: what the protocol's tests share."""
+
+import numpy as np
+
+from turnout.protocol import CheckIns, Coordinator, Updates, UpdateSum
+from turnout.randomness import SimulationStreams
+from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+
+
+def scheme(release=ReleaseRule.AGGREGATED, law=None, sigma=1.0):
+    law = CheckIn(window=4, windows=2) if law is None else law
+    return Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE, release)
+
+
+def coordinator(
+    release=ReleaseRule.AGGREGATED, *, law=None, sigma=1.0, dimension=2, clip_norm=1.0, **options
+):
+    options.setdefault("expected_check_ins", 2.0)
+    options.setdefault("capacity", 10)
+    return Coordinator(scheme(release, law, sigma), dimension, clip_norm=clip_norm, **options)
+
+
+def source(*name):
+    return SimulationStreams(5).source("tests", *name)
+
+
+def std_itself(std, dimension):
+    """'Noise' that shows the standard deviation asked for in every coordinate."""
+    return np.full(dimension, std)
+
+
+def no_noise(std, dimension):
+    return np.zeros(dimension)
+
+
+def unexpected_noise(std, dimension):
+    raise AssertionError("no noise is due here")
+
+
+def ids(*clients):
+    return np.array(clients, dtype=np.int64)
+
+
+def check_in(machine, *clients):
+    return machine.check_in(CheckIns(machine.step, ids(*clients)))
+
+
+def updates(step, vectors, noised=0):
+    """The message of some clients whose updates are ``{client: vector}``."""
+    clients = ids(*sorted(vectors))
+    total = sum((np.asarray(vectors[c], float) for c in clients.tolist()), np.zeros(2))
+    return Updates(step, clients, UpdateSum(total, clients.size, noised))
+
+
+def run_step(machine, vectors, noise=std_itself, draw=None):
+    """One whole step in which the keys of ``vectors`` come and who is asked answers."""
+    machine.open_step()
+    check_in(machine, *vectors)
+    request = machine.close_check_ins(source("select", machine.step) if draw is None else draw)
+    asked = {int(client): vectors[int(client)] for client in request.clients}
+    if asked:
+        machine.receive(updates(request.step, asked))
+    return machine.close_step(noise)

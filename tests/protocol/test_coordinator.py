@@ -1,0 +1,257 @@
+import numpy as np
+import pytest
+from protocol_driver import (
+    check_in,
+    coordinator,
+    ids,
+    no_noise,
+    run_step,
+    source,
+    std_itself,
+    updates,
+)
+
+from turnout.core.errors import ParameterError, RemoteProtocolError
+from turnout.protocol import (
+    CheckIns,
+    CoordinatorState,
+    UpdateRequests,
+    Updates,
+    UpdateSum,
+    Verdict,
+)
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    KSubset,
+    PoissonSampling,
+    ReleaseRule,
+    SlidingWindow,
+)
+
+ACCEPTED, DUPLICATE, OUTSIDE = Verdict
+
+
+def close(machine):
+    machine.close_check_ins(source())
+    return machine.close_step(no_noise)
+
+
+def test_a_client_comes_once_a_window_and_again_in_the_next():
+    machine = coordinator(law=CheckIn(window=2, windows=2))
+    verdicts = []
+    for _ in range(4):
+        machine.open_step()
+        verdicts.append(check_in(machine, 3).verdicts.tolist())
+        close(machine)
+    assert verdicts == [[ACCEPTED], [DUPLICATE], [ACCEPTED], [DUPLICATE]]
+
+
+def test_one_clients_fault_is_not_anothers():
+    machine = coordinator()
+    machine.open_step()
+    check_in(machine, 5)
+    receipt = check_in(machine, 7, 5, 2, 7)
+    assert receipt.verdicts.tolist() == [ACCEPTED, DUPLICATE, ACCEPTED, DUPLICATE]
+    assert receipt.accepted.tolist() == [7, 2]
+    assert receipt.refused.tolist() == [5, 7]
+    assert machine.close_check_ins(source()).clients.tolist() == [2, 5, 7]
+
+
+def test_every_step_law_lets_a_client_come_in_each_step_once():
+    for law in (EveryStep(3), PoissonSampling(0.5, 3)):
+        machine = coordinator(law=law)
+        for _ in range(3):
+            machine.open_step()
+            assert check_in(machine, 1, 1).verdicts.tolist() == [ACCEPTED, DUPLICATE]
+            close(machine)
+
+
+def test_k_of_t_allows_k_different_steps_a_window():
+    machine = coordinator(law=KSubset(window=4, picks=2, windows=2))
+    verdicts = []
+    for _ in range(8):
+        machine.open_step()
+        verdicts.append(check_in(machine, 1, 1).verdicts[0])
+        close(machine)
+    assert verdicts == [ACCEPTED, ACCEPTED, DUPLICATE, DUPLICATE] * 2
+
+
+def test_sliding_windows_admit_a_client_only_while_she_is_awake():
+    # Slots 0…5, windows of 3, two clients wake a slot: step s is slot s + 2, so that in it
+    # those who woke in slots s, s + 1, s + 2 may come, which is clients 2s … 2s + 5.
+    law = SlidingWindow(window=3, slots=6, clients_per_slot=2)
+    machine = coordinator(law=law, capacity=12)
+    for step in range(4):
+        expected = [ACCEPTED if 2 * step <= c < 2 * step + 6 else OUTSIDE for c in range(12)]
+        fresh = coordinator(law=law, capacity=12, first_step=step)
+        fresh.open_step()
+        assert check_in(fresh, *range(12)).verdicts.tolist() == expected
+    machine.open_step()
+    check_in(machine, 5)
+    close(machine)
+    machine.open_step()
+    assert check_in(machine, 5).verdicts.tolist() == [DUPLICATE]
+
+
+def test_a_phone_is_admitted_only_when_its_trace_says_that_it_was_there():
+    available = np.array([[1, 0, 1], [0, 0, 1]], bool)
+    machine = coordinator(law=AvailabilityCheckIn(available, window=2))
+    verdicts = []
+    for _ in range(3):
+        machine.open_step()
+        verdicts.append(check_in(machine, 0, 1, 2).verdicts.tolist())
+        close(machine)
+    assert verdicts == [
+        [ACCEPTED, OUTSIDE, OUTSIDE],
+        [OUTSIDE, OUTSIDE, OUTSIDE],
+        [ACCEPTED, ACCEPTED, OUTSIDE],
+    ]
+
+
+def test_late_and_early_check_ins_are_refused_and_leave_no_mark():
+    machine = coordinator()
+    run_step(machine, {})
+    machine.open_step()
+    for step, word in [(0, "late"), (2, "early"), (-1, "late")]:
+        with pytest.raises(RemoteProtocolError, match=f"step {step} is {word}: step 1"):
+            machine.check_in(CheckIns(step, ids(4)))
+    assert check_in(machine, 4).verdicts.tolist() == [ACCEPTED]
+
+
+def test_an_id_that_was_never_handed_out_refuses_the_whole_message():
+    machine = coordinator(capacity=10)
+    machine.open_step()
+    with pytest.raises(RemoteProtocolError, match="client 10 checked in, but ids end at 9"):
+        check_in(machine, 1, 10)
+    assert check_in(machine, 1).verdicts.tolist() == [ACCEPTED]
+
+
+@pytest.mark.parametrize("clients", [np.array([-1]), np.array([[1]]), np.array([0.5])])
+@pytest.mark.parametrize("message", [CheckIns, UpdateRequests])
+def test_messages_refuse_ids_that_are_none(message, clients):
+    with pytest.raises(ParameterError, match="clients"):
+        message(0, clients)
+
+
+def test_an_update_message_names_as_many_clients_as_it_sums():
+    with pytest.raises(ParameterError, match=r"sum.count = 2: expected 1"):
+        Updates(0, ids(3), UpdateSum([1.0], 2))
+
+
+def collecting(release=ReleaseRule.AGGREGATED, **options):
+    machine = coordinator(release, **options)
+    machine.open_step()
+    check_in(machine, 1, 4, 6)
+    machine.close_check_ins(source())
+    return machine
+
+
+BAD_UPDATES = {
+    "unasked": (updates(0, {2: [0, 0]}), "client 2 sent an update unasked"),
+    "unasked, beyond all": (updates(0, {9: [0, 0]}), "client 9 sent an update unasked"),
+    "one of two unasked": (updates(0, {1: [0, 0], 5: [0, 0]}), "client 5 sent an update unasked"),
+    "twice in one message": (
+        Updates(0, ids(4, 4), UpdateSum([0, 0], 2)),
+        "a client sent a second update",
+    ),
+    "early": (updates(1, {1: [0, 0]}), "update for step 1 is early: step 0"),
+    "late": (updates(-1, {1: [0, 0]}), "update for step -1 is late: step 0"),
+    "too long": (Updates(0, ids(1), UpdateSum([0, 0, 0], 1)), "3 coordinates, not 2"),
+    "NaN": (updates(0, {1: [np.nan, 0]}), "not finite"),
+    "infinite": (updates(0, {1: [0, -np.inf]}), "not finite"),
+    "not clipped": (updates(0, {1: [1.0, 0.01]}), "one of them is not clipped"),
+    "sum not clipped": (updates(0, {1: [1.0, 1.0], 4: [1.0, 1.0]}), "norm of 2 updates"),
+    "noised already": (updates(0, {1: [0, 0]}, noised=1), "carries noise"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_UPDATES)
+def test_bad_updates_are_refused_and_change_nothing(kind):
+    message, reason = BAD_UPDATES[kind]
+    machine = collecting()
+    with pytest.raises(RemoteProtocolError, match=reason):
+        machine.receive(message)
+    assert machine.state is CoordinatorState.COLLECTING
+    machine.receive(updates(0, {1: [0.25, 0], 4: [0, 0], 6: [0, 0.5]}))
+    assert machine.close_step(no_noise).direction.tolist() == [0.125, 0.25]
+
+
+def test_a_second_update_of_a_client_is_refused():
+    machine = collecting()
+    machine.receive(updates(0, {4: [0.5, 0]}))
+    with pytest.raises(RemoteProtocolError, match="a client sent a second update"):
+        machine.receive(updates(0, {1: [0, 0], 4: [0.5, 0]}))
+    machine.receive(updates(0, {1: [0.5, 0]}))
+    assert machine.close_step(no_noise).direction.tolist() == [0.5, 0]
+
+
+def test_float32_clipping_may_overshoot_by_its_rounding_only():
+    at_the_rim = np.float32([0.6, 0.8]) * np.float32(1 + 5e-7)
+    machine = collecting()
+    machine.receive(updates(0, {1: at_the_rim}))
+    with pytest.raises(RemoteProtocolError, match="not clipped"):
+        machine.receive(updates(0, {4: [0.6001, 0.8]}))
+
+
+def test_updates_may_come_in_any_number_of_messages():
+    vectors = {1: [0.5, 0.25], 4: [0.25, -0.5], 6: [-0.125, 1.0 / 8]}
+    whole, parted = collecting(), collecting()
+    whole.receive(updates(0, vectors))
+    for client in (6, 1, 4):
+        parted.receive(updates(0, {client: vectors[client]}))
+    first, second = whole.close_step(std_itself), parted.close_step(std_itself)
+    np.testing.assert_array_equal(first.direction, second.direction)
+    assert first.served == second.served == 3
+
+
+def test_goes_on_after_a_stop_with_the_window_it_remembers():
+    before = coordinator(law=CheckIn(window=4))
+    run_step(before, {1: [0, 0], 2: [0, 0]})
+    remembered = [CheckIns(0, ids(1, 2))]
+    after = coordinator(law=CheckIn(window=4), first_step=1, admitted=remembered)
+    after.open_step()
+    assert after.step == 1
+    assert check_in(after, 1, 2, 3).verdicts.tolist() == [DUPLICATE, DUPLICATE, ACCEPTED]
+
+
+def test_goes_on_after_a_stop_with_a_minibatch_half_full():
+    rule = ReleaseRule.ONE_CLIENT
+    whole = coordinator(rule, minibatch=2)
+    run_step(whole, {1: [0.5, 0]})
+    again = coordinator(rule, minibatch=2, first_step=1, pending=whole.pending)
+    expected = run_step(whole, {2: [0, 0.5]}).direction
+    assert expected is not None
+    np.testing.assert_array_equal(run_step(again, {2: [0, 0.5]}).direction, expected)
+
+
+def test_started_at_the_end_it_is_finished():
+    assert coordinator(first_step=8).state is CoordinatorState.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"first_step": 9}, "first_step"),
+        ({"first_step": -1}, "first_step"),
+        ({"dimension": 0}, "dimension"),
+        ({"capacity": 0}, "capacity"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"clip_norm": np.nan}, "clip_norm"),
+        ({"expected_check_ins": None}, "expected_check_ins"),
+        ({"expected_check_ins": 0.0}, "expected_check_ins"),
+        ({"minibatch": 2}, "minibatch = 2: expected 1 with release rule 'aggregated'"),
+        ({"minibatch": 0}, "minibatch"),
+        ({"pending": np.zeros(3)}, "pending"),
+        ({"pending": np.array([np.nan, 0])}, "pending"),
+    ],
+)
+def test_refuses_parameters_outside_their_domain(options, name):
+    with pytest.raises(ParameterError, match=name):
+        coordinator(**options)
+
+
+def test_counts_do_not_show_in_the_text_of_a_release():
+    release = run_step(coordinator(), {1: [0, 0]})
+    assert repr(release) == "Release(step=0, skipped=False)"

@@ -1,0 +1,152 @@
+"""A fleet is many clients: same words, same states, same refusals, in any order of events."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protocol_driver import ids
+
+from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from turnout.participation import Schedule
+from turnout.protocol import Client, ClientState, Fleet, StepOpened, UpdateRequests, UpdateSum
+
+STEPS, FIRST, CLIENTS = 4, 10, 5
+
+
+@st.composite
+def drawn_slots(draw):
+    """For each client, the steps that she drew."""
+    steps = st.integers(FIRST, FIRST + STEPS - 1)
+    return [sorted(draw(st.sets(steps, max_size=2))) for _ in range(CLIENTS)]
+
+
+def schedule_of(slots, shuffled=False):
+    by_step = [[c for c in range(CLIENTS) if s in slots[c]] for s in range(FIRST, FIRST + STEPS)]
+    if shuffled:
+        by_step = [clients[::-1] for clients in by_step]
+    offsets = np.cumsum([0, *map(len, by_step)])
+    return Schedule(FIRST, offsets, np.array([*itertools.chain(*by_step)], np.int64))
+
+
+def request_of(step, *clients):
+    return UpdateRequests(step, ids(*clients))
+
+
+events = st.tuples(
+    st.sampled_from(["open", "close", "request", "refuse"]),
+    st.integers(FIRST, FIRST + STEPS - 1),
+    st.integers(0, CLIENTS - 1),
+)
+
+
+def tell_clients(clients, kind, step, who):
+    """Push an event to single clients; who checked in, or None where the event was refused."""
+    if kind == "open":
+        said = [client.on_step(StepOpened(step)) for client in clients]
+        return [int(message.clients[0]) for message in said if message is not None]
+    if kind == "close":
+        for client in clients:
+            client.on_close(step)
+    elif kind == "refuse":
+        clients[who].on_refusal(step)
+    else:
+        clients[who].on_request(request_of(step, who), lambda: UpdateSum([0.0], 1))
+    return []
+
+
+def tell_fleet(fleet, kind, step, who):
+    if kind == "open":
+        return sorted(fleet.on_step(StepOpened(step)).clients.tolist())
+    if kind == "close":
+        fleet.on_close(step)
+    elif kind == "refuse":
+        fleet.on_refusal(step, ids(who))
+    else:
+        assert fleet.on_request(request_of(step, who)).tolist() == [who]
+    return []
+
+
+@given(drawn_slots(), st.lists(events, max_size=20), st.booleans())
+def test_moves_as_its_clients_would(slots, happenings, shuffled):
+    schedule = schedule_of(slots, shuffled)
+    fleet = Fleet(schedule)
+    clients = [Client(c, slots[c]) for c in range(CLIENTS)]
+    for kind, step, who in happenings:
+        try:
+            said = tell_clients(clients, kind, step, who)
+        except RemoteProtocolError:
+            # Of single clients, some may have moved before another one refused.
+            with pytest.raises(RemoteProtocolError):
+                tell_fleet(fleet, kind, step, who)
+            return
+        assert tell_fleet(fleet, kind, step, who) == said
+    for step in range(FIRST, FIRST + STEPS):
+        for client, state in zip(schedule.at(step), fleet.states(step), strict=True):
+            assert clients[client].slots[step] is state
+
+
+def test_a_step_that_is_opened_again_after_a_later_one_is_refused():
+    slots = [[FIRST], [FIRST + 1], [], [], []]
+    fleet = Fleet(schedule_of(slots))
+    for step in (FIRST, FIRST + 1):
+        fleet.on_step(StepOpened(step))
+    with pytest.raises(RemoteProtocolError, match=f"step {FIRST}: 'a step before"):
+        fleet.on_step(StepOpened(FIRST))
+
+
+def test_a_client_checks_in_once_however_often_she_hears_of_her_step():
+    fleet = Fleet(schedule_of([[FIRST], [FIRST], [], [], []]))
+    assert fleet.on_step(StepOpened(FIRST)).clients.tolist() == [0, 1]
+    assert fleet.on_step(StepOpened(FIRST)).clients.tolist() == []
+
+
+def test_a_late_start_misses_the_slots_before_it():
+    fleet = Fleet(schedule_of([[FIRST], [FIRST + 2], [], [], []]))
+    fleet.on_step(StepOpened(FIRST + 2))
+    assert fleet.states(FIRST) == [ClientState.MISSED]
+    assert fleet.states(FIRST + 2) == [ClientState.CHECKED_IN]
+
+
+def test_a_refused_request_moves_nobody():
+    fleet = Fleet(schedule_of([[FIRST], [FIRST], [], [], []]))
+    fleet.on_step(StepOpened(FIRST))
+    with pytest.raises(RemoteProtocolError, match="client 4 is addressed but did not come"):
+        fleet.on_request(request_of(FIRST, 0, 4))
+    with pytest.raises(ParameterError, match="each client once"):
+        fleet.on_request(request_of(FIRST, 0, 0))
+    assert fleet.states(FIRST) == [ClientState.CHECKED_IN] * 2
+
+
+def test_refuses_steps_outside_its_block():
+    fleet = Fleet(schedule_of([[]] * CLIENTS))
+    for step in (FIRST - 1, FIRST + STEPS):
+        with pytest.raises(LocalProtocolError, match="outside this block: 10 to 13"):
+            fleet.on_step(StepOpened(step))
+
+
+def test_a_client_reads_her_slots_from_a_schedule_of_herself():
+    schedule = Schedule(FIRST, np.array([0, 0, 1, 1, 2]), np.array([0, 0]))
+    client = Client.from_schedule(77, schedule)
+    assert client.slots == {FIRST + 1: ClientState.WAITING, FIRST + 3: ClientState.WAITING}
+
+
+def test_a_failure_while_computing_never_leads_to_two_answers():
+    client = Client(3, [FIRST])
+    client.on_step(StepOpened(FIRST))
+
+    def fails():
+        raise OSError("out of battery")
+
+    with pytest.raises(OSError, match="battery"):
+        client.on_request(request_of(FIRST, 3), fails)
+    with pytest.raises(RemoteProtocolError, match="client 3 in slot 10"):
+        client.on_request(request_of(FIRST, 3), lambda: UpdateSum([0.0], 1))
+
+
+def test_a_client_does_not_answer_for_others():
+    client = Client(3, [FIRST])
+    client.on_step(StepOpened(FIRST))
+    with pytest.raises(RemoteProtocolError, match="client 3 was asked"):
+        client.on_request(request_of(FIRST, 4), lambda: UpdateSum([0.0], 1))

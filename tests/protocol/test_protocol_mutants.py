@@ -1,0 +1,302 @@
+"""Each guarantee as a check, and broken coordinators that the check must notice."""
+
+import numpy as np
+import pytest
+from protocol_driver import (
+    check_in,
+    coordinator,
+    ids,
+    no_noise,
+    run_step,
+    source,
+    updates,
+)
+
+from turnout.core.errors import RemoteProtocolError
+from turnout.protocol import Client, StepOpened, UpdateRequests, UpdateSum, Verdict, tables
+from turnout.protocol.admissions import Admissions
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.releases import AggregatedRule, AveragedRule, OneClientRule, Outcome
+from turnout.spec import KSubset, ReleaseRule, SlidingWindow
+
+AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
+
+
+def every_step_carries_noise():
+    """AGGREGATED and ONE_CLIENT: noise of sigma C, whoever came."""
+    for rule, divisor in [(AGGREGATED, 2.0), (ONE_CLIENT, 1.0)]:
+        for come in ({}, {1: [0.0, 0.0]}):
+            release = run_step(coordinator(rule, sigma=3.0), come)
+            assert release.direction is not None
+            assert release.direction.tolist() == [3.0 / divisor] * 2
+
+
+def the_divisor_is_public():
+    machine = coordinator(AGGREGATED)
+    for come in ({1: [1.0, 0.0]}, {2: [1.0, 0.0], 3: [0.0, 0.0], 4: [0.0, 0.0]}):
+        assert run_step(machine, come, no_noise).direction.tolist() == [0.5, 0.0]
+
+
+def one_client_serves_one():
+    machine = coordinator(ONE_CLIENT)
+    machine.open_step()
+    check_in(machine, 1, 2, 3)
+    assert machine.close_check_ins(source()).clients.size == 1
+
+
+def every_averaged_update_is_noised():
+    come = {c: [0.0, 0.0] for c in range(4)}
+    assert run_step(coordinator(AVERAGED), come).direction.tolist() == [0.5, 0.5]
+
+
+def a_client_comes_once_a_window():
+    machine = coordinator()
+    for expected in (Verdict.ACCEPTED, Verdict.DUPLICATE):
+        machine.open_step()
+        assert check_in(machine, 1).verdicts.tolist() == [expected]
+        machine.close_check_ins(source())
+        machine.close_step(no_noise)
+    other = coordinator()
+    other.open_step()
+    assert check_in(other, 2, 2).verdicts.tolist() == [Verdict.ACCEPTED, Verdict.DUPLICATE]
+
+
+def k_of_t_is_at_most_k():
+    machine = coordinator(law=KSubset(window=4, picks=2))
+    came = 0
+    for _ in range(4):
+        machine.open_step()
+        came += check_in(machine, 1).accepted.size
+        machine.close_check_ins(source())
+        machine.close_step(no_noise)
+    assert came == 2
+
+
+def sliding_clients_keep_to_their_window():
+    machine = coordinator(law=SlidingWindow(window=2, slots=5))
+    machine.open_step()  # slot 1: clients 0 and 1 are awake
+    outside = Verdict.OUTSIDE_HER_WINDOW
+    assert check_in(machine, 0, 1, 2).verdicts.tolist() == [0, 0, outside]
+
+
+def only_the_asked_answer_once():
+    for wrong in [(5,), (1, 5)]:
+        machine = coordinator()
+        machine.open_step()
+        check_in(machine, 1)
+        machine.close_check_ins(source())
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(updates(0, {c: [0.0, 0.0] for c in wrong}))
+        machine.receive(updates(0, {1: [0.0, 0.0]}))
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(updates(0, {1: [0.0, 0.0]}))
+
+
+def only_clipped_finite_updates_count():
+    for vector in ([np.nan, 0.0], [np.inf, 0.0], [1.1, 0.0]):
+        machine = coordinator()
+        machine.open_step()
+        check_in(machine, 1)
+        machine.close_check_ins(source())
+        with pytest.raises(RemoteProtocolError):
+            machine.receive(updates(0, {1: vector}))
+
+
+def a_device_answers_once():
+    client = Client(1, [0])
+    client.on_step(StepOpened(0))
+    client.on_request(UpdateRequests(0, ids(1)), lambda: UpdateSum([0.0], 1))
+    with pytest.raises(RemoteProtocolError):
+        client.on_request(UpdateRequests(0, ids(1)), lambda: UpdateSum([0.0], 1))
+
+
+def a_late_device_stays_away():
+    client = Client(1, [0])
+    assert client.on_step(StepOpened(1)) is None
+    assert client.on_step(StepOpened(0)) is None
+
+
+GUARANTEES = [
+    every_step_carries_noise,
+    the_divisor_is_public,
+    one_client_serves_one,
+    every_averaged_update_is_noised,
+    a_client_comes_once_a_window,
+    k_of_t_is_at_most_k,
+    sliding_clients_keep_to_their_window,
+    only_the_asked_answer_once,
+    only_clipped_finite_updates_count,
+    a_device_answers_once,
+    a_late_device_stays_away,
+]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=lambda check: check.__name__)
+def test_holds(guarantee):
+    guarantee()
+
+
+def silent_when_empty(original):
+    def release(self, updates, pending, last, noise):
+        if updates.count == 0:
+            return Outcome(np.zeros(updates.dimension))
+        return original(self, updates, pending, last, noise)
+
+    return release
+
+
+def skips_when_empty(original):
+    def release(self, updates, pending, last, noise):
+        if updates.count == 0:
+            return Outcome(None, skipped=True)
+        return original(self, updates, pending, last, noise)
+
+    return release
+
+
+def divides_by_the_count(self, updates, pending, last, noise):
+    return Outcome((updates.total + noise(self.noise_std, updates.dimension)) / updates.count)
+
+
+def noise_once_for_all(self, updates, pending, last, noise):
+    noisy = updates.total + noise(self.noise_std, updates.dimension)
+    return Outcome(noisy / updates.count)
+
+
+def noise_on_the_mean(self, updates, pending, last, noise):
+    mean = updates.total / updates.count
+    return Outcome(mean + noise(self.noise_std, updates.dimension))
+
+
+def forgets_the_window(original):
+    def has_quota(self, clients, step):
+        self._window_stamp[:] = 0
+        return original(self, clients, step)
+
+    return has_quota
+
+
+def window_one_short(original):
+    def init(self, law, capacity):
+        original(self, law, capacity)
+        self._length = max(1, self._length - 3)
+
+    return init
+
+
+def one_pick_more(original):
+    def init(self, law, capacity):
+        original(self, law, capacity)
+        self._quota += self._quota > 1
+
+    return init
+
+
+def table_with(table, state, event, cell):
+    """A table with one cell changed."""
+    return {s: {**row, event: cell} if s is state else row for s, row in table.items()}
+
+
+def second_answer(monkeypatch):
+    answered = tables.ClientState.ANSWERED
+    broken = table_with(tables.CLIENT_TABLE, answered, tables.ClientEvent.REQUESTED, answered)
+    monkeypatch.setattr("turnout.protocol.client.CLIENT_TABLE", broken)
+
+
+def late_check_in(monkeypatch):
+    waiting = tables.ClientState.WAITING
+    checked_in = tables.ClientState.CHECKED_IN
+    broken = table_with(tables.CLIENT_TABLE, waiting, tables.ClientEvent.SLOT_PAST, checked_in)
+    monkeypatch.setattr("turnout.protocol.client.CLIENT_TABLE", broken)
+
+
+def replaced(owner, name, make):
+    """A mutation that replaces one method."""
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+
+
+def always(value):
+    return lambda original: value
+
+
+MUTANTS = {
+    "aggregated: no noise on an empty step": (
+        every_step_carries_noise,
+        replaced(AggregatedRule, "release", silent_when_empty),
+    ),
+    "aggregated: an empty step is skipped": (
+        every_step_carries_noise,
+        replaced(AggregatedRule, "release", skips_when_empty),
+    ),
+    "one-client: no dummy": (
+        every_step_carries_noise,
+        replaced(OneClientRule, "release", skips_when_empty),
+    ),
+    "one-client: dummy without noise": (
+        every_step_carries_noise,
+        replaced(OneClientRule, "release", silent_when_empty),
+    ),
+    "aggregated: divided by the true count": (
+        the_divisor_is_public,
+        replaced(AggregatedRule, "release", always(divides_by_the_count)),
+    ),
+    "one-client: serves everybody": (
+        one_client_serves_one,
+        replaced(OneClientRule, "select", always(lambda self, arrived, source: arrived)),
+    ),
+    "one-client: serves two": (
+        one_client_serves_one,
+        replaced(OneClientRule, "select", always(lambda self, arrived, source: arrived[:2])),
+    ),
+    "averaged: noise not scaled by the root of the count": (
+        every_averaged_update_is_noised,
+        replaced(AveragedRule, "release", always(noise_once_for_all)),
+    ),
+    "averaged: noise not divided": (
+        every_averaged_update_is_noised,
+        replaced(AveragedRule, "release", always(noise_on_the_mean)),
+    ),
+    "duplicates accepted": (
+        a_client_comes_once_a_window,
+        replaced(Admissions, "_has_quota", forgets_the_window),
+    ),
+    "acceptance not recorded": (
+        a_client_comes_once_a_window,
+        replaced(Admissions, "_record", always(lambda self, clients, step: None)),
+    ),
+    "window too short": (
+        a_client_comes_once_a_window,
+        replaced(Admissions, "__init__", window_one_short),
+    ),
+    "one pick too many": (k_of_t_is_at_most_k, replaced(Admissions, "__init__", one_pick_more)),
+    "sliding: anybody may come": (
+        sliding_clients_keep_to_their_window,
+        replaced(
+            Admissions,
+            "_eligible",
+            always(lambda self, clients, step: np.ones(clients.shape, bool)),
+        ),
+    ),
+    "updates of anybody": (
+        only_the_asked_answer_once,
+        replaced(
+            Coordinator,
+            "_places",
+            always(lambda self, clients: np.zeros(clients.size, np.int64)),
+        ),
+    ),
+    "updates not checked": (
+        only_clipped_finite_updates_count,
+        replaced(Coordinator, "_refuse_unsound", always(lambda self, updates: None)),
+    ),
+    "a device answers twice": (a_device_answers_once, second_answer),
+    "a late device comes anyway": (a_late_device_stays_away, late_check_in),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_noticed(name, monkeypatch):
+    guarantee, mutate = MUTANTS[name]
+    mutate(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        guarantee()

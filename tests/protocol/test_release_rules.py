@@ -1,0 +1,218 @@
+"""Each release rule on cases small enough to do by hand, and the law of its noise."""
+
+import numpy as np
+import pytest
+from protocol_driver import (
+    check_in,
+    coordinator,
+    no_noise,
+    run_step,
+    source,
+    std_itself,
+    unexpected_noise,
+    updates,
+)
+from scipy import stats
+
+from turnout.protocol import UpdateSum
+from turnout.randomness import SimulationStreams
+from turnout.spec import CheckIn, EveryStep, ReleaseRule
+
+FALSE_ALARM = 1e-9
+AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
+
+
+def test_aggregated_adds_one_noise_and_divides_by_the_public_number():
+    # C = 1, sigma = 2, expected 2: ((0.5, 0) + (0.25, 0.5) + (2, 2)) / 2.
+    machine = coordinator(AGGREGATED, sigma=2.0)
+    release = run_step(machine, {1: [0.5, 0], 4: [0.25, 0.5]})
+    assert release.direction.tolist() == [1.375, 1.25]
+    assert (release.checked_in, release.served, release.dummy, release.skipped) == (
+        2,
+        2,
+        False,
+        False,
+    )
+
+
+def test_aggregated_divisor_does_not_follow_the_count():
+    machine = coordinator(AGGREGATED)
+    alone = run_step(machine, {1: [0.5, 0]}, no_noise)
+    three = run_step(machine, {2: [0.5, 0], 3: [0, 0], 4: [0, 0]}, no_noise)
+    assert alone.direction.tolist() == three.direction.tolist() == [0.25, 0]
+
+
+def test_aggregated_releases_noise_when_nobody_came():
+    release = run_step(coordinator(AGGREGATED, sigma=2.0, clip_norm=3.0), {})
+    assert release.direction.tolist() == [3.0, 3.0]
+    assert (release.checked_in, release.served, release.dummy, release.skipped) == (
+        0,
+        0,
+        True,
+        False,
+    )
+
+
+def test_aggregated_takes_a_client_who_does_not_answer_as_zero():
+    machine = coordinator(AGGREGATED)
+    machine.open_step()
+    check_in(machine, 1, 2)
+    machine.close_check_ins(source())
+    machine.receive(updates(0, {2: [0.5, 0]}))
+    release = machine.close_step(std_itself)
+    assert release.direction.tolist() == [0.75, 0.5]
+    assert (release.checked_in, release.served) == (2, 1)
+
+
+def test_one_client_moves_every_bth_step_by_the_mean_of_b_noisy_steps():
+    # sigma C = 2. Step 0: (0.5, 0) + noise; step 1: nobody, noise alone; then their mean.
+    machine = coordinator(ONE_CLIENT, sigma=2.0, minibatch=2)
+    first = run_step(machine, {3: [0.5, 0]})
+    assert (first.direction, first.skipped, first.dummy, first.served) == (None, False, False, 1)
+    second = run_step(machine, {})
+    assert second.direction.tolist() == [2.25, 2.0]
+    assert (second.skipped, second.dummy, second.served) == (False, True, 0)
+    assert machine.pending.tolist() == [0.0, 0.0]
+
+
+def test_one_client_leaves_an_unfinished_minibatch_unused():
+    machine = coordinator(ONE_CLIENT, law=CheckIn(window=3), minibatch=2)
+    moved = [run_step(machine, {}).direction is not None for _ in range(3)]
+    assert moved == [False, True, False]
+
+
+def test_one_client_asks_one_of_many_and_lets_the_others_go():
+    machine = coordinator(ONE_CLIENT)
+    machine.open_step()
+    check_in(machine, 1, 4, 6, 8)
+    request = machine.close_check_ins(source())
+    assert request.clients.size == 1
+    client = int(request.clients[0])
+    machine.receive(updates(0, {client: [0.5, 0]}))
+    release = machine.close_step(std_itself)
+    assert release.direction.tolist() == [1.5, 1.0]
+    assert (release.checked_in, release.served) == (4, 1)
+
+
+def test_one_client_who_does_not_answer_leaves_a_dummy():
+    machine = coordinator(ONE_CLIENT)
+    machine.open_step()
+    check_in(machine, 1)
+    machine.close_check_ins(source())
+    release = machine.close_step(std_itself)
+    assert release.direction.tolist() == [1.0, 1.0]
+    assert (release.checked_in, release.served, release.dummy) == (1, 0, True)
+
+
+def test_averaged_gives_every_update_its_own_noise_and_divides_by_the_count():
+    # Four updates, sigma C = 2: the sum carries 2 * sqrt(4) = 4.
+    vectors = {1: [0.5, 0], 2: [0.5, 0], 5: [0, 1.0], 7: [0, 0]}
+    release = run_step(coordinator(AVERAGED, sigma=2.0), vectors)
+    assert release.direction.tolist() == [1.25, 1.25]
+    assert (release.checked_in, release.served) == (4, 4)
+
+
+def test_averaged_skips_a_step_to_which_nobody_came():
+    release = run_step(coordinator(AVERAGED), {}, unexpected_noise)
+    assert (release.direction, release.skipped, release.dummy) == (None, True, False)
+
+
+@pytest.mark.parametrize("rule", [ONE_CLIENT, AVERAGED])
+def test_a_client_who_adds_her_own_noise_gets_no_more(rule):
+    machine = coordinator(rule)
+    machine.open_step()
+    check_in(machine, 1)
+    machine.close_check_ins(source())
+    machine.receive(updates(0, {1: [9.0, -9.0]}, noised=1))
+    assert machine.close_step(unexpected_noise).direction.tolist() == [9.0, -9.0]
+
+
+def test_the_choice_of_one_does_not_depend_on_who_came_first():
+    for orders in [((1, 4, 6), (6, 1, 4))]:
+        asked = []
+        for order in orders:
+            machine = coordinator(ONE_CLIENT)
+            machine.open_step()
+            for client in order:
+                check_in(machine, client)
+            asked.append(machine.close_check_ins(source("same")).clients.tolist())
+        assert asked[0] == asked[1]
+
+
+def chosen_counts(select, repetitions=4000):
+    """How often each of five clients is asked."""
+    arrived = np.array([0, 2, 3, 7, 9])
+    generator = source("choices")
+    asked = [int(select(arrived, generator)[0]) for _ in range(repetitions)]
+    return np.array([asked.count(client) for client in arrived])
+
+
+def uniform(counts):
+    return stats.chisquare(counts).pvalue > FALSE_ALARM
+
+
+def test_the_one_client_is_uniform():
+    rule = coordinator(ONE_CLIENT)._rule
+    assert uniform(chosen_counts(rule.select))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda arrived, draw: arrived[:1],
+        lambda arrived, draw: arrived[draw.below(arrived.size - 1, 1)],
+        lambda arrived, draw: arrived[draw.below(6, 1) % 5],
+    ],
+    ids=["the first", "never the last", "modulo bias"],
+)
+def test_a_choice_that_is_not_uniform_is_noticed(wrong):
+    assert not uniform(chosen_counts(wrong))
+
+
+def gaussian(*name):
+    generator = SimulationStreams(11).generator(*name)
+    return lambda std, dimension: std * generator.standard_normal(dimension)
+
+
+def has_std(sample, std):
+    """Whether N(0, std²) explains the sum of squares, at `FALSE_ALARM` on two sides."""
+    statistic = float(np.sum((sample / std) ** 2))
+    tail = min(stats.chi2.cdf(statistic, sample.size), stats.chi2.sf(statistic, sample.size))
+    return 2 * tail > FALSE_ALARM
+
+
+# (rule, who come, standard deviation of a released coordinate in units of sigma C)
+NOISE_LAWS = [
+    (AGGREGATED, 0, 1 / 5),
+    (AGGREGATED, 3, 1 / 5),
+    (AGGREGATED, 9, 1 / 5),
+    (ONE_CLIENT, 0, 1.0),
+    (ONE_CLIENT, 6, 1.0),
+    (AVERAGED, 1, 1.0),
+    (AVERAGED, 9, 1 / 3),
+]
+SIGMA, CLIP, WIDE = 1.3, 0.7, 8192
+
+
+@pytest.mark.parametrize(("rule", "come", "scale"), NOISE_LAWS)
+def test_the_noise_of_a_release_has_the_std_that_its_rule_promises(rule, come, scale):
+    machine = coordinator(
+        rule,
+        law=EveryStep(1),
+        sigma=SIGMA,
+        clip_norm=CLIP,
+        dimension=WIDE,
+        expected_check_ins=5.0,
+    )
+    machine.open_step()
+    check_in(machine, *range(come))
+    request = machine.close_check_ins(source())
+    for client in request.clients:
+        message = updates(0, {int(client): [0.0, 0.0]})
+        machine.receive(type(message)(0, message.clients, UpdateSum(np.zeros(WIDE), 1)))
+    noise = machine.close_step(gaussian("noise", rule, come)).direction
+    assert has_std(noise, SIGMA * CLIP * scale)
+    # Named wrong laws: 10 % more or less noise, C or sigma forgotten, a draw for the mean.
+    wrong = [1.1 * scale, scale / 1.1, scale / CLIP, scale / SIGMA]
+    wrong += [scale / 3] if (rule, come) == (AVERAGED, 9) else []
+    assert not any(has_std(noise, SIGMA * CLIP * other) for other in wrong)

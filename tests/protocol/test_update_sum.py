@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from protocol_driver import std_itself, unexpected_noise
+
+from turnout.core.errors import ParameterError
+from turnout.protocol import UpdateSum
+
+# Multiples of 2⁻¹⁰ below 2¹⁰: sums of a few are exact in float64, as for lattice updates.
+lattice = hnp.arrays(np.int64, 3, elements=st.integers(-(2**20), 2**20)).map(lambda v: v / 2**10)
+
+
+@st.composite
+def sums(draw):
+    count = draw(st.integers(0, 50))
+    return UpdateSum(draw(lattice), count, draw(st.integers(0, count)))
+
+
+def parts(value):
+    return value.total.tolist(), value.count, value.noised
+
+
+@given(sums(), sums(), sums())
+def test_is_a_commutative_monoid(a, b, c):
+    zero = UpdateSum.zero(3)
+    assert parts(a + zero) == parts(zero + a) == parts(a)
+    assert parts(a + b) == parts(b + a)
+    assert parts((a + b) + c) == parts(a + (b + c))
+
+
+def test_adds_in_float64_whatever_comes_in():
+    tiny = UpdateSum(np.full(1, 2.0**-30, np.float32), 1)
+    one = UpdateSum(np.ones(1, np.float32), 1)
+    assert (one + tiny).total[0] == 1 + 2.0**-30
+    assert (one + tiny).total.dtype == np.float64
+
+
+def test_noise_is_that_of_every_client_who_has_none_yet():
+    noisy = UpdateSum([1.0, 2.0], 5, noised=1).with_noise(3.0, std_itself)
+    assert noisy.total.tolist() == [7.0, 8.0]
+    assert (noisy.count, noisy.noised) == (5, 5)
+
+
+@pytest.mark.parametrize("value", [UpdateSum([1.0], 2, 2), UpdateSum.zero(1)])
+def test_no_noise_is_drawn_where_none_is_due(value):
+    assert parts(value.with_noise(3.0, unexpected_noise)) == parts(value)
+
+
+def test_does_not_let_its_total_be_written():
+    with pytest.raises(ValueError, match="read-only"):
+        UpdateSum([1.0], 1).total[0] = 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (([[1.0]], 1), "total"),
+        (([1.0], -1), "count"),
+        (([1.0], 1.5), "count"),
+        (([1.0], 1, 2), "noised"),
+        (([1.0], 1, -1), "noised"),
+    ],
+)
+def test_refuses_what_no_group_has(arguments, name):
+    with pytest.raises(ParameterError, match=name):
+        UpdateSum(*arguments)
+
+
+def test_refuses_to_add_different_lengths():
+    with pytest.raises(ParameterError, match="dimension = 2: expected 3"):
+        UpdateSum.zero(3) + UpdateSum.zero(2)
