@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError
 from turnout.participation import blocks
-from turnout.protocol.messages import ClientIds, Verdict
+from turnout.protocol.messages import ClientIds, Verdict, ascending
 from turnout.spec import (
     AvailabilityCheckIn,
     KSubset,
@@ -59,9 +59,9 @@ class Admissions:
                 f"but ids end at {self._capacity - 1}"
             )
         verdicts = np.full(clients.shape, Verdict.DUPLICATE, np.uint8)
-        first = np.unique(clients, return_index=True)[1]
-        fresh = first[self._has_quota(clients[first], step)]
-        verdicts[fresh] = Verdict.ACCEPTED
+        first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
+        allowed = self._has_quota(clients[first], step)
+        verdicts[first] = np.where(allowed, Verdict.ACCEPTED, Verdict.DUPLICATE)
         verdicts[~self._eligible(clients, step)] = Verdict.OUTSIDE_HER_WINDOW
         self._record(clients[verdicts == Verdict.ACCEPTED], step)
         return verdicts

@@ -23,6 +23,7 @@ from turnout.protocol.messages import (
     StepOpened,
     UpdateRequests,
     Updates,
+    ascending,
 )
 from turnout.protocol.releases import rule_for
 from turnout.protocol.tables import (
@@ -150,7 +151,9 @@ class Coordinator:
                 choice does not depend on the order in which clients came.
         """
         state = self._after(CoordinatorEvent.CLOSE_CHECK_INS)
-        arrived = np.sort(np.concatenate(self._arrived))
+        arrived = np.concatenate(self._arrived)
+        if not ascending(arrived):
+            arrived.sort()
         self._requested = self._rule.select(arrived, source)
         self._answered = np.zeros(self._requested.size, np.bool_)
         self._checked_in = arrived.size
@@ -230,7 +233,8 @@ class Coordinator:
             raise RemoteProtocolError(
                 f"step {self._step}: client {int(clients[~found][0])} sent an update unasked"
             )
-        if self._answered[places].any() or np.unique(places).size != places.size:
+        named = np.bincount(places, minlength=self._requested.size)
+        if (named + self._answered > 1).any():
             raise RemoteProtocolError(f"step {self._step}: a client sent a second update")
         return places
 

@@ -31,6 +31,11 @@ def _checked_ids(clients: ClientIds) -> ClientIds:
     return view
 
 
+def ascending(clients: ClientIds) -> bool:
+    """Whether ids strictly ascend, as those of a sampled schedule do; sorts are spared then."""
+    return bool((clients[1:] > clients[:-1]).all())
+
+
 @dataclass(frozen=True, slots=True)
 class StepOpened:
     """Coordinator to all: this step takes check-ins."""
