@@ -1,0 +1,129 @@
+"""Traces: unknown is neither available nor absent."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout import datasets
+from turnout.core.errors import ParameterError
+from turnout.participation import (
+    availability_law,
+    day_profile,
+    draw_run,
+    joined,
+    trace_statistics,
+)
+from turnout.randomness import SimulationStreams
+
+U = np.nan
+TRACE = np.array(
+    [
+        [1, 0, U, 1, 0, U],
+        [0, 0, 0, U, 0, 0],
+        [U, U, U, U, U, U],
+        [1, U, 1, 1, U, 1],
+    ]
+)
+
+
+def test_statistics_leave_the_unknown_out():
+    statistics = trace_statistics(TRACE, steps_per_day=3)
+    assert (statistics.clients, statistics.steps) == (4, 6)
+    assert statistics.known_fraction == 13 / 24
+    assert statistics.available_fraction == 6 / 13
+    assert statistics.never_available == 2
+    assert statistics.never_known == 1
+    assert statistics.available_per_step.tolist() == [2, 0, 1, 2, 0, 1]
+    assert statistics.known_per_step.tolist() == [3, 2, 2, 2, 2, 2]
+    assert statistics.day_profile.tolist() == [4 / 5, 0, 2 / 4]
+
+
+def test_the_day_may_start_in_the_middle():
+    statistics = trace_statistics(TRACE, steps_per_day=3, first_slot=2)
+    assert statistics.day_profile.tolist() == [0, 2 / 4, 4 / 5]
+
+
+def test_a_time_of_day_without_knowledge_has_no_value():
+    assert np.isnan(trace_statistics(TRACE, steps_per_day=7).day_profile[6])
+    nothing = trace_statistics(TRACE[2:3], steps_per_day=3)
+    assert np.isnan(nothing.available_fraction)
+    assert np.all(np.isnan(nothing.day_profile))
+    assert nothing.never_available == nothing.never_known == 1
+
+
+def test_the_law_draws_from_what_is_known_to_be_available():
+    law = availability_law(TRACE, window=3, probability=0.5)
+    assert law.available.tolist() == (TRACE == 1).tolist()
+    assert (law.window, law.probability) == (3, 0.5)
+    assert law.window_sizes().tolist() == [[1, 1], [0, 0], [0, 0], [2, 2]]
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    clients=st.integers(1, 12),
+    steps=st.integers(1, 12),
+    window=st.integers(1, 12),
+)
+def test_nobody_comes_where_she_is_not_known_to_be_available(seed, clients, steps, window):
+    generator = np.random.default_rng(seed)
+    trace = generator.choice([1.0, 0.0, U], size=(clients, steps))
+    law = availability_law(trace, min(window, steps))
+    run = joined(list(draw_run(law, clients, SimulationStreams(seed))))
+    assert np.all(trace[run.clients, run.slots()] == 1)
+    free_windows = sum(
+        np.any(trace[:, start : start + law.window] == 1, axis=1).sum()
+        for start in range(0, steps, law.window)
+    )
+    assert run.participations == free_windows
+
+
+def test_participation_over_the_day():
+    assert day_profile([1, 2, 3, 5, U], steps_per_day=2).tolist() == [2, 3.5]
+    assert day_profile([1, 2, 3], steps_per_day=2, first_slot=1).tolist() == [2, 2]
+    assert np.isnan(day_profile([1], steps_per_day=2)[1])
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        ([[1, 0.5]], r"trace\[0, 1\] = 0.5: expected 1, 0 or NaN"),
+        ([[1, 0], [np.inf, 1]], r"trace\[1, 0\] = inf"),
+        ([1, 0], r"trace = \(2,\)"),
+        (np.empty((0, 3)), r"trace = \(0, 3\)"),
+    ],
+)
+def test_what_is_no_trace_is_refused(trace, message):
+    with pytest.raises(ParameterError, match=message):
+        availability_law(trace, 1)
+    with pytest.raises(ParameterError, match=message):
+        trace_statistics(trace, 2)
+
+
+@pytest.mark.parametrize(
+    ("window", "probability", "message"),
+    [(0, 1.0, "window = 0"), (3, 1.0, "steps"), (1, 1.5, "probability = 1.5")],
+)
+def test_parameters_the_law_refuses_are_named(window, probability, message):
+    with pytest.raises(ParameterError, match=message):
+        availability_law([[1.0, 0.0]], window, probability)
+
+
+@pytest.mark.parametrize(("per_day", "first"), [(0, 0), (4, 4), (4, -1)])
+def test_times_of_day_that_are_none_are_refused(per_day, first):
+    with pytest.raises(ParameterError):
+        day_profile([1, 2], per_day, first)
+    with pytest.raises(ParameterError, match="per_step"):
+        day_profile([[1, 2]], 2)
+
+
+@pytest.mark.usefixtures("data_dir")
+def test_real_phones():
+    statistics = trace_statistics(datasets.flash_phones(), steps_per_day=48)
+    assert (statistics.clients, statistics.steps) == (723, 241)
+    assert statistics.never_available == 211
+    assert statistics.known_fraction == pytest.approx(0.81, abs=0.005)
+    assert statistics.available_fraction == pytest.approx(0.08, abs=0.005)
+    assert statistics.available_per_step.min() == 14
+    assert statistics.available_per_step.max() == 97
+    assert statistics.day_profile.max() > 2 * statistics.day_profile.min()

@@ -1,0 +1,100 @@
+"""The statistical assertions keep their false-alarm rate and see what they should see."""
+
+import numpy as np
+import pytest
+
+from turnout.core.errors import ParameterError
+from turnout.testing import (
+    assert_binomial,
+    assert_frequencies,
+    assert_mean,
+    assert_rejects_law,
+)
+
+
+def failures(assertion, observations):
+    count = 0
+    for observed in observations:
+        try:
+            assertion(observed)
+        except AssertionError:
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("cells", [1, 2, 5, 16])
+def test_false_alarms_are_no_more_frequent_than_stated(cells):
+    law = np.full(cells, 1 / cells)
+    draws = np.random.default_rng(1).multinomial(200, law, size=1000)
+    alarms = failures(lambda counts: assert_frequencies(counts, law, false_alarm=0.05), draws)
+    assert alarms <= 95  # 50 are allowed on average; more than 95 has probability below 1e-9.
+
+
+def test_one_wrong_cell_a_drift_and_an_impossible_cell_are_seen():
+    cells, draws = 64, 64_000
+    law = np.full(cells, 1 / cells)
+    one_cell = np.full(cells, draws // cells)
+    one_cell[7] += 300
+    drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
+    assert_frequencies(np.full(cells, draws // cells), law)
+    assert_rejects_law(
+        lambda counts: assert_frequencies(counts, law), {"one cell": one_cell, "drift": drift}
+    )
+    with pytest.raises(
+        AssertionError, match=r"cells 0 to 0: 99 of 100 draws where 100 are expected"
+    ):
+        assert_frequencies([99, 1], [1.0, 0.0])
+
+
+def test_a_drift_is_seen_although_no_single_cell_is_far_off():
+    cells, draws = 64, 64_000
+    law = np.full(cells, 1 / cells)
+    drift = (np.linspace(0.9, 1.1, cells) * draws / cells).astype(int)
+    assert np.abs(drift - draws / cells).max() < 4 * np.sqrt(draws / cells)
+    with pytest.raises(AssertionError):
+        assert_frequencies(drift, law)
+
+
+@pytest.mark.parametrize("law", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
+def test_probabilities_that_are_none_are_refused(law):
+    with pytest.raises(ParameterError, match="probabilities"):
+        assert_frequencies([1, 1], law)
+
+
+def test_counts_of_another_shape_are_refused():
+    with pytest.raises(ParameterError, match="counts"):
+        assert_frequencies([1, 1, 1], [0.5, 0.5])
+
+
+def test_binomial_sees_one_and_a_half_times_the_rate():
+    assert_binomial(1000, 10_000, 0.1)
+    with pytest.raises(AssertionError):
+        assert_binomial(1500, 10_000, 0.1)
+
+
+def test_mean_keeps_the_right_value_and_sees_a_wrong_one():
+    values = np.random.default_rng(2).exponential(size=4000)
+    assert_mean(values, 1.0)
+    assert_mean(np.full(10, 0.1), 0.1)
+    assert_rejects_law(
+        lambda sample: assert_mean(sample, 1.0),
+        {"a fifth more": 1.2 * values, "not a number": values * np.nan},
+    )
+
+
+def test_an_accepted_wrong_law_is_named():
+    with pytest.raises(AssertionError, match="wrong laws were accepted: harmless"):
+        assert_rejects_law(
+            lambda counts: assert_frequencies(counts, [0.5, 0.5]),
+            {"biased": [1000, 0], "harmless": [500, 500]},
+        )
+
+
+def test_no_wrong_law_at_all_is_refused():
+    with pytest.raises(ParameterError, match="at least one wrong law"):
+        assert_rejects_law(lambda counts: None, {})
+
+
+def test_an_error_in_the_assertion_itself_is_no_rejection():
+    with pytest.raises(ParameterError, match="counts"):
+        assert_rejects_law(lambda counts: assert_frequencies(counts, [1.0]), {"wrong": [1, 2]})
