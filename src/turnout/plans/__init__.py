@@ -1,1 +1,21 @@
-"""Plans."""
+"""Plans: a training run as one TOML file, checked against accounting before anything runs."""
+
+from turnout.plans.laws import AvailabilitySection
+from turnout.plans.plan import Plan, read_plan
+from turnout.plans.preparation import PreparedPlan, prepare
+from turnout.plans.questions import SCHEMES, Question, account, ask, calibrate
+from turnout.plans.refusals import all_keys
+
+__all__ = [
+    "SCHEMES",
+    "AvailabilitySection",
+    "Plan",
+    "PreparedPlan",
+    "Question",
+    "account",
+    "all_keys",
+    "ask",
+    "calibrate",
+    "prepare",
+    "read_plan",
+]

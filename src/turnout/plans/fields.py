@@ -1,0 +1,41 @@
+"""Field types of a plan: each one checks with `turnout.core.checks`, so NaN never gets in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from turnout.core import checks
+
+
+class Section(BaseModel):
+    """A table of a plan: frozen, and closed to keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+def _checked(check: Callable[..., None]) -> BeforeValidator:
+    """A validator that refuses what ``check`` refuses and changes nothing."""
+
+    def validate(value: Any) -> Any:
+        check(value=value)
+        return value
+
+    return BeforeValidator(validate)
+
+
+Positive = Annotated[float, _checked(checks.positive)]
+"""A finite number above 0."""
+NonNegative = Annotated[float, _checked(checks.non_negative)]
+"""A finite number of at least 0."""
+Probability = Annotated[float, _checked(checks.probability)]
+"""A number from 0 to 1."""
+OpenUnit = Annotated[float, _checked(checks.open_unit)]
+"""A number strictly between 0 and 1."""
+Count = Annotated[int, _checked(checks.count)]
+"""A whole number of at least 1."""
+CountFromZero = Annotated[int, _checked(partial(checks.count, 0))]
+"""A whole number of at least 0."""

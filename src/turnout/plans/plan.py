@@ -1,0 +1,120 @@
+"""A plan: everything that a training run is, as one TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.plans.fields import Section
+from turnout.plans.laws import ParticipationSection
+from turnout.plans.refusals import refusal
+from turnout.plans.sections import (
+    ClientSection,
+    DataSection,
+    ModelSection,
+    OptimizerSection,
+    PrivacySection,
+    ProtocolSection,
+    RunSection,
+)
+from turnout.spec import ParticipationLaw
+
+
+class Plan(Section):
+    """Data, model, participation law, privacy, protocol, optimizer and run.
+
+    >>> plan = Plan.from_toml('''
+    ... [data]
+    ... name = "digits"
+    ... [model]
+    ... name = "logistic"
+    ... [participation]
+    ... law = "check-in"
+    ... window = 10
+    ... [privacy]
+    ... relation = "add-remove"
+    ... delta = 1e-4
+    ... epsilon = 3.0
+    ... [optimizer]
+    ... learning_rate = 0.5
+    ... ''')
+    >>> plan.law(1437)
+    CheckIn(window=10, windows=1, probability=1.0)
+    """
+
+    data: DataSection
+    model: ModelSection
+    participation: ParticipationSection
+    privacy: PrivacySection
+    protocol: ProtocolSection = Field(default_factory=lambda: ProtocolSection.model_validate({}))
+    client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
+    optimizer: OptimizerSection
+    run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
+
+    @classmethod
+    def from_mapping(cls, tables: dict[str, Any]) -> Self:
+        """The plan in nested dictionaries.
+
+        Raises:
+            ParameterError: a key, named with its value and what is allowed.
+        """
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            raise refusal(error, cls) from None
+
+    @classmethod
+    def from_toml(cls, text: str, name: str = "plan") -> Self:
+        """The plan in a TOML text.
+
+        Args:
+            text: TOML.
+            name: how error messages call it.
+
+        Raises:
+            ParameterError: no TOML, or a key, named with its value and what is allowed.
+        """
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ParameterError("plan", name, f"a TOML file, but {_lowered(error)}") from None
+        return cls.from_mapping(tables)
+
+    def law(self, population: int) -> ParticipationLaw:
+        """The participation law, for a number of clients.
+
+        Raises:
+            ParameterError: a law that does not fit the population, or that needs a trace file.
+        """
+        try:
+            return self.participation.spec(population)
+        except ParameterError as error:
+            if "." in error.name:
+                raise
+            raise ParameterError(
+                f"participation.{error.name}", error.value, error.expected
+            ) from None
+
+
+def read_plan(path: Path) -> str:
+    """The text of a plan file.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        raise StorageError(f"plan {path} does not exist: name a TOML file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"plan {path} cannot be read: {_lowered(error)}") from None
+
+
+def _lowered(error: Exception) -> str:
+    """An error's text as the end of a sentence."""
+    text = " ".join(str(error).split())
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,93 @@
+"""Checks a plan's budget before anything runs: calibrates the noise, or refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from turnout.core.errors import NumericalError, ParameterError
+from turnout.plans.plan import Plan
+from turnout.plans.sections import PrivacySection
+from turnout.spec import GaussianNoise, ParticipationLaw, Scheme
+
+if TYPE_CHECKING:
+    from turnout.accounting import Guarantee
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPlan:
+    """A plan whose guarantee is known: what may run.
+
+    Attributes:
+        plan: as it was written.
+        population: clients of the run.
+        scheme: what runs; its noise multiplier is final.
+        guarantee: what it is worth, in both directions.
+    """
+
+    plan: Plan
+    population: int
+    scheme: Scheme
+    guarantee: Guarantee
+
+
+def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) -> PreparedPlan:
+    """The plan with its noise calibrated (or checked) and its guarantee.
+
+    Args:
+        plan: what to run.
+        population: clients of the run.
+        law: the participation law; by default the plan's own. One that needs a trace file
+            (``law = "availability"``) is built by whoever reads files.
+
+    Returns:
+        a scheme whose proved ε never exceeds the plan's target.
+
+    Raises:
+        ParameterError: the noise that the plan names does not give the ε that it names.
+        UnsupportedError: no sound analysis is known for this combination.
+        NumericalError: nothing can be certified.
+    """
+    from turnout.accounting import calibrate_noise, price
+
+    privacy = plan.privacy
+    chosen = plan.law(population) if law is None else law
+
+    def scheme_for(noise_multiplier: float) -> Scheme:
+        return Scheme(
+            GaussianNoise(noise_multiplier),
+            chosen,
+            privacy.relation,
+            plan.protocol.release,
+            clients=privacy.honest_clients,
+        )
+
+    noise_multiplier = privacy.noise_multiplier
+    if noise_multiplier is None:
+        assert privacy.epsilon is not None  # the section holds one of the two
+        noise_multiplier = calibrate_noise(scheme_for, privacy.epsilon, privacy.delta)
+    scheme = scheme_for(noise_multiplier)
+    guarantee = price(scheme, privacy.delta)
+    _check_budget(privacy, guarantee)
+    return PreparedPlan(plan, population, scheme, guarantee)
+
+
+def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:
+    """Refuses a guarantee above the target."""
+    target, proved = privacy.epsilon, guarantee.epsilon.upper
+    if target is None or proved <= target:
+        return
+    if privacy.noise_multiplier is None:
+        raise NumericalError(f"calibrated noise gives ε = {proved!r}, above privacy.epsilon")
+    raise ParameterError(
+        "privacy.epsilon",
+        target,
+        f"at least {_above(proved)}, which noise_multiplier = {privacy.noise_multiplier!r} gives "
+        "(more noise gives less; without noise_multiplier it is calibrated)",
+    )
+
+
+def _above(value: float) -> str:
+    """A short decimal number that is not below ``value``."""
+    text = f"{value:.4g}"
+    return text if float(text) >= value else f"{value * 1.001:.4g}"

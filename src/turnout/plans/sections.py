@@ -1,0 +1,136 @@
+"""The other tables of a plan: data, model, clients' work, privacy, protocol, optimizer, run."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from turnout.core.errors import ParameterError
+from turnout.plans.fields import (
+    Count,
+    CountFromZero,
+    NonNegative,
+    OpenUnit,
+    Positive,
+    Section,
+)
+from turnout.spec import Relation, ReleaseRule
+
+
+class DataSection(Section):
+    """What the clients hold."""
+
+    name: Literal["digits", "mnist", "fashion-mnist"] = Field(description="the data set")
+    clients: Count | None = Field(
+        None,
+        description="number of clients; unset: one for each record, or one for each phone of "
+        "the availability trace",
+    )
+    dealing: Literal["shuffled", "by-label"] = Field(
+        "shuffled",
+        description="how records are dealt to clients: like shuffled cards, or sorted by label "
+        "first, so that most clients see one label only",
+    )
+
+
+class ModelSection(Section):
+    """What is trained."""
+
+    name: Literal["logistic", "tanh-cnn-13k", "tanh-cnn-26k"] = Field(description="the model")
+    features: Literal["pixels", "scattering"] = Field(
+        "pixels", description="fixed public function of an image that the model sees"
+    )
+
+
+class ClientSection(Section):
+    """What a client does when she takes part: one gradient, or several local steps."""
+
+    steps: Count = Field(1, description="gradient steps over all her records")
+    learning_rate: Positive = Field(
+        1.0, description="size of each; with one step of size 1 her update is her gradient"
+    )
+
+
+class PrivacySection(Section):
+    """The promise: relation, δ, and a target ε or a noise multiplier (or both, to check)."""
+
+    relation: Relation = Field(description="the neighbouring relation; there is no default")
+    delta: OpenUnit = Field(description="the δ of (ε, δ)")
+    epsilon: Positive | None = Field(
+        None, description="the ε that must hold; alone, the noise is calibrated to it"
+    )
+    noise_multiplier: Positive | None = Field(
+        None,
+        description="standard deviation of the noise divided by clip_norm; with epsilon too, a "
+        "plan whose noise does not give that epsilon is refused",
+    )
+    clip_norm: Positive = Field(1.0, description="bound on the ℓ2 norm of a client's update")
+    honest_clients: Count | None = Field(
+        None,
+        description="public number of honest clients that is surely reached, where an analysis "
+        "needs one (release = 'averaged')",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.epsilon is None and self.noise_multiplier is None:
+            raise ParameterError(
+                "epsilon", None, "a target epsilon or a noise_multiplier (a number above 0)"
+            )
+        return self
+
+
+class ProtocolSection(Section):
+    """What a step makes of those who came."""
+
+    release: ReleaseRule = Field(
+        ReleaseRule.AGGREGATED,
+        description="'aggregated': the sum of all; 'one-client': Algorithm 1 of the check-in "
+        "paper; 'averaged': Algorithm 2",
+    )
+    minibatch: Count = Field(
+        1, description="steps accumulated before the model moves (release = 'one-client')"
+    )
+
+    @model_validator(mode="after")
+    def _minibatch_fits(self) -> Self:
+        if self.minibatch > 1 and self.release is not ReleaseRule.ONE_CLIENT:
+            raise ParameterError(
+                "minibatch", self.minibatch, f"1 with release = {self.release.value!r}"
+            )
+        return self
+
+
+class OptimizerSection(Section):
+    """How the model moves."""
+
+    name: Literal["sgd", "adam"] = Field("sgd", description="the rule")
+    learning_rate: Positive = Field(description="factor of every move, before the schedule")
+    momentum: float = Field(0.0, description="of 'sgd': how much of the last move is kept")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="the learning rate stays, or falls to 0 at the end"
+    )
+    warmup_steps: CountFromZero = Field(0, description="steps in which the learning rate rises")
+    averaging: Literal["none", "ema", "tail"] = Field(
+        "none", description="which average of the models is the result"
+    )
+    averaging_decay: OpenUnit = Field(0.99, description="of averaging = 'ema'")
+    averaging_fraction: OpenUnit = Field(
+        0.5, description="of averaging = 'tail': the last part of the steps that is averaged"
+    )
+    weight_decay: NonNegative = Field(0.0, description="pull towards 0, per unit learning rate")
+
+
+class RunSection(Section):
+    """Everything that changes neither the promise nor the method."""
+
+    seed: CountFromZero = Field(
+        1, description="of the simulation; a deployed run has no seed, its randomness is the OS's"
+    )
+    evaluate_every: Count | None = Field(
+        None, description="steps between evaluations; unset: about 60 evaluations in all"
+    )
+    checkpoint_every: Count | None = Field(
+        None, description="steps between checkpoints; unset: as many as evaluations"
+    )

@@ -1,0 +1,27 @@
+"""A small plan to bend."""
+
+from __future__ import annotations
+
+import pytest
+
+SMALL = """
+[data]
+name = "digits"
+[model]
+name = "logistic"
+[participation]
+law = "check-in"
+window = 10
+windows = 3
+[privacy]
+relation = "add-remove"
+delta = 1e-4
+epsilon = 3.0
+[optimizer]
+learning_rate = 0.5
+"""
+
+
+@pytest.fixture
+def small_plan() -> str:
+    return SMALL
