@@ -1,0 +1,214 @@
+"""Tasks: what is learned, from whom, and how well it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import ParameterError
+from turnout.learning import clipping
+from turnout.learning.examples import Examples, Holdings, within
+from turnout.learning.local_updates import (
+    ClientBatch,
+    LocalTraining,
+    LocalUpdates,
+    local_updates,
+)
+from turnout.learning.models import Model
+from turnout.learning.parallel import keep_freed_memory, ordered_map
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How good a model is on examples that no client holds.
+
+    Attributes:
+        accuracy: share of examples whose class gets the highest score, 0 to 1.
+        loss: mean cross-entropy in nats.
+    """
+
+    accuracy: float
+    loss: float
+
+
+class Task(Protocol):
+    """What a simulation or a deployment needs to know of what is learned.
+
+    Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most the clip norm for
+    each client, which depends on that client's own data and the parameters alone.
+    """
+
+    @property
+    def dimension(self) -> int:
+        """Parameters, d."""
+        ...
+
+    @property
+    def population(self) -> int:
+        """Clients, numbered from 0."""
+        ...
+
+    def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Where training starts, (d,)."""
+        ...
+
+    def clipped_sum(
+        self, parameters: NDArray[np.floating], clients: NDArray[np.integer]
+    ) -> UpdateSum:
+        """The sum of these clients' clipped updates."""
+        ...
+
+    def evaluate(self, parameters: NDArray[np.floating]) -> Evaluation:
+        """How good these parameters are."""
+        ...
+
+
+class ClassificationTask:
+    """Clients hold labelled examples; the model gives a score to each class.
+
+    Guarantees:
+        Each client's contribution has ℓ2 norm at most ``clip_norm``, whatever she holds.
+        A client whose update is not finite, or above 1e30, or who holds nothing, contributes
+        the zero vector and is counted.
+        The same parameters and clients (in the same order) give the same bits, on any number
+        of threads.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        held_out: Examples,
+        clip_norm: float,
+        *,
+        holdings: Holdings | None = None,
+        local: LocalTraining | None = None,
+        updates: LocalUpdates | None = None,
+    ) -> None:
+        """A task over these examples.
+
+        Args:
+            model: its input shape must fit the examples.
+            examples: what the clients hold between them.
+            held_out: what `evaluate` looks at.
+            clip_norm: largest ℓ2 norm of one client's update, from 1e-6 to 1e6.
+            holdings: who holds what; by default client ``i`` holds example ``i``.
+            local: what a client computes; by default one gradient.
+            updates: how the sums are computed; by default the fastest exact way.
+        """
+        clipping.check_clip_norm(clip_norm)
+        holdings = holdings or Holdings.one_each(len(examples))
+        if holdings.records.size and not within(holdings.records, len(examples)):
+            raise ParameterError("holdings", holdings.records, f"examples below {len(examples)}")
+        keep_freed_memory()
+        self.model = model
+        self.clip_norm = clip_norm
+        self._updates = updates or local_updates(model, local or LocalTraining())
+        self._holdings = holdings
+        self._counts = np.diff(holdings.offsets)
+        self._inputs, self._labels = _tensor(examples.inputs), _tensor(examples.labels)
+        self._held_out = _tensor(held_out.inputs), _tensor(held_out.labels)
+
+    @property
+    def dimension(self) -> int:
+        """Parameters, d."""
+        return self.model.dimension
+
+    @property
+    def population(self) -> int:
+        """Clients, numbered from 0."""
+        return self._holdings.population
+
+    def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Where training starts, float32, (d,)."""
+        return self.model.initial_parameters(generator)
+
+    def clipped_sum(
+        self, parameters: NDArray[np.floating], clients: NDArray[np.integer]
+    ) -> UpdateSum:
+        """Returns the sum of these clients' clipped updates.
+
+        Args:
+            parameters: (d,), read as float32.
+            clients: whole numbers below the population, shape ``(clients,)``.
+
+        Raises:
+            ParameterError: parameters of another shape, or a client that does not exist.
+        """
+        at = self._checked(parameters)
+        clients = np.asarray(clients, dtype=np.int64).reshape(-1)
+        if clients.size and not within(clients, self.population):
+            raise ParameterError("clients", clients, f"below the population, {self.population}")
+
+        def partial(some: NDArray[np.int64]) -> NDArray[np.float32]:
+            return self._updates.clipped_sum(at, self._batch(some), self.clip_norm).numpy()
+
+        total = np.zeros(self.dimension)
+        for part in ordered_map(partial, list(self._groups(clients))):
+            total += part  # float32 within a batch, float64 between batches
+        return UpdateSum(total, clients.size)
+
+    def evaluate(self, parameters: NDArray[np.floating]) -> Evaluation:
+        """Returns accuracy and loss on the held-out examples."""
+        at = self._checked(parameters)
+        at_once = self._updates.clients_at_once(1)
+        inputs, labels = (part.split(at_once) for part in self._held_out)
+
+        def scored(i: int) -> tuple[int, float]:
+            logits = self._updates.logits(at, _floats(inputs[i]))
+            loss = functional.cross_entropy(logits.double(), labels[i], reduction="sum")
+            return int((logits.argmax(1) == labels[i]).sum()), float(loss)
+
+        scores = list(ordered_map(scored, range(len(labels))))
+        size = len(self._held_out[1])
+        return Evaluation(sum(s[0] for s in scores) / size, sum(s[1] for s in scores) / size)
+
+    def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
+        """The parameters as a tensor in memory of PyTorch's own alignment.
+
+        Matrix products may round differently on differently aligned memory, so numpy's memory
+        is copied rather than shared.
+        """
+        if parameters.shape != (self.dimension,):
+            raise ParameterError("parameters", parameters.shape, f"shape ({self.dimension},)")
+        return torch.tensor(np.asarray(parameters, dtype=np.float32))
+
+    def _groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Clients with data, the largest holdings first, in groups that fit the cache."""
+        counts = self._counts[clients]
+        order = np.argsort(-counts, kind="stable")
+        clients, counts = clients[order], counts[order]
+        start, end = 0, int(np.count_nonzero(counts))
+        while start < end:
+            size = self._updates.clients_at_once(int(counts[start]))
+            yield clients[start : min(start + size, end)]
+            start += size
+
+    def _batch(self, clients: NDArray[np.int64]) -> ClientBatch:
+        """What these clients hold, padded to a rectangle."""
+        records, weights = self._holdings.padded(clients)
+        index = torch.from_numpy(records.reshape(-1))
+        inputs = _floats(self._inputs.index_select(0, index))
+        return ClientBatch(
+            inputs.view(*records.shape, *inputs.shape[1:]),
+            self._labels.index_select(0, index).view(records.shape),
+            torch.from_numpy(weights),
+        )
+
+
+def _tensor(array: NDArray) -> Tensor:
+    """The array as a tensor, sharing memory where PyTorch can (it wants it writeable)."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _floats(inputs: Tensor) -> Tensor:
+    """Bytes as fractions of 255; float32 as it is."""
+    return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs
