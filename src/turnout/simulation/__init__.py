@@ -1,1 +1,15 @@
-"""Simulation."""
+"""Simulation: whole runs on this machine, through the objects that a service would drive."""
+
+from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, FileCheckpoints
+from turnout.simulation.engine import Progress, Simulation, SimulationResult
+from turnout.simulation.history import History
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointStore",
+    "FileCheckpoints",
+    "History",
+    "Progress",
+    "Simulation",
+    "SimulationResult",
+]

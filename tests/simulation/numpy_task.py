@@ -1,0 +1,68 @@
+"""A task and an optimiser of a few lines, so that the engine is tested without a framework."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.protocol import UpdateSum
+
+
+@dataclass(frozen=True)
+class Score:
+    accuracy: float
+    loss: float
+
+
+class MeanTask:
+    """Each client holds one point; the model wants to be their mean."""
+
+    def __init__(self, population=60, dimension=3, clip_norm=1.0, data_seed=0):
+        generator = np.random.default_rng(data_seed)
+        self.points = generator.normal(1.0, 0.5, (population, dimension)).astype(np.float32)
+        self.clip_norm = clip_norm
+        self.population, self.dimension = population, dimension
+        self.asked = []
+
+    def initial_parameters(self, generator):
+        return generator.normal(0, 0.1, self.dimension).astype(np.float32)
+
+    def clipped_sum(self, parameters, clients):
+        assert clients.dtype == np.int64
+        self.asked.append(clients.tolist())
+        gradients = parameters.astype(np.float64) - self.points[clients]
+        norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+        gradients *= np.minimum(1.0, self.clip_norm / np.maximum(norms, 1e-12))
+        return UpdateSum(gradients.sum(axis=0), clients.size)
+
+    def evaluate(self, parameters):
+        gap = float(np.linalg.norm(parameters - self.points.mean(axis=0)))
+        return Score(accuracy=1.0 / (1.0 + gap), loss=gap)
+
+
+class Momentum:
+    """Heavy-ball descent with a step counter in its state."""
+
+    def __init__(self, rate=0.3, momentum=0.5):
+        self.rate, self.momentum = rate, momentum
+
+    def init(self, parameters):
+        return {"velocity": np.zeros_like(parameters), "moves": np.array(0)}
+
+    def update(self, parameters, state, direction, step):
+        velocity = self.momentum * state["velocity"] + direction
+        rate = np.float32(self.rate / (1 + 0.01 * step))
+        moved = {"velocity": velocity, "moves": state["moves"] + 1}
+        return (parameters - rate * velocity).astype(np.float32), moved
+
+
+class MemoryCheckpoints:
+    """Keeps every checkpoint, as a list."""
+
+    def __init__(self):
+        self.kept = []
+
+    def save(self, checkpoint):
+        self.kept.append(checkpoint)
+
+    def load(self):
+        return self.kept[-1] if self.kept else None

@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+from numpy_task import MeanTask
+from simulation_cases import LAWS, POPULATION, same_run, simulation
+
+from turnout.core.errors import ParameterError, RemoteProtocolError
+from turnout.participation import draw_run, expected_check_ins
+from turnout.protocol import UpdateSum
+from turnout.randomness import SimulationStreams
+from turnout.spec import CheckIn, FixedSize, PoissonSampling, ReleaseRule
+
+AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
+
+
+@pytest.mark.parametrize("release", ReleaseRule)
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_runs_with_every_rule(law, release):
+    result = simulation(LAWS[law], release).run()
+    history = result.history
+    assert result.finished
+    assert result.steps_done == LAWS[law].steps == history.check_ins.size
+    schedule_counts = np.concatenate(
+        [s.counts() for s in draw_run(LAWS[law], POPULATION, SimulationStreams(1))]
+    )
+    np.testing.assert_array_equal(history.check_ins, schedule_counts)
+    empty = schedule_counts == 0
+    served = np.minimum(schedule_counts, 1) if release is ONE_CLIENT else schedule_counts
+    np.testing.assert_array_equal(history.served, served)
+    np.testing.assert_array_equal(history.skipped, empty & (release is AVERAGED))
+    np.testing.assert_array_equal(history.dummy, empty & (release is not AVERAGED))
+    assert history.participations == schedule_counts.sum()
+    assert history.dummy_steps + history.skipped_steps == empty.sum()
+    assert np.isfinite(result.parameters).all()
+
+
+def test_same_arguments_give_the_same_bits_and_another_seed_does_not():
+    law = LAWS["check-in"]
+    first = simulation(law).run()
+    assert same_run(first, simulation(law).run())
+    assert not np.array_equal(first.parameters, simulation(law, seed=2).run().parameters)
+
+
+def test_the_task_is_asked_for_exactly_those_who_came():
+    task = MeanTask(POPULATION)
+    law = LAWS["check-in"]
+    simulation(law, task=task).run()
+    came = [
+        s.at(step).tolist()
+        for s in draw_run(law, POPULATION, SimulationStreams(1))
+        for step in range(s.first_step, s.first_step + s.steps)
+    ]
+    assert task.asked == [clients for clients in came if clients]
+
+
+def test_learns_when_the_noise_is_small():
+    result = simulation(CheckIn(window=5, windows=30), sigma=0.01).run()
+    assert result.history.loss[-1] < 0.1 * result.history.loss[0]
+
+
+def test_one_step_by_hand():
+    """Aggregated, one step: w − rate · (Σ clipped + σC z) / n̄, with the stream's own z."""
+    task = MeanTask(8)
+    result = simulation(
+        FixedSize(3, 8, 1), sigma=2.0, task=task, expected_check_ins=4.0, evaluate_every=1
+    ).run()
+    streams = SimulationStreams(1)
+    start = task.initial_parameters(streams.generator("initial parameters"))
+    noise = 2.0 * streams.generator("noise", 0).standard_normal(3)
+    total = task.clipped_sum(start, np.array(task.asked[0])).total
+    expected = start - np.float32(0.3) * ((total + noise) / 4.0).astype(np.float32)
+    np.testing.assert_array_equal(result.parameters, expected.astype(np.float32))
+
+
+def test_an_unmoved_model_keeps_its_optimiser_state():
+    moved = []
+    law = CheckIn(window=5, windows=2)
+    task = MeanTask(POPULATION)
+    run = simulation(law, ONE_CLIENT, minibatch=4, task=task, evaluate_every=1).run()
+    loss = run.history.loss
+    moved = (np.diff(loss) != 0).tolist()
+    assert moved == [False, False, False, True] * 2 + [False, False]
+
+
+def test_evaluates_at_the_start_every_k_steps_and_at_the_end():
+    history = simulation(CheckIn(window=12), evaluate_every=5).run().history
+    assert history.step.tolist() == [0, 5, 10, 12]
+    history = simulation(CheckIn(window=10), evaluate_every=5).run().history
+    assert history.step.tolist() == [0, 5, 10]
+    assert (np.diff(history.seconds) >= 0).all()
+
+
+def test_reports_progress_after_every_step():
+    seen = []
+    law = CheckIn(window=4)
+    result = simulation(law, evaluate_every=3).run(on_progress=seen.append)
+    assert [p.step for p in seen] == [0, 1, 2, 3, 4]
+    assert [p.evaluation is not None for p in seen] == [True, False, False, True, True]
+    assert [p.check_ins for p in seen[1:]] == result.history.check_ins.tolist()
+    assert seen[-1].participations == result.history.participations
+    assert {p.steps for p in seen} == {4}
+
+
+def test_the_divisor_defaults_to_the_laws_mean():
+    law = LAWS["availability"]
+    explicit = float(expected_check_ins(law, POPULATION).mean())
+    by_default = simulation(law).run()
+    assert same_run(by_default, simulation(law, expected_check_ins=explicit).run())
+
+
+class UnclippedTask(MeanTask):
+    def clipped_sum(self, parameters, clients):
+        return UpdateSum(np.full(self.dimension, 10.0 * clients.size), clients.size)
+
+
+def test_a_task_that_does_not_clip_is_stopped():
+    with pytest.raises(RemoteProtocolError, match="not clipped"):
+        simulation(CheckIn(window=3), task=UnclippedTask()).run()
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"clip_norm": -1.0}, "clip_norm"),
+        ({"clip_norm": np.nan}, "clip_norm"),
+        ({"expected_check_ins": 0.0}, "expected_check_ins"),
+        ({"expected_check_ins": np.inf}, "expected_check_ins"),
+        ({"minibatch": 0}, "minibatch"),
+        ({"minibatch": 3}, "minibatch"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_refuses_bad_settings_before_anything_runs(options, name):
+    with pytest.raises(ParameterError, match=name):
+        simulation(CheckIn(window=3), **options)
+
+
+def test_refuses_a_law_for_another_population_before_anything_runs():
+    for release in ReleaseRule:
+        with pytest.raises(ParameterError, match="population"):
+            simulation(FixedSize(3, POPULATION + 1, 2), release)
+
+
+def test_cost_does_not_grow_with_the_population():
+    """A billion clients of whom a handful come: nothing of the population's size is touched."""
+
+    class Crowd(MeanTask):
+        def __init__(self):
+            super().__init__(population=10)
+            self.population = 10**9
+
+        def clipped_sum(self, parameters, clients):
+            return super().clipped_sum(parameters, clients % 10)
+
+    result = simulation(PoissonSampling(5e-9, 6), task=Crowd()).run()
+    assert result.finished
+    assert result.history.participations < 200

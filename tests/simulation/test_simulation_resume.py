@@ -1,0 +1,317 @@
+"""Whatever stops a run, going on gives the bits of the run that was never stopped."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy_task import MeanTask, MemoryCheckpoints
+from simulation_cases import LAWS, POPULATION, same_run, simulation
+
+from turnout.core.errors import StorageError
+from turnout.simulation import FileCheckpoints
+from turnout.spec import AvailabilityCheckIn, ReleaseRule
+
+CHILD = Path(__file__).with_name("killed_run.py")
+
+
+@pytest.mark.parametrize("release", ReleaseRule)
+@pytest.mark.parametrize("law", LAWS)
+def test_goes_on_from_every_step_to_the_same_end(law, release):
+    store = MemoryCheckpoints()
+    whole = simulation(LAWS[law], release).run(checkpoints=store)
+    assert [c.step for c in store.kept] == list(range(LAWS[law].steps + 1))
+    for checkpoint in store.kept:
+        again = simulation(LAWS[law], release).run(from_checkpoint=checkpoint)
+        assert same_run(whole, again)
+
+
+def test_a_file_holds_a_checkpoint_exactly(tmp_path):
+    memory, file = MemoryCheckpoints(), FileCheckpoints(tmp_path / "run.npz")
+    run = simulation(LAWS["check-in"], ReleaseRule.ONE_CLIENT)
+    run.run(checkpoints=memory)
+    for checkpoint in memory.kept:
+        file.save(checkpoint)
+        loaded = file.load()
+        assert same_run(run.run(from_checkpoint=loaded), run.run(from_checkpoint=checkpoint))
+        for name in ("fingerprint", "step", "seconds"):
+            assert getattr(loaded, name) == getattr(checkpoint, name)
+        assert loaded.parameters.dtype == np.float32
+        np.testing.assert_array_equal(loaded.pending, checkpoint.pending)
+        assert set(loaded.optimizer_state) == {"velocity", "moves"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_no_file_is_no_checkpoint(tmp_path):
+    assert FileCheckpoints(tmp_path / "run.npz").load() is None
+
+
+@pytest.mark.parametrize("every", [1, 4, 100])
+def test_checkpoints_come_every_n_steps_and_at_the_end(every):
+    store = MemoryCheckpoints()
+    simulation(LAWS["poisson"]).run(checkpoints=store, checkpoint_every=every)
+    assert [c.step for c in store.kept] == sorted({*range(0, 13, every), 12})
+
+
+def test_a_finished_run_goes_on_to_its_own_result():
+    store, asked = MemoryCheckpoints(), MeanTask(POPULATION)
+    whole = simulation(LAWS["check-in"]).run(checkpoints=store)
+    again = simulation(LAWS["check-in"], task=asked).run(from_checkpoint=store.load())
+    assert same_run(whole, again)
+    assert asked.asked == []
+
+
+class InterruptedTask(MeanTask):
+    """Ctrl-C arrives in the middle of one call."""
+
+    def __init__(self, call, where):
+        super().__init__(POPULATION)
+        self.call, self.where, self.calls = call, where, 0
+
+    def interrupt(self, where):
+        if where == self.where:
+            self.calls += 1
+            if self.calls == self.call:
+                raise KeyboardInterrupt
+
+    def clipped_sum(self, parameters, clients):
+        self.interrupt("update")
+        return super().clipped_sum(parameters, clients)
+
+    def evaluate(self, parameters):
+        self.interrupt("evaluation")
+        return super().evaluate(parameters)
+
+
+@pytest.mark.parametrize(
+    ("where", "call", "steps_done"),
+    [("update", 1, 0), ("update", 4, 3), ("evaluation", 1, 0), ("evaluation", 2, 4)],
+)
+def test_ctrl_c_keeps_the_last_whole_step(where, call, steps_done):
+    store, law = MemoryCheckpoints(), LAWS["every step"]
+    part = simulation(law, task=InterruptedTask(call, where)).run(
+        checkpoints=store, checkpoint_every=100
+    )
+    assert (part.finished, part.steps_done) == (False, steps_done)
+    assert store.load().step == steps_done
+    assert part.history.check_ins.size == steps_done
+    again = simulation(law).run(from_checkpoint=store.load())
+    assert same_run(again, simulation(law).run())
+
+
+def test_ctrl_c_in_a_callback_keeps_the_step_it_reports():
+    def stop(progress):
+        if progress.step == 7:
+            raise KeyboardInterrupt
+
+    store = MemoryCheckpoints()
+    part = simulation(LAWS["check-in"]).run(on_progress=stop, checkpoints=store)
+    assert (part.finished, part.steps_done, store.load().step) == (False, 7, 7)
+
+
+@given(stops=st.lists(st.integers(0, 15), max_size=5), law=st.sampled_from(sorted(LAWS)))
+@settings(max_examples=25, deadline=None)
+def test_any_number_of_stops_makes_no_difference(stops, law):
+    store = MemoryCheckpoints()
+    for stop in stops:
+
+        def halt(progress, stop=stop):
+            if progress.step >= stop:
+                raise KeyboardInterrupt
+
+        simulation(LAWS[law]).run(from_checkpoint=store.load(), on_progress=halt, checkpoints=store)
+    last = simulation(LAWS[law]).run(from_checkpoint=store.load())
+    assert same_run(last, simulation(LAWS[law]).run())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 2},
+        {"sigma": 1.5},
+        {"expected_check_ins": 3.0},
+        {"evaluate_every": 4},
+        {"release": ReleaseRule.AVERAGED},
+        {"law": LAWS["poisson"]},
+        {"task": MeanTask(POPULATION + 1)},
+        {"task": MeanTask(POPULATION, dimension=2)},
+        {"task": MeanTask(POPULATION, clip_norm=2.0)},
+    ],
+)
+def test_refuses_the_checkpoint_of_another_run(other):
+    store = MemoryCheckpoints()
+    law = LAWS["check-in"]
+    simulation(law).run(checkpoints=store)
+    different = simulation(**({"law": law} | other))
+    with pytest.raises(StorageError, match="differs from this one"):
+        different.run(from_checkpoint=store.load())
+
+
+def test_refuses_the_checkpoint_of_another_trace():
+    law = LAWS["availability"]
+    store = MemoryCheckpoints()
+    simulation(law).run(checkpoints=store)
+    flipped = law.available.copy()
+    flipped[0, 0] ^= True
+    with pytest.raises(StorageError, match="differs from this one"):
+        simulation(AvailabilityCheckIn(flipped, law.window)).run(from_checkpoint=store.load())
+
+
+def saved(path):
+    store, memory = FileCheckpoints(path), MemoryCheckpoints()
+    simulation(LAWS["check-in"]).run(checkpoints=memory)
+    store.save(memory.kept[3])
+    return store, memory
+
+
+def damage_nothing(path):
+    path.write_bytes(b"")
+
+
+def damage_half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def damage_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+
+
+def damage_type(path):
+    path.write_bytes(b"a text")
+
+
+def damage_format(path):
+    with np.load(path) as arrays:
+        np.savez(path, **(dict(arrays) | {"format": np.array(99)}))
+
+
+def damage_missing(path):
+    with np.load(path) as arrays:
+        np.savez(path, **{k: v for k, v in arrays.items() if k != "parameters"})
+
+
+def damage_pickle(path):
+    with np.load(path) as arrays:
+        np.savez(path, **(dict(arrays) | {"parameters": np.array([{}], dtype=object)}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_nothing,
+        damage_half,
+        damage_byte,
+        damage_type,
+        damage_format,
+        damage_missing,
+        damage_pickle,
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
+    store, _ = saved(tmp_path / "run.npz")
+    damage(tmp_path / "run.npz")
+    with pytest.raises(StorageError, match=r"run\.npz: not a usable checkpoint") as caught:
+        store.load()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("broken", ["os.fsync", "os.replace", "numpy.savez"])
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch, broken):
+    store, memory = saved(tmp_path / "run.npz")
+
+    def fails(*arguments, **options):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broken, fails)
+        with pytest.raises(StorageError, match=r"run\.npz: checkpoint not written: disk full"):
+            store.save(memory.kept[9])
+    assert store.load().step == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_a_half_written_new_file_is_not_looked_at(tmp_path):
+    store, memory = saved(tmp_path / "run.npz")
+    (tmp_path / "run.npz.new").write_bytes(b"half")
+    assert store.load().step == 3
+    store.save(memory.kept[4])
+    assert store.load().step == 4
+
+
+def start(path):
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(CHILD), str(path)], env=environment, stderr=subprocess.PIPE
+    )
+
+
+def wait_for_file(path, process):
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read().decode()
+        time.sleep(0.005)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
+    """SIGKILL at random moments of the real process, until one of them gets to the end."""
+    path = tmp_path / "run.npz"
+    pauses = random.Random(4)
+    kills, reached = 0, []
+    while True:
+        process = start(path)
+        wait_for_file(path, process)
+        before = FileCheckpoints(path).load().step
+        if kills < 4:
+            while FileCheckpoints(path).load().step <= before and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(pauses.uniform(0, 0.03))
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        code = process.wait(timeout=60)
+        process.stderr.close()
+        reached.append(FileCheckpoints(path).load().step)
+        if code != -signal.SIGKILL:
+            break
+    assert code == 0
+    assert len(set(reached)) > 2, reached
+    sys.path.insert(0, str(CHILD.parent))
+    from killed_run import build
+
+    end = FileCheckpoints(path).load()
+    assert same_run(build().run(from_checkpoint=end), build().run())
+
+
+def test_sigint_stops_a_real_process_cleanly(tmp_path):
+    path = tmp_path / "run.npz"
+    process = start(path)
+    wait_for_file(path, process)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 3, process.stderr.read().decode()
+    process.stderr.close()
+    assert 0 <= FileCheckpoints(path).load().step < 600
+
+
+def test_a_checkpoint_without_its_history_would_be_noticed():
+    """Negative control of `same_run`: resuming from a doctored checkpoint differs."""
+    store = MemoryCheckpoints()
+    law = LAWS["check-in"]
+    whole = simulation(law).run(checkpoints=store)
+    middle = store.kept[6]
+    for wrong in (
+        replace(middle, parameters=middle.parameters + np.float32(0.01)),
+        replace(middle, optimizer_state=simulation(law)._setup.optimizer.init(middle.parameters)),
+        replace(middle, step=5, history=store.kept[5].history),
+    ):
+        again = simulation(law).run(from_checkpoint=wrong)
+        with pytest.raises(AssertionError):
+            same_run(whole, again)
