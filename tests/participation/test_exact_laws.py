@@ -106,6 +106,7 @@ LAWS = [
     (CheckIn(3, 2, 0.5), 3),
     (CheckIn(2, 1, 1 / 32), 4),
     (CheckIn(1, 2, 0.5), 2),
+    (CheckIn(2, 1, 1 - 2**-10), 2),
     (CheckIn(3, 1, 0.0), 2),
     (SlidingWindow(3, 5), 5),
     (SlidingWindow(2, 3, 2), 6),

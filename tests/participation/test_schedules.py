@@ -153,6 +153,12 @@ def test_grouping_sorts_by_step_and_keeps_the_order_within(steps, pairs):
     assert schedule.clients.dtype == np.int32
 
 
+@pytest.mark.parametrize("slots", [[0, -1], [3, 0]])
+def test_grouping_refuses_slots_outside_the_block(slots):
+    with pytest.raises(ParameterError, match=r"slots = .*expected 0 to 2"):
+        grouped(0, 3, np.array(slots), np.array([1, 2]))
+
+
 def test_windows_longer_than_16_bits_and_populations_beyond_32():
     law = CheckIn(window=100_000)
     block = blocks(law)[0]

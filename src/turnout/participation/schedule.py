@@ -98,6 +98,8 @@ def grouped(
     rows = len(slots)
     if rows == 0:
         return Schedule(first_step, np.zeros(steps + 1, dtype=np.int64), clients)
+    if not 0 <= slots.min() <= slots.max() < steps:  # scipy would write outside its arrays.
+        raise ParameterError("slots", (int(slots.min()), int(slots.max())), f"0 to {steps - 1}")
     # A matrix with one entry a row, turned from rows to columns: scipy does this by a stable
     # counting sort, linear in participations + steps, and carries the clients along.
     index = np.int32 if max(rows, steps) < 2**31 else np.int64
