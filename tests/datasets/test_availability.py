@@ -37,8 +37,10 @@ def test_what_no_interval_covers_is_unknown():
 def test_a_trace_of_ones_own(tmp_path):
     (tmp_path / "mine.csv").write_text(HEADER + "0,0,4,1\n")
     assert datasets.trace_from(tmp_path / "mine.csv").tolist() == [[1, 1, 1, 1]]
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(datasets.MissingFileError, match="write a CSV file with the header device"):
         datasets.trace_from(tmp_path / "other.csv")
+    with pytest.raises(StorageError, match="cannot be read"):
+        datasets.trace_from(tmp_path)
 
 
 @pytest.mark.parametrize(

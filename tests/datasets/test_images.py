@@ -56,7 +56,8 @@ def test_published_files_are_read(name):
     assert data.train.inputs.shape == (60_000, 28, 28)
     assert data.test.inputs.shape == (10_000, 28, 28)
     assert np.unique(data.train.labels).tolist() == list(range(10))
-    assert data.train.inputs.max() == 1
+    assert data.train.inputs.dtype == np.uint8
+    assert data.train.inputs.max() == 255
 
 
 def test_unknown_name_is_refused():
@@ -65,7 +66,8 @@ def test_unknown_name_is_refused():
 
 
 def test_missing_file_says_how_to_get_it(empty_machine):
-    with pytest.raises(StorageError, match="put it below a folder named by TURNOUT_DATA") as error:
+    advice = "put it below a folder named by TURNOUT_DATA"
+    with pytest.raises(datasets.MissingFileError, match=advice) as error:
         datasets.mnist()
     assert "\n" not in str(error.value)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError
-from turnout.datasets import deal
+from turnout.datasets import Split, deal
 
 
 @given(
@@ -46,3 +46,8 @@ def test_by_label_gives_most_clients_one_label():
 def test_impossible_dealings_are_refused(clients, dealing, complaint):
     with pytest.raises(ParameterError, match=complaint):
         deal(np.zeros(10, dtype=np.int64), clients, dealing, np.random.default_rng(1))
+
+
+def test_a_split_has_a_label_for_each_input():
+    with pytest.raises(ParameterError, match="labels = 2: expected one for each of 3 inputs"):
+        Split(np.zeros((3, 2, 2), np.uint8), np.zeros(2, np.int64))

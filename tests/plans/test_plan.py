@@ -137,7 +137,7 @@ def test_the_tag_of_a_law_is_its_first_key():
 
 
 def test_a_plan_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(StorageError, match="does not exist: name a TOML file"):
+    with pytest.raises(ParameterError, match="expected a TOML file that exists"):
         read_plan(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(StorageError, match="cannot be read"):

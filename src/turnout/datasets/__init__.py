@@ -5,13 +5,14 @@ the UCI digits travel inside the package.
 """
 
 from turnout.datasets.availability import flash_phones, parse_intervals, trace_from
-from turnout.datasets.files import DataFile, cache_folder, contents
+from turnout.datasets.files import DataFile, MissingFileError, cache_folder, contents
 from turnout.datasets.images import digits, fashion_mnist, load, mnist
 from turnout.datasets.records import ImageData, Split, deal
 
 __all__ = [
     "DataFile",
     "ImageData",
+    "MissingFileError",
     "Split",
     "cache_folder",
     "contents",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.datasets.files import DataFile, contents
+from turnout.datasets.files import DataFile, MissingFileError, contents
 
 _HEADER = "device,slot_start,slot_end,available"
 FLASH = DataFile(
@@ -46,10 +46,15 @@ def trace_from(path: Path) -> NDArray[np.float64]:
         float64, shape (devices, slots): 1 available, 0 not, NaN unknown.
 
     Raises:
+        MissingFileError: there is no such file.
         StorageError: the file cannot be read or is no such table.
     """
     try:
         text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"trace {path} does not exist; write a CSV file with the header {_HEADER}"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"trace {path} cannot be read: {error}") from error
     return parse_intervals(text, str(path))

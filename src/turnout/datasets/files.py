@@ -28,6 +28,10 @@ OFFLINE_VARIABLE = "TURNOUT_OFFLINE"
 _TIMEOUT_SECONDS = 60.0
 
 
+class MissingFileError(StorageError):
+    """A data file is nowhere; the text says how to get it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A gzip file and how to know and get it.
@@ -63,8 +67,8 @@ def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> byt
         fetch: gets the bytes behind an address; by default over HTTPS.
 
     Raises:
-        StorageError: the file is nowhere (the text says how to get it) or not what was
-            published.
+        MissingFileError: the file is nowhere; the text says how to get it.
+        StorageError: the file is not what was published.
     """
     for folder in folders():
         place = folder / file.path
@@ -88,7 +92,7 @@ def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
         data = _checked(_unpacked(packed, address), file, address)
         _keep(packed, cache_folder() / file.path)
         return data
-    raise StorageError(
+    raise MissingFileError(
         f"data file {file.path} not found: put it below a folder named by {DATA_VARIABLE} or "
         f"below {cache_folder()}; {reason}"
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.datasets.files import DataFile, contents
-from turnout.datasets.records import ImageData, split
+from turnout.datasets.records import ImageData, Split
 
 _MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -40,6 +40,7 @@ _FASHION_HASHES = (
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
 _DIGITS_TEST_EVERY = 5
+_DIGITS_BRIGHTEST = 16
 
 
 def digits() -> ImageData:
@@ -52,8 +53,10 @@ def digits() -> ImageData:
     with resources.as_file(place) as path, np.load(path) as stored:
         images, labels = stored["images"], stored["labels"]
     test = np.arange(len(labels)) % _DIGITS_TEST_EVERY == 0
+    inputs = images.astype(np.float32) / np.float32(_DIGITS_BRIGHTEST)
+    classes = labels.astype(np.int64)
     return ImageData(
-        "digits", split(images[~test], labels[~test], 16), split(images[test], labels[test], 16)
+        "digits", Split(inputs[~test], classes[~test]), Split(inputs[test], classes[test])
     )
 
 
@@ -125,7 +128,11 @@ def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> I
         parse_idx(contents(_data_file(name, part, sha256, mirrors)), part)
         for part, sha256 in zip(_PARTS, hashes, strict=True)
     ]
-    return ImageData(name, split(parts[0], parts[1], 255), split(parts[2], parts[3], 255))
+    train, test = (
+        Split(images, labels.astype(np.int64))
+        for images, labels in ((parts[0], parts[1]), (parts[2], parts[3]))
+    )
+    return ImageData(name, train, test)
 
 
 def _data_file(name: str, part: str, sha256: str, mirrors: tuple[str, ...]) -> DataFile:

@@ -16,12 +16,19 @@ class Split:
     """Inputs and labels of one side of a split.
 
     Attributes:
-        inputs: float32 in [0, 1], shape ``(records, height, width)``.
+        inputs: shape ``(records, height, width)``, float32 in [0, 1], or uint8 that stands for
+            fractions of 255.
         labels: int64, shape ``(records,)``.
     """
 
-    inputs: NDArray[np.float32]
+    inputs: NDArray[np.float32] | NDArray[np.uint8]
     labels: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.labels):
+            raise ParameterError(
+                "labels", len(self.labels), f"one for each of {len(self.inputs)} inputs"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -42,13 +49,6 @@ class ImageData:
     train: Split
     test: Split
     classes: int = 10
-
-
-def split(images: NDArray[np.uint8], labels: NDArray[np.uint8], brightest: int) -> Split:
-    """Images scaled to [0, 1] by a public constant, and their labels."""
-    if len(images) != len(labels):
-        raise ParameterError("labels", len(labels), f"one label for each of {len(images)} images")
-    return Split(images.astype(np.float32) / np.float32(brightest), labels.astype(np.int64))
 
 
 def deal(

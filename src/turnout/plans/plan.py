@@ -104,12 +104,13 @@ def read_plan(path: Path) -> str:
     """The text of a plan file.
 
     Raises:
+        ParameterError: there is no such file.
         StorageError: the file cannot be read.
     """
     try:
         return path.read_text("utf-8")
     except FileNotFoundError:
-        raise StorageError(f"plan {path} does not exist: name a TOML file") from None
+        raise ParameterError("plan", str(path), "a TOML file that exists") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"plan {path} cannot be read: {_lowered(error)}") from None
 
