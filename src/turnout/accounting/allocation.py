@@ -1,0 +1,411 @@
+"""The exact price of one random check-in in a window of t steps.
+
+The likelihood ratio of everything an adversary sees, against "she was never there", is
+S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a call (remove) or put (add) price on an
+average of i.i.d. variables.
+
+Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both
+directions are computed: the paper's Lemma 3.1 speaks of *remove* only, and *add* can be the
+larger one (docs/errata.md, random allocation 1).
+
+Adaptive steps are covered: given the past, X_i is at most a Gaussian ratio with the full
+sensitivity in convex order, and replacing the ratios by independent ones from the last step to
+the first only raises E f(S) for convex f, in both directions.
+
+What is added so that the bounds are proved: the call price at the cap, the mass outside the
+FFT's window, and the FFT's round-off.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from turnout.accounting import convex_order as order
+from turnout.accounting import sums
+from turnout.accounting.curves import Curve, Direction, PairCurve, Side
+from turnout.accounting.pairs import Pair, call
+from turnout.core import checks
+from turnout.core.errors import NumericalError
+
+FloatArray = np.ndarray
+_NEGLIGIBLE = 3e-5  # the part of δ that cap and window may cost
+_COARSE_POINTS = 400
+_FIRST_STEP = 0.13
+_MOST_FIRST_LOG2, _MOST_LOG2 = 18, 22
+_LOWER_REACH = 8.0  # how far past its typical strike a tilted lower curve is read, in 1/tilt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoveCurve:
+    """δ(K) = E_P[(1 − K/S)₊] from the size-biased law of the sum.
+
+    Bin i holds the sum ``first + i·step``; ``tail_mass[i]`` and ``tail_inverse[i]`` are Σ y and
+    Σ y / value over the bins from i on.
+    """
+
+    side: Side
+    window: int
+    step: float
+    first: float
+    tail_mass: FloatArray
+    tail_inverse: FloatArray
+    l2_error: float
+    error: float
+
+    def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        strike = self.window * np.asarray(k, dtype=float)
+        index = np.floor((strike - self.first) / self.step) + 1
+        return strike, np.clip(index, 0, self.tail_mass.size - 1).astype(np.int64)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K, with every error term on the proved side."""
+        strike, index = self._at(k)
+        value = self.tail_mass[index] - strike * self.tail_inverse[index]
+        count = self.tail_mass.size - 1 - index
+        last = self.first + self.step * self.tail_mass.size
+        largest_weight = np.maximum(1.0 - strike / last, 0.0)
+        summation = 4 * sums.UNIT_ROUNDOFF * count * np.abs(self.tail_mass[index])
+        error = self.error + self.l2_error * np.sqrt(count) * largest_weight + summation
+        if self.side is Side.UPPER:
+            return np.clip(value + error, 0.0, 1.0)
+        return np.clip(value - error, 0.0, 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """−t Σ y / value over the bins above the strike."""
+        return -np.maximum(self.tail_inverse[self._at(k)[1]], 0.0) * self.window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AddCurve:
+    """δ(K) = E_Q[(1 − K·S)₊] from the law of the sum.
+
+    Bin i holds the sum ``first + i·step``; ``head_mass[i]`` and ``head_first[i]`` are Σ y and
+    Σ value·y over the first i bins; ``head_scale[i]`` is the ℓ2 norm of the factors that undo
+    the exponential tilt.
+    """
+
+    side: Side
+    window: int
+    step: float
+    first: float
+    head_mass: FloatArray
+    head_first: FloatArray
+    head_scale: FloatArray
+    l2_error: float
+    error: float
+    relative_error: float
+
+    def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Strike and number of bins below it; a strike past the last bin is moved there."""
+        strike = np.minimum(self.window / np.asarray(k, dtype=float), self._last)
+        index = np.ceil((strike - self.first) / self.step)
+        return strike, np.clip(index, 0, self.head_mass.size - 1).astype(np.int64)
+
+    @property
+    def _last(self) -> float:
+        return self.first + self.step * (self.head_mass.size - 1)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K, with every error term on the proved side."""
+        strike, index = self._at(k)
+        value = self.head_mass[index] - self.head_first[index] / strike
+        largest_weight = np.maximum(1.0 - self.first / strike, 0.0)
+        error = self.error + self.l2_error * self.head_scale[index] * largest_weight
+        error = error + self.relative_error * np.abs(self.head_mass[index])
+        if self.side is Side.UPPER:
+            beyond = self.window > np.asarray(k) * self._last
+            return np.where(beyond, 1.0, np.clip(value + error, 0.0, 1.0))
+        return np.clip(value - error, 0.0, 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """−(1/t) Σ value·y over the bins below the strike."""
+        return -np.maximum(self.head_first[self._at(k)[1]], 0.0) / self.window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CoarseLaw:
+    """The law of X ∧ cap spread onto few points: larger in convex order, cheap to exponentiate."""
+
+    points: FloatArray
+    masses: FloatArray
+
+    @classmethod
+    def of_calls(cls, points: FloatArray, calls: FloatArray) -> _CoarseLaw:
+        slopes = np.diff(calls) / np.diff(points)
+        masses = np.diff(slopes, prepend=-1.0, append=0.0)
+        return cls(points, np.maximum(masses, 0.0))
+
+    @classmethod
+    def of_pair(cls, pair: Pair, cap: float) -> _CoarseLaw:
+        exponents = np.linspace(-21.0, 0.0, 200)
+        likely = pair.q_below(np.exp(exponents)) > 1e-7
+        low = min(math.exp(exponents[np.argmax(likely)]), 0.01 * cap)
+        points = np.append(0.0, np.geomspace(low, cap, _COARSE_POINTS))
+        calls = call(pair, points)
+        law = cls.of_calls(points, calls - calls[-1])
+        return cls(points, law.masses / law.masses.sum())
+
+    def log_moments(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Ln E[e^{sX}] and ln E[X e^{sX}] for each s."""
+        exponents = np.multiply.outer(s, self.points)
+        top = np.max(exponents, axis=1)
+        weights = np.exp(exponents - top[:, None])
+        plain, biased = weights @ self.masses, weights @ (self.masses * self.points)
+        return top + np.log(plain), top + np.log(biased)
+
+    def log_chernoff(self, window: int, *, biased: bool) -> tuple[FloatArray, FloatArray]:
+        """Exponents s > 0 and ln E[e^{sΣ}] of the sum of ``window`` variables, at each."""
+        s = np.geomspace(1e-9, 1e3, 120) / max(1.0, math.sqrt(window * self.points[-1]))
+        s = np.append(s, np.linspace(0.05, 1.5, 40) * 45.0 / self.points[-1])
+        plain, weighted = self.log_moments(s)
+        return s, weighted + (window - 1) * plain if biased else window * plain
+
+
+@lru_cache(maxsize=256)
+def allocation_curve(
+    pair: Pair,
+    window: int,
+    direction: Direction,
+    side: Side,
+    *,
+    delta_hint: float,
+    refinement: int = 0,
+    fewest_log2: int = 16,
+) -> Curve:
+    """The curve of one check-in, uniform in a window, as a proved upper or lower bound.
+
+    Args:
+        pair: the randomizer's dominating pair.
+        window: t, steps a window.
+        direction: remove or add.
+        side: upper or lower.
+        delta_hint: the δ near which the curve should be sharp; it is valid everywhere.
+        refinement: each level takes four times the bins of the one before; both bounds close
+            in as the inverse square of the number of bins.
+        fewest_log2: log₂ of the fewest bins to use; more than needed costs little for one
+            curve, but a composition needs many.
+
+    Returns:
+        A curve on K ≥ 1; exact for t = 1.
+
+    Raises:
+        NumericalError: the grid is too coarse to hold the law.
+    """
+    checks.count(window=window)
+    checks.open_unit(delta_hint=delta_hint)
+    if window == 1:
+        return PairCurve(pair, direction)
+    if direction is Direction.REMOVE:
+        frame = _remove_frame(pair, window, delta_hint)
+        return _remove_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
+    frame = _add_frame(pair, window, delta_hint)
+    return _add_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where the grid must reach: cap of one ratio, edges of the sum, tilt and typical strike."""
+
+    cap: float
+    low: float
+    high: float
+    tilt: float = 0.0
+    strike: float = 0.0
+
+    def size(self, pair: Pair, refinement: int, fewest_log2: int) -> int:
+        """Bins, a power of two: a step of about an eighth of the ratio's standard deviation.
+
+        The spread adds h²/6 at most to each ratio's variance, so the first level is already
+        within about 1e-3; heavy tails and tiny windows start from the limits.
+        """
+        step = _FIRST_STEP * math.sqrt(max(pair.second_moment - 1.0, 1e-12))
+        wanted = (self.high - self.low) / step
+        base = min(max(math.ceil(math.log2(wanted)), fewest_log2), _MOST_FIRST_LOG2)
+        return 1 << min(base + 2 * refinement, _MOST_LOG2)
+
+    def grid(self, pair: Pair, side: Side, size: int) -> order.Grid:
+        """The grid whose ``size`` bins cover the edges."""
+        step = (self.high - self.low) / (size - 2)
+        cells = max(2, min(math.ceil(self.cap / step), size - 1))
+        return (
+            order.Grid(step, cells) if side is Side.UPPER else order.lower_grid(pair, step, cells)
+        )
+
+    def first_bin(self, grid: order.Grid, window: int) -> int:
+        """Bin of the sum's lower edge, counted from ``window`` times the grid's origin."""
+        return max(0, math.floor((self.low - window * grid.origin) / grid.step))
+
+
+@lru_cache(maxsize=64)
+def _remove_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
+    log_tail = math.log(1 / (_NEGLIGIBLE * delta_hint))
+    cap = _call_strike(pair, _NEGLIGIBLE * delta_hint)
+    s, logs = _CoarseLaw.of_pair(pair, cap).log_chernoff(window, biased=True)
+    high = max(float(np.min((logs + log_tail) / s)), 1.01 * cap)
+    return _Frame(cap, _lower_edge(window, pair.second_moment, log_tail), high)
+
+
+def _remove_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) -> Curve:
+    grid = frame.grid(pair, side, size)
+    step, bin_ = grid.step, frame.first_bin(grid, window)
+    first = window * grid.origin + step * bin_
+    calls = (order.upper_calls if side is Side.UPPER else order.lower_calls)(pair, grid)
+    law = sums.power(calls / step, window, size, bin_, bias=(grid.origin, step))
+    values = np.maximum(first + step * np.arange(size), 0.5 * step)
+    if side is Side.UPPER:
+        above = _mass_above(grid, calls, window, first + size * step, biased=True)
+        error = 1.0001 * float(call(pair, np.array(grid.cap))) + above
+    else:
+        error = _mass_below(grid, calls, window - 1, bin_)
+    return RemoveCurve(
+        side,
+        window,
+        step,
+        first,
+        np.append(np.cumsum(law.masses[::-1])[::-1], 0.0),
+        np.append(np.cumsum((law.masses / values)[::-1])[::-1], 0.0),
+        law.l2_error,
+        error,
+    )
+
+
+@lru_cache(maxsize=64)
+def _add_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
+    log_tail = math.log(1 / (_NEGLIGIBLE * delta_hint))
+    cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
+    coarse = _CoarseLaw.of_pair(pair, cap)
+    tilt, strike, second_moment = _put_tilt(coarse, window, math.log(delta_hint))
+    cap = min(cap, 2.0 * strike)
+    # Under the tilted law the strike is typical; the window reaches 8.5 "deviations" below it.
+    low = max(0.0, strike - math.sqrt(2 * window * min(second_moment, cap) * 36.0))
+    s, logs = coarse.log_chernoff(window, biased=False)
+    high = min(float(np.min((logs + log_tail) / s)), strike + (log_tail + 5.0) / tilt)
+    return _Frame(cap, low, max(high, 1.01 * cap, 1.01 * strike), tilt, strike)
+
+
+def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) -> Curve:
+    grid, tilt = frame.grid(pair, side, size), frame.tilt
+    step, bin_ = grid.step, frame.first_bin(grid, window)
+    first = window * grid.origin + step * bin_
+    masses = (order.upper_masses if side is Side.UPPER else order.lower_masses)(pair, grid)
+    damping = np.exp(-tilt * grid.points)
+    norm = float(np.sum(masses * damping))
+    law = sums.power(
+        sums.calls_in_bins(masses * damping / norm),
+        window,
+        size,
+        bin_,
+        relative_error=4 * grid.cells * sums.UNIT_ROUNDOFF,
+        price_error=float(order.price_error(pair, grid) @ damping) / (norm * step),
+        tilt=tilt * step,
+    )
+    calls = step * sums.calls_in_bins(masses)
+    top = first + size * step
+    if side is Side.UPPER:
+        # What wraps in only adds; undo the tilt up to the strike of K = 1.
+        reach, error = float(window), _mass_below(grid, calls, window, bin_)
+    else:
+        reach = min(float(window), frame.strike + _LOWER_REACH / tilt)
+        wrapped = _mass_above(grid, calls, window, top, biased=False)
+        error = wrapped * math.exp(-min(tilt * step * size, 700.0))
+    exponent = tilt * (first + step * np.arange(size)) + window * math.log(norm)
+    kept = min(math.ceil((reach - first) / step) + 1, int(np.searchsorted(exponent, 300.0)), size)
+    scale = np.exp(exponent[:kept])
+    heads = law.masses[:kept] * scale
+    if side is Side.LOWER:
+        tilted = step * sums.calls_in_bins(masses * damping / norm)
+        error += float(scale[-1]) * _mass_below(grid, tilted, window, bin_ - (size - kept))
+    return AddCurve(
+        side,
+        window,
+        step,
+        first,
+        np.append(0.0, np.cumsum(heads)),
+        np.append(0.0, np.cumsum(heads * (first + step * np.arange(kept)))),
+        np.append(0.0, np.sqrt(np.cumsum(scale**2))),
+        law.l2_error,
+        error,
+        (64.0 * window + 8.0 * kept) * sums.UNIT_ROUNDOFF,
+    )
+
+
+def _call_strike(pair: Pair, price: float) -> float:
+    """A cap whose call price is at most ``price``."""
+    low, high = 0.0, 1.0
+    while float(call(pair, np.array(math.exp(high)))) > price:
+        low, high = high, 2 * high
+        if high > 700.0:
+            raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        heavy = float(call(pair, np.array(math.exp(middle)))) > price
+        low, high = (middle, high) if heavy else (low, middle)
+    return math.exp(high)
+
+
+def _tail_strike(pair: Pair, mass: float) -> float:
+    """A cap above which lies at most ``mass`` under Q."""
+    low, high = -60.0, 1.0
+    while float(pair.q_above(np.array(math.exp(high)))) > mass and high < 700.0:
+        high = 2 * high
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        heavy = float(pair.q_above(np.array(math.exp(middle)))) > mass
+        low, high = (middle, high) if heavy else (low, middle)
+    return math.exp(min(high, 700.0))
+
+
+def _lower_edge(window: int, second_moment: float, log_tail: float) -> float:
+    """Where the sum of non-negative variables lies below with probability e^{−log_tail} at most.
+
+    P(ΣX ≤ t − x) ≤ exp(−x²/(2 t E X²)) for X ≥ 0 with mean 1 (one-sided Bernstein).
+    """
+    return max(0.0, window - math.sqrt(2 * window * second_moment * log_tail))
+
+
+def _mass_above(
+    grid: order.Grid, calls: FloatArray, window: int, top: float, *, biased: bool
+) -> float:
+    """Chernoff bound on the mass at or above ``top`` of the sum of the very grid law used."""
+    some = np.round(np.geomspace(1, grid.cells, _COARSE_POINTS)).astype(np.int64)
+    index = np.unique(np.append(some, 0))
+    coarse = _CoarseLaw.of_calls(grid.origin + grid.step * index, calls[index])
+    s, logs = coarse.log_chernoff(window, biased=biased)
+    return math.exp(min(0.0, float(np.min(logs - s * top))))
+
+
+def _mass_below(grid: order.Grid, calls: FloatArray, count: int, first_bin: int) -> float:
+    """Bound on the mass of a sum of ``count`` grid variables below a bin of the window."""
+    mean = float(calls[0]) / grid.step
+    second_moment = 2 * float(calls.sum()) / grid.step - mean
+    return _bernstein(count, mean, second_moment, first_bin)
+
+
+def _bernstein(count: int, mean: float, second_moment: float, edge: float) -> float:
+    if edge <= 0:
+        return 0.0
+    gap = count * mean - edge
+    if gap <= 0:
+        return 1.0
+    return math.exp(-(gap**2) / (2 * count * second_moment) * (1 - 1e-9))
+
+
+def _put_tilt(coarse: _CoarseLaw, window: int, log_delta: float) -> tuple[float, float, float]:
+    """The tilt under which the strike of δ is typical, that strike t/K, and E[X²] there."""
+    scale = 1.0 / float(coarse.masses @ coarse.points**2)
+    tilts = np.geomspace(1e-7 * scale, 500.0 / float(coarse.points[1]), 400)
+    plain, biased = coarse.log_moments(-tilts)
+    means = np.exp(biased - plain)
+    strikes = window * means
+    # Saddle point: the put price is the Chernoff factor over x·θ²·σ_θ·√(2π), where that is > 1.
+    seconds = np.exp(-np.multiply.outer(tilts, coarse.points)) @ (coarse.masses * coarse.points**2)
+    seconds = seconds / np.exp(plain)
+    deviations = np.sqrt(window * np.maximum(seconds - means**2, 0.0))
+    damping = np.maximum(1.0, strikes * tilts**2 * deviations * math.sqrt(2 * math.pi))
+    log_price = window * (plain + tilts * means) - np.log(damping)
+    index = min(int(np.searchsorted(-log_price, -log_delta)), tilts.size - 1)
+    return float(tilts[index]), min(float(window), float(strikes[index])), float(seconds[index])

@@ -1,0 +1,153 @@
+"""What a run is made of: independent blocks, each priced by a curve in both directions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnout.accounting.allocation import allocation_curve
+from turnout.accounting.composition import CurvePair
+from turnout.accounting.curves import Curve, Direction, PairCurve, Side, diluted
+from turnout.accounting.pairs import Pair
+from turnout.core import checks
+
+# δ's at which the add curve of a composed block is made sharp, besides the block's own.
+_ADD_HINTS = (0.1, 1e-2, 1e-4)
+_SINGLE_LOG2, _COMPOSED_LOG2 = 16, 13  # fewest bins for one window's curve, for one of many
+
+
+class Block(Protocol):
+    """One chunk of a run that is independent of the others given the past."""
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the block's privacy loss (only steers grids)."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether curves do not depend on a grid."""
+        ...
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A curve made sharp near one δ."""
+        ...
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves that are sharp from δ to 1, for composition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PairBlock:
+    """One step in which she takes part with a probability, independently of other steps."""
+
+    pair: Pair
+    probability: float = 1.0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the diluted likelihood ratio, at most 1."""
+        return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
+
+    @property
+    def exact(self) -> bool:
+        """Closed form."""
+        return True
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The exact curve, whatever the side."""
+        return diluted(PairCurve(self.pair, direction), direction, self.probability)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The exact curves."""
+        remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
+        return CurvePair(side, [remove], [add])
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationBlock:
+    """One window in which she takes part, with a probability, in one uniform step."""
+
+    pair: Pair
+    window: int
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the average of the window's likelihood ratios, at most 1."""
+        variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
+        return self.probability * min(1.0, math.sqrt(variance))
+
+    @property
+    def exact(self) -> bool:
+        """Closed form only for windows of one step."""
+        return self.window == 1
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The window's curve, diluted by the chance that she does not come at all."""
+        return self._curve(direction, side, delta, refinement, _SINGLE_LOG2)
+
+    def _curve(
+        self, direction: Direction, side: Side, delta: float, refinement: int, fewest_log2: int
+    ) -> Curve:
+        curve = allocation_curve(
+            self.pair,
+            self.window,
+            direction,
+            side,
+            delta_hint=min(0.5, delta / self.probability),
+            refinement=refinement,
+            fewest_log2=fewest_log2,
+        )
+        return diluted(curve, direction, self.probability)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """One remove curve serves every δ; the add direction takes one tilt a few decades."""
+        hints = [*(hint for hint in _ADD_HINTS if hint > 10 * delta), delta]
+        return CurvePair(
+            side,
+            [self._curve(Direction.REMOVE, side, delta, refinement, _COMPOSED_LOG2)],
+            [self._curve(Direction.ADD, side, hint, refinement, _COMPOSED_LOG2) for hint in hints],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeBlock:
+    """One step that serves a uniform subset of fixed size, under replace-one or zero-out.
+
+    Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
+    q·H_{K'}(P‖Q), K' = 1 + (K − 1)/q, of the *substitution* pair (sensitivity 2C: whoever is
+    not drawn makes room for somebody else).
+
+    Attributes:
+        pair: the substitution pair.
+        rate: q = size / population.
+    """
+
+    pair: Pair
+    rate: float
+
+    @property
+    def spread(self) -> float:
+        """As of Poisson sampling at the same rate."""
+        return PairBlock(self.pair, self.rate).spread
+
+    @property
+    def exact(self) -> bool:
+        """Closed form."""
+        return True
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The same curve in both directions."""
+        base = PairCurve(self.pair, Direction.REMOVE)
+        return diluted(base, Direction.REMOVE, self.rate)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The same curve in both directions."""
+        curve = self.curve(Direction.REMOVE, side, delta, refinement)
+        return CurvePair(side, [curve], [curve])

@@ -1,0 +1,138 @@
+"""Hockey-stick curves: δ as a function of K = e^ε in one direction.
+
+A curve is convex and decreasing in K with slope in [−1, 0]. Curves are stated for K ≥ 1; below
+1 the other direction gives H_K(P‖Q) = 1 − K + K·H_{1/K}(Q‖P) (see `composition`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from turnout.accounting.pairs import Pair, call, put
+from turnout.core.errors import NumericalError
+
+FloatArray = np.ndarray
+
+
+class Direction(StrEnum):
+    """Which of the two worlds the adversary gains from."""
+
+    REMOVE = "remove"
+    """H_K(P‖Q): she is present, and an event is likelier for it."""
+    ADD = "add"
+    """H_K(Q‖P): she is absent, and an event is likelier for it."""
+
+
+class Side(StrEnum):
+    """On which side of the truth a computed curve lies."""
+
+    UPPER = "upper"
+    LOWER = "lower"
+
+
+class Curve(Protocol):
+    """δ(K) in one direction, on one proved side of the truth or exact."""
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, same shape."""
+        ...
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1, same shape."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PairCurve:
+    """The exact curve of one dominating pair (no amplification)."""
+
+    pair: Pair
+    direction: Direction
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """H_K(P‖Q) or H_K(Q‖P)."""
+        if self.direction is Direction.REMOVE:
+            return call(self.pair, k)
+        return k * put(self.pair, 1.0 / k)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """−Q(X > K), or −P(X < 1/K)."""
+        if self.direction is Direction.REMOVE:
+            return -self.pair.q_above(k)
+        return -self.pair.p_below(1.0 / k)
+
+
+@dataclass(frozen=True, slots=True)
+class DilutedCurve:
+    """The curve of (1 − p) Q + p P against Q: she comes with probability p only.
+
+    Source: accounting.md, "Check-in probability": X becomes (1 − p) + pX. Exact.
+    """
+
+    base: Curve
+    direction: Direction
+    probability: float
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1."""
+        p = self.probability
+        if self.direction is Direction.REMOVE:
+            return p * self.base.delta(1.0 + (k - 1.0) / p)
+        weight = 1.0 - k * (1.0 - p)
+        alive = weight > 0
+        inner = np.where(alive, k * p / np.where(alive, weight, 1.0), 1.0)
+        return np.where(alive, weight * self.base.delta(inner), 0.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        p = self.probability
+        if self.direction is Direction.REMOVE:
+            return self.base.slope(1.0 + (k - 1.0) / p)
+        weight = 1.0 - k * (1.0 - p)
+        alive = weight > 0
+        safe = np.where(alive, weight, 1.0)
+        inner = np.where(alive, k * p / safe, 1.0)
+        chain = -(1.0 - p) * self.base.delta(inner) + self.base.slope(inner) * p / safe
+        return np.where(alive, chain, 0.0)
+
+
+def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
+    """``base`` itself where she surely comes."""
+    return base if probability == 1.0 else DilutedCurve(base, direction, probability)
+
+
+def epsilon_at(curve: Curve, delta: float, side: Side) -> float:
+    """The ε at which a curve reaches δ, on the private side of the root.
+
+    Returns:
+        UPPER: an ε with curve(ε) ≤ δ. LOWER: the largest ε found with curve(ε) > δ, or 0.
+
+    Raises:
+        NumericalError: an upper curve that does not come down to δ (below its error floor).
+    """
+    epsilons = np.append(0.0, np.geomspace(1e-7, 600.0, 400))
+    values = curve.delta(np.exp(epsilons))
+    if np.isnan(values).any():
+        raise NumericalError("a privacy curve is not a number")
+    # The true curve decreases. Far from where it was made sharp a computed one need not, but
+    # one point below δ (above, for a lower curve) already proves the bound.
+    if side is Side.UPPER:
+        below = np.flatnonzero(values <= delta)
+        if not below.size:
+            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        index = int(below[0])
+    else:
+        index = int(np.flatnonzero(values > delta)[-1]) + 1 if (values > delta).any() else 0
+    if index in (0, epsilons.size):
+        return float(epsilons[min(index, epsilons.size - 1)])
+    low, high = float(epsilons[index - 1]), float(epsilons[index])
+    while high - low > 1e-12 + 1e-9 * high:
+        middle = 0.5 * (low + high)
+        above = float(curve.delta(np.array(math.exp(middle)))) > delta
+        low, high = (middle, high) if above else (low, middle)
+    return high if side is Side.UPPER else low

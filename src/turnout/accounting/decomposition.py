@@ -1,0 +1,210 @@
+"""From a scheme to its blocks: which dominating pair, how often, under which relation.
+
+docs/design/protocols.md derives the sensitivities that stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
+from turnout.accounting.pairs import GaussianPair
+from turnout.core.errors import UnsupportedError
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    KSubset,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    SlidingWindow,
+)
+
+Run = Sequence[tuple[Block, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One hop between neighbours: blocks that bound it from above and from below.
+
+    Attributes:
+        upper: composed, at least as bad as the truth.
+        lower: composed, something an adversary really gets; the same blocks where the
+            analysis is exact.
+        method: the analysis, in a few words.
+    """
+
+    upper: Run
+    lower: Run
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """What must be computed for a scheme.
+
+    Attributes:
+        present: her real record against her absence (the reference).
+        other: the neighbouring record against the same reference, where the relation takes
+            two hops (replace-one; zero-out where the null record displaces somebody); None
+            where the reference *is* the neighbour.
+    """
+
+    present: Hop
+    other: Hop | None = None
+
+
+def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
+    """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
+
+    Raises:
+        UnsupportedError: no sound analysis is known for this release rule, law and relation.
+    """
+    law, release, relation = scheme.participation, scheme.release, scheme.relation
+    steps = law.steps if steps is None else steps
+    sigma = scheme.noise.noise_multiplier
+    if release is ReleaseRule.AVERAGED:
+        return _averaged(scheme, sigma, steps)
+    if isinstance(law, FixedSize):
+        return _fixed_size(scheme, sigma, steps)
+    if release is ReleaseRule.AGGREGATED:
+        hop = blocks_of(law, sigma, sigma, steps)
+        return Decomposition(hop, hop if relation is Relation.REPLACE_ONE else None)
+    # One client a step: she may displace somebody else's update, 2C; alone she moves C.
+    hop = blocks_of(law, sigma / 2, sigma, steps)
+    if relation is Relation.ADD_REMOVE:
+        return Decomposition(hop)
+    null = blocks_of(law, sigma, sigma, steps) if relation is Relation.ZERO_OUT else hop
+    return Decomposition(hop, null)
+
+
+@singledispatch
+def blocks_of(law: object, upper: float, lower: float, steps: int) -> Hop:
+    """Her presence against her absence under a participation law.
+
+    Args:
+        law: the participation law.
+        upper: noise multiplier at the largest sensitivity, for the upper bound.
+        lower: noise multiplier that is really attained, for the lower bound.
+        steps: how many steps of the run have been released.
+    """
+    raise UnsupportedError(f"no analysis is known for {type(law).__name__}")
+
+
+@blocks_of.register
+def _(law: EveryStep, upper: float, lower: float, steps: int) -> Hop:
+    def run(sigma: float) -> Run:
+        return [(PairBlock(GaussianPair(sigma / steps**0.5)), 1)]
+
+    return Hop(run(upper), run(lower), "Gaussian in every step, no amplification, exact")
+
+
+@blocks_of.register(PoissonSampling)
+@blocks_of.register(SelfSampling)
+def _(law: PoissonSampling | SelfSampling, upper: float, lower: float, steps: int) -> Hop:
+    def run(sigma: float) -> Run:
+        return [(PairBlock(GaussianPair(sigma), law.rate), steps)] if law.rate > 0 else []
+
+    return Hop(run(upper), run(lower), "subsampled Gaussian, composed as PLD")
+
+
+@blocks_of.register
+def _(law: CheckIn, upper: float, lower: float, steps: int) -> Hop:
+    full, rest = divmod(steps, law.window)
+
+    def run(sigma: float) -> Run:
+        parts: list[tuple[Block, int]] = []
+        if law.probability > 0 and full:
+            parts.append((AllocationBlock(GaussianPair(sigma), law.window, law.probability), full))
+        if law.probability > 0 and rest:
+            # So far she has come with probability p₀·rest/window, then uniformly.
+            chance = law.probability * rest / law.window
+            parts.append((AllocationBlock(GaussianPair(sigma), rest, chance), 1))
+        return parts
+
+    return Hop(run(upper), run(lower), "exact law of random allocation, windows composed as PLD")
+
+
+@blocks_of.register
+def _(law: SlidingWindow, upper: float, lower: float, steps: int) -> Hop:
+    seen = min(steps, law.window)
+
+    def run(sigma: float) -> Run:
+        return [(AllocationBlock(GaussianPair(sigma), seen, seen / law.window), 1)]
+
+    return Hop(run(upper), run(lower), "exact law of random allocation in her own window")
+
+
+@blocks_of.register
+def _(law: KSubset, upper: float, lower: float, steps: int) -> Hop:
+    windows = -(-steps // law.window)
+    part = law.window // law.picks
+    blocks: Run = [(AllocationBlock(GaussianPair(upper), part), law.picks * windows)]
+    # Lower: the adversary adds up a window's outputs, N(k, tσ²) against N(0, tσ²).
+    full = steps // law.window
+    mean_shift = lower * law.window**0.5 / law.picks
+    seen: Run = [(PairBlock(GaussianPair(mean_shift / full**0.5)), 1)] if full else []
+    return Hop(blocks, seen, "k-subset bounded by k blocks of 1-of-⌊t/k⌋ (Feldman & Shenfeld 3.11)")
+
+
+def window_hop(upper: float, lower: float, sizes: Sequence[int], probability: float) -> Hop:
+    """One client of an availability law, by how many steps she has in each window."""
+    counts = {size: list(sizes).count(size) for size in sorted(set(sizes)) if size > 0}
+
+    def run(sigma: float) -> Run:
+        if probability == 0:
+            return []
+        pair = GaussianPair(sigma)
+        return [(AllocationBlock(pair, size, probability), n) for size, n in counts.items()]
+
+    return Hop(run(upper), run(lower), "exact law of random allocation in her own windows")
+
+
+def _fixed_size(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
+    law = scheme.participation
+    assert isinstance(law, FixedSize)
+    if scheme.relation is Relation.ADD_REMOVE:
+        raise UnsupportedError(
+            "fixed-size participation fixes the number of clients, so add-remove is not a "
+            "relation between two of its runs; use zero-out or replace-one"
+        )
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        raise UnsupportedError("fixed-size participation is priced for aggregated releases only")
+    rate = law.size / law.population
+    hop = Hop(
+        [(FixedSizeBlock(GaussianPair(sigma / 2), rate), steps)],
+        [(PairBlock(GaussianPair(sigma), rate), steps)],
+        "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD",
+    )
+    return Decomposition(hop)
+
+
+def _averaged(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
+    """Algorithm 2 reveals the counts; alone in her slot she is seen with nothing but her noise.
+
+    The amplification that Theorem 4.1 proves comes from the *other* clients' noisy messages and
+    needs their number; without it the unamplified price is exact (a run with one client).
+    """
+    law = scheme.participation
+    if scheme.relation is Relation.ADD_REMOVE:
+        raise UnsupportedError(
+            "averaged check-ins release how many clients came, which add-remove does not "
+            "protect; use zero-out or replace-one, or the aggregated release"
+        )
+    if not isinstance(law, CheckIn):
+        raise UnsupportedError("averaged releases are priced for check-in participation only")
+    windows = -(-steps // law.window)
+    reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
+    run: Run = [(PairBlock(GaussianPair(sigma / reach / windows**0.5)), 1)]
+    return Decomposition(Hop(run, run, "one unamplified Gaussian a window (the counts are public)"))
+
+
+def is_per_client(scheme: Scheme) -> bool:
+    """Whether clients have windows of their own, so that ε differs between them."""
+    return isinstance(scheme.participation, AvailabilityCheckIn)

@@ -1,0 +1,232 @@
+"""The price of a scheme: certified bounds on ε, and what has been spent along the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.accounting.blocks import Block
+from turnout.accounting.composition import ComposedCurve, to_pld
+from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
+from turnout.accounting.decomposition import (
+    Decomposition,
+    Hop,
+    Run,
+    decompose,
+    is_per_client,
+    window_hop,
+)
+from turnout.accounting.guarantee import ClientGuarantees, Guarantee
+from turnout.core import checks
+from turnout.core.bounds import Bounds
+from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.spec import AvailabilityCheckIn, Relation, ReleaseRule, Scheme
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
+
+_REFINEMENTS = 3  # grids tried one after the other until the bracket is narrow enough
+_FIRST_GAP = 1 / 32  # loss grid of a composition, as a fraction of one block's spread
+_TAIL = 1e-4  # part of δ that may go to infinity in a composition
+
+
+def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
+    """ε of a scheme at δ, as proved bounds in both directions.
+
+    Args:
+        scheme: what happens.
+        delta: δ, strictly between 0 and 1.
+        tolerance: relative width of the bracket to reach where the analysis is exact.
+
+    Returns:
+        The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
+        above it.
+
+    Raises:
+        UnsupportedError: no sound analysis is known for this combination.
+        NumericalError: the tolerance cannot be certified.
+    """
+    checks.open_unit(delta=delta, tolerance=tolerance)
+    if is_per_client(scheme):
+        return _price_clients(scheme, delta, tolerance)
+    parts = decompose(scheme)
+    directions = _directions(parts, scheme.relation, delta, tolerance)
+    return _guarantee(scheme, delta, directions, parts.present.method)
+
+
+def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> float:
+    """A proved upper bound on ε after the first ``steps`` steps, at one fixed grid.
+
+    Quicker than `price`: one side only, on the first grid that `price` tries, so never below what
+    `price` returns.
+    """
+    checks.open_unit(delta=delta)
+    if is_per_client(scheme):
+        return float(np.max(_client_epsilons(scheme, delta, steps)[0], initial=0.0))
+    return _upper(decompose(scheme, steps), scheme.relation, delta)
+
+
+def spent(scheme: Scheme, delta: float, steps: Iterable[int]) -> list[float]:
+    """Proved upper bounds on ε after each number of steps; 0 before the first."""
+    return [epsilon_upper(scheme, delta, step) if step > 0 else 0.0 for step in steps]
+
+
+def _guarantee(
+    scheme: Scheme,
+    delta: float,
+    directions: dict[str, Bounds],
+    method: str,
+    clients: ClientGuarantees | None = None,
+) -> Guarantee:
+    worst = Bounds(0.0, 0.0)
+    for bounds in directions.values():
+        worst = worst | bounds
+    return Guarantee(
+        worst, delta, directions, scheme.relation, scheme.unit, scheme.trust, method, clients
+    )
+
+
+def _directions(
+    parts: Decomposition, relation: Relation, delta: float, tolerance: float
+) -> dict[str, Bounds]:
+    if parts.other is None:
+        bounds = {d: _bracket(parts.present, d, delta, tolerance) for d in Direction}
+        if relation is Relation.REPLACE_ONE:
+            return {"replace": bounds[Direction.REMOVE] | bounds[Direction.ADD]}
+        return {direction.value: value for direction, value in bounds.items()}
+    # Two hops are not tight; the null record is an allowed neighbour and gives the lower bound.
+    lowers = [_epsilon(parts.present.lower, d, Side.LOWER, delta, 0) for d in Direction]
+    uppers = _two_hop_directions(parts, delta)
+    if relation is Relation.REPLACE_ONE:
+        return {"replace": Bounds(max(lowers), max(uppers))}
+    return {d.value: Bounds(lowers[i], uppers[i]) for i, d in enumerate(Direction)}
+
+
+def _upper(parts: Decomposition, relation: Relation, delta: float) -> float:
+    if parts.other is not None:
+        return max(_two_hop_directions(parts, delta))
+    run = parts.present.upper
+    return max(_epsilon(run, d, Side.UPPER, delta, 0) for d in Direction)
+
+
+def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
+    """Refine until the bracket is as narrow as asked; exactness decides whether it must be."""
+    must_meet = hop.upper == hop.lower
+    lower, upper = 0.0, math.inf
+    for refinement in range(_REFINEMENTS):
+        try:
+            upper = min(upper, _epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
+        except NumericalError:
+            continue
+        lower = max(lower, _epsilon(hop.lower, direction, Side.LOWER, delta, refinement))
+        if not must_meet:
+            break
+        if upper - lower <= tolerance * upper + 1e-9:
+            break
+    else:
+        if must_meet:
+            raise NumericalError(
+                f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative "
+                f"tolerance of {tolerance:g} at delta = {delta:g}"
+            )
+    return Bounds(lower, upper)
+
+
+def _epsilon(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> float:
+    if not run:
+        return 0.0
+    return epsilon_at(_curve(run, direction, side, delta, refinement), delta, side)
+
+
+def _curve(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+    if len(run) == 1 and run[0][1] == 1:
+        return run[0][0].curve(direction, side, delta, refinement)
+    blocks = sum(count for _, count in run)
+    gap = _FIRST_GAP / 2**refinement * min(block.spread for block, _ in run)
+    tail = min(0.01, _TAIL * delta / blocks)
+    parts = [
+        (_pld(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+        for block, count in run
+    ]
+    return ComposedCurve.of(side, parts)
+
+
+@lru_cache(maxsize=256)
+def _pld(
+    block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
+) -> PLDPmf:
+    return to_pld(block.curves(side, 100 * tail, refinement), direction, gap, tail)
+
+
+def _two_hop_directions(parts: Decomposition, delta: float) -> list[float]:
+    """Upper bounds through the reference, in both directions.
+
+    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P'.
+    """
+    assert parts.other is not None
+    return [
+        _two_hop(parts.present.upper, parts.other.upper, delta),
+        _two_hop(parts.other.upper, parts.present.upper, delta),
+    ]
+
+
+def _two_hop(first: Run, second: Run, delta: float) -> float:
+    if not first and not second:
+        return 0.0
+    if not first or not second:
+        direction = Direction.REMOVE if first else Direction.ADD
+        return _epsilon(first or second, direction, Side.UPPER, delta, 0)
+    remove = _curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0)
+    add = _curve(second, Direction.ADD, Side.UPPER, delta / 100, 0)
+    best = math.inf
+    for share in np.linspace(0.02, 0.98, 25):
+        first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
+        rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
+        try:
+            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
+        except NumericalError:
+            continue
+    if math.isinf(best):
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two hops")
+    return best * (1 + 1e-12)
+
+
+def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
+    epsilons, sizes, hops = _client_epsilons(scheme, delta, None)
+    law = scheme.participation
+    assert isinstance(law, AvailabilityCheckIn)
+    worst = hops[int(np.argmax(epsilons))] if epsilons.size else Hop([], [], "nobody")
+    directions = _directions(Decomposition(worst), scheme.relation, delta, tolerance)
+    clients = ClientGuarantees(epsilons, sizes)
+    return _guarantee(scheme, delta, directions, worst.method + ", worst client", clients)
+
+
+def _client_epsilons(
+    scheme: Scheme, delta: float, steps: int | None
+) -> tuple[np.ndarray, np.ndarray, Sequence[Hop]]:
+    """Upper ε, window sizes and hop of every client."""
+    law = scheme.participation
+    assert isinstance(law, AvailabilityCheckIn)
+    if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
+        raise UnsupportedError(
+            "availability windows are priced under add-remove or zero-out, for aggregated or "
+            "one-client releases"
+        )
+    sigma = scheme.noise.noise_multiplier
+    if scheme.release is ReleaseRule.ONE_CLIENT and scheme.relation is Relation.ZERO_OUT:
+        raise UnsupportedError("one-client releases over availability windows need add-remove")
+    upper_sigma = sigma / 2 if scheme.release is ReleaseRule.ONE_CLIENT else sigma
+    sizes = law.window_sizes()
+    begun = sizes.shape[1] if steps is None else -(-steps // law.window)
+    by_sizes: dict[tuple[int, ...], tuple[float, Hop]] = {}
+    keys = [tuple(sorted(row[row > 0].tolist())) for row in sizes[:, :begun]]
+    for key in set(keys):
+        hop = window_hop(upper_sigma, sigma, key, law.probability)
+        worst = max(_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction)
+        by_sizes[key] = (worst, hop)
+    epsilons = np.array([by_sizes[key][0] for key in keys])
+    return epsilons, sizes, [by_sizes[key][1] for key in keys]
