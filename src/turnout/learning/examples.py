@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
@@ -21,17 +23,18 @@ class Examples:
     """Inputs and their classes.
 
     Attributes:
-        inputs: uint8 or float32, shape ``(n, ...)``. Bytes are read as fractions of 255, so
-            images may stay a quarter of the size.
+        inputs: uint8, float16 or float32, shape ``(n, ...)``. Bytes are read as fractions of
+            255. Computing is in float32; what is kept may be smaller.
         labels: int64 classes from 0, shape ``(n,)``.
     """
 
-    inputs: NDArray[np.uint8] | NDArray[np.float32]
+    inputs: NDArray[np.uint8] | NDArray[np.float16] | NDArray[np.float32]
     labels: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if self.inputs.dtype not in (np.dtype(np.uint8), np.dtype(np.float32)):
-            raise ParameterError("inputs", self.inputs.dtype, "an array of uint8 or float32")
+        if self.inputs.dtype not in (np.uint8, np.float16, np.float32):
+            expected = "an array of uint8, float16 or float32"
+            raise ParameterError("inputs", self.inputs.dtype, expected)
         if self.inputs.ndim < 2 or len(self.inputs) == 0:
             raise ParameterError("inputs", self.inputs.shape, "a shape (examples, ...), not empty")
         labels = np.asarray(self.labels)
@@ -118,3 +121,13 @@ class Holdings:
         index = self.offsets[clients][:, None] + np.minimum(column, counts[:, None] - 1)
         weights = np.where(column < counts[:, None], 1.0 / counts[:, None], 0.0)
         return self.records[index], weights.astype(np.float32)
+
+
+def as_tensor(array: NDArray) -> Tensor:
+    """The array as a tensor, sharing memory where PyTorch can (it wants it writeable)."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def as_floats(inputs: Tensor) -> Tensor:
+    """Bytes as fractions of 255, other numbers as they are; float32."""
+    return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs.float()

@@ -15,7 +15,7 @@ from torch.nn import functional
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
 from turnout.learning import clipping
-from turnout.learning.examples import Examples, Holdings, within
+from turnout.learning.examples import Examples, Holdings, as_floats, as_tensor, within
 from turnout.learning.local_updates import (
     ClientBatch,
     LocalTraining,
@@ -114,8 +114,8 @@ class ClassificationTask:
         self._updates = updates or local_updates(model, local or LocalTraining())
         self._holdings = holdings
         self._counts = np.diff(holdings.offsets)
-        self._inputs, self._labels = _tensor(examples.inputs), _tensor(examples.labels)
-        self._held_out = _tensor(held_out.inputs), _tensor(held_out.labels)
+        self._inputs, self._labels = as_tensor(examples.inputs), as_tensor(examples.labels)
+        self._held_out = as_tensor(held_out.inputs), as_tensor(held_out.labels)
 
     @property
     def dimension(self) -> int:
@@ -163,7 +163,7 @@ class ClassificationTask:
         inputs, labels = (part.split(at_once) for part in self._held_out)
 
         def scored(i: int) -> tuple[int, float]:
-            logits = self._updates.logits(at, _floats(inputs[i]))
+            logits = self._updates.logits(at, as_floats(inputs[i]))
             loss = functional.cross_entropy(logits.double(), labels[i], reduction="sum")
             return int((logits.argmax(1) == labels[i]).sum()), float(loss)
 
@@ -196,19 +196,9 @@ class ClassificationTask:
         """What these clients hold, padded to a rectangle."""
         records, weights = self._holdings.padded(clients)
         index = torch.from_numpy(records.reshape(-1))
-        inputs = _floats(self._inputs.index_select(0, index))
+        inputs = as_floats(self._inputs.index_select(0, index))
         return ClientBatch(
             inputs.view(*records.shape, *inputs.shape[1:]),
             self._labels.index_select(0, index).view(records.shape),
             torch.from_numpy(weights),
         )
-
-
-def _tensor(array: NDArray) -> Tensor:
-    """The array as a tensor, sharing memory where PyTorch can (it wants it writeable)."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def _floats(inputs: Tensor) -> Tensor:
-    """Bytes as fractions of 255; float32 as it is."""
-    return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs

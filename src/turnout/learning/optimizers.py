@@ -1,0 +1,211 @@
+"""How a released direction moves the model: pure functions of explicit state.
+
+An optimiser is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
+direction, step) -> (parameters, state)``. Neither changes what it is given, and the state is a
+flat dict of arrays, so a checkpoint is that dict. Whatever is done here is done to a release,
+so it costs no privacy.
+
+Arithmetic is in the dtype of the parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.learning.schedules import Schedule
+
+if TYPE_CHECKING:
+    from turnout.learning.averaging import Averaging
+
+Vector = NDArray[np.floating]
+State = dict[str, NDArray]
+
+
+class Optimizer(Protocol):
+    """Descends along the directions that it is given."""
+
+    def init(self, parameters: Vector) -> State:
+        """What it remembers before the first step."""
+        ...
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The next parameters and state; ``step`` counts updates from 0."""
+        ...
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """What is evaluated and handed out: the parameters, or an average of past ones."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SGD:
+    """Gradient descent, with momentum if asked for.
+
+    v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov's look-ahead g + μ v in place of v.
+
+    Source: the conventions of ``torch.optim.SGD`` without dampening. Weight decay λ acts on
+    the parameters directly, not through the velocity.
+    """
+
+    rate: Schedule
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.non_negative(weight_decay=self.weight_decay)
+        if self.momentum:
+            checks.open_unit(momentum=self.momentum)
+        elif self.nesterov:
+            raise ParameterError("momentum", self.momentum, "above 0 with Nesterov's look-ahead")
+
+    def init(self, parameters: Vector) -> State:
+        """Zero velocity, or nothing without momentum."""
+        return {"velocity": np.zeros_like(parameters)} if self.momentum else {}
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The next parameters and velocity."""
+        move = _as_parameters(direction, parameters)
+        after: State = {}
+        if self.momentum:
+            velocity = _scaled(self.momentum, state["velocity"]) + move
+            after = {"velocity": velocity}
+            move = move + _scaled(self.momentum, velocity) if self.nesterov else velocity
+        return _moved(parameters, move, self.rate(step), self.weight_decay), after
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The parameters."""
+        return parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    """Steps scaled by running means of the directions and of their squares.
+
+    Source: Kingma and Ba, *Adam* (ICLR 2015), Algorithm 1, with the defaults of PyTorch.
+        Weight decay acts on the parameters directly (Loshchilov and Hutter, ICLR 2019).
+    """
+
+    rate: Schedule
+    first_decay: float = 0.9
+    second_decay: float = 0.999
+    stabilizer: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.non_negative(weight_decay=self.weight_decay)
+        checks.open_unit(first_decay=self.first_decay, second_decay=self.second_decay)
+        checks.positive(stabilizer=self.stabilizer)
+
+    def init(self, parameters: Vector) -> State:
+        """Zero means."""
+        return {
+            "mean": np.zeros_like(parameters),
+            "square": np.zeros_like(parameters),
+            "updates": np.zeros(1, dtype=np.int64),
+        }
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The next parameters and means, the latter corrected for having started at zero."""
+        move = _as_parameters(direction, parameters)
+        first, second = self.first_decay, self.second_decay
+        mean = _scaled(first, state["mean"]) + _scaled(1 - first, move)
+        square = _scaled(second, state["square"]) + _scaled(1 - second, move * move)
+        updates = state["updates"] + 1
+        root = np.sqrt(square) / parameters.dtype.type(np.sqrt(1 - second ** updates[0]))
+        move = mean / (root + parameters.dtype.type(self.stabilizer))
+        move = move / parameters.dtype.type(1 - first ** updates[0])
+        after = {"mean": mean, "square": square, "updates": updates}
+        return _moved(parameters, move, self.rate(step), self.weight_decay), after
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The parameters."""
+        return parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """An optimiser whose iterates are averaged; the average is what is released.
+
+    The optimiser itself goes on from the last iterate.
+    """
+
+    optimizer: Optimizer
+    averaging: Averaging
+
+    def init(self, parameters: Vector) -> State:
+        """Both states side by side."""
+        return _joined(self.optimizer.init(parameters), self.averaging.init(parameters))
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The next iterate, and the average with it."""
+        own, average = _parted(state)
+        parameters, own = self.optimizer.update(parameters, own, direction, step)
+        return parameters, _joined(own, self.averaging.update(average, parameters, step))
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The average."""
+        return self.averaging.value(_parted(state)[1], parameters)
+
+
+_AVERAGE = "average."
+
+
+def _joined(own: State, average: State) -> State:
+    """One flat state of two."""
+    return own | {_AVERAGE + key: value for key, value in average.items()}
+
+
+def _parted(state: State) -> tuple[State, State]:
+    """The two states again."""
+    own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
+    average = {key: state[key] for key in state if key.startswith(_AVERAGE)}
+    return own, {key.removeprefix(_AVERAGE): value for key, value in average.items()}
+
+
+def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
+    """The direction in the parameters' dtype."""
+    if direction.shape != parameters.shape:
+        raise ParameterError("direction", direction.shape, f"shape {parameters.shape}")
+    return direction.astype(parameters.dtype, copy=False)
+
+
+def _moved(parameters: Vector, move: Vector, rate: float, weight_decay: float) -> Vector:
+    """θ − η (move + λ θ)."""
+    if weight_decay:
+        move = move + _scaled(weight_decay, parameters)
+    return parameters - _scaled(rate, move)
+
+
+def _scaled(factor: float, vector: Vector) -> Vector:
+    """A multiple of the vector without a change of dtype."""
+    return vector.dtype.type(factor) * vector
+
+
+def build_optimizer(
+    name: str, rate: Schedule, *, momentum: float = 0.0, weight_decay: float = 0.0
+) -> Optimizer:
+    """Returns the optimiser of that name: "sgd" (with ``momentum``), "nesterov" or "adam"."""
+    if name == "sgd":
+        return SGD(rate, momentum, weight_decay=weight_decay)
+    if name == "nesterov":
+        return SGD(rate, momentum, nesterov=True, weight_decay=weight_decay)
+    if name == "adam" and not momentum:
+        return Adam(rate, weight_decay=weight_decay)
+    if name == "adam":
+        raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
+    raise ParameterError("optimizer.name", name, "one of sgd, nesterov, adam")

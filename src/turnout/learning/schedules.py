@@ -1,0 +1,124 @@
+"""Learning rates as functions of the step, from 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+
+class Schedule(Protocol):
+    """The learning rate of each step."""
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``, counted from 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same rate at every step."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        return self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Falls evenly from ``rate`` at step 0; would reach ``final`` · rate at step ``steps``."""
+
+    rate: float
+    steps: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+        checks.count(steps=self.steps)
+        checks.probability(final=self.final)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        done = min(step / self.steps, 1.0)
+        return self.rate * (1 - (1 - self.final) * done)
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine:
+    """Falls along half a cosine wave from ``rate`` to ``final`` · rate at step ``steps``."""
+
+    rate: float
+    steps: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+        checks.count(steps=self.steps)
+        checks.probability(final=self.final)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        wave = (1 + math.cos(math.pi * min(step / self.steps, 1.0))) / 2
+        return self.rate * (self.final + (1 - self.final) * wave)
+
+
+@dataclass(frozen=True, slots=True)
+class InverseSquareRoot:
+    """``rate`` / √(step + 1): what the theory of stochastic gradient descent asks for."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        checks.positive(rate=self.rate)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        return self.rate / math.sqrt(step + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Rises evenly over the first ``steps`` steps, and is ``then`` times at most 1."""
+
+    then: Schedule
+    steps: int
+
+    def __post_init__(self) -> None:
+        checks.count(0, steps=self.steps)
+
+    def __call__(self, step: int) -> float:
+        """The rate of ``step``."""
+        return self.then(step) * min(1.0, (step + 1) / (self.steps + 1))
+
+
+SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
+    "constant": lambda rate, steps: Constant(rate),
+    "linear": Linear,
+    "cosine": Cosine,
+    "inverse-sqrt": lambda rate, steps: InverseSquareRoot(rate),
+}
+"""Schedules by the name a plan gives them, from the first rate and the steps of the run."""
+
+
+def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:
+    """Returns the schedule of that name.
+
+    Args:
+        name: a key of `SCHEDULES`.
+        rate: the largest rate.
+        steps: updates in the whole run.
+        warm_up: steps over which the rate rises first; 0 for none.
+    """
+    if name not in SCHEDULES:
+        raise ParameterError("optimizer.schedule", name, f"one of {', '.join(SCHEDULES)}")
+    schedule = SCHEDULES[name](rate, steps)
+    return WarmUp(schedule, warm_up) if warm_up else schedule
