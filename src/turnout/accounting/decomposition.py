@@ -73,6 +73,10 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
         return _averaged(scheme, sigma, steps)
     if isinstance(law, FixedSize):
         return _fixed_size(scheme, sigma, steps)
+    if release is ReleaseRule.AGGREGATED and isinstance(law, EveryStep):
+        # With no chance involved the neighbours are two Gaussians up to 2C apart: exact.
+        reach = 2.0 if relation is Relation.REPLACE_ONE else 1.0
+        return Decomposition(blocks_of(law, sigma / reach, sigma / reach, steps))
     if release is ReleaseRule.AGGREGATED:
         hop = blocks_of(law, sigma, sigma, steps)
         return Decomposition(hop, hop if relation is Relation.REPLACE_ONE else None)
