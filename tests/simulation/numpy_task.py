@@ -39,20 +39,29 @@ class MeanTask:
         return Score(accuracy=1.0 / (1.0 + gap), loss=gap)
 
 
+@dataclass(frozen=True)
 class Momentum:
-    """Heavy-ball descent with a step counter in its state."""
+    """Heavy-ball descent with a counter in its state; hands out the mean of its iterates."""
 
-    def __init__(self, rate=0.3, momentum=0.5):
-        self.rate, self.momentum = rate, momentum
+    rate: float = 0.3
+    momentum: float = 0.5
+    average: bool = False
 
     def init(self, parameters):
-        return {"velocity": np.zeros_like(parameters), "moves": np.array(0)}
+        zeros = np.zeros_like(parameters)
+        return {"velocity": zeros, "moves": np.array(0), "sum": zeros}
 
     def update(self, parameters, state, direction, step):
         velocity = self.momentum * state["velocity"] + direction
         rate = np.float32(self.rate / (1 + 0.01 * step))
-        moved = {"velocity": velocity, "moves": state["moves"] + 1}
-        return (parameters - rate * velocity).astype(np.float32), moved
+        moved = (parameters - rate * velocity).astype(np.float32)
+        after = {"velocity": velocity, "moves": state["moves"] + 1, "sum": state["sum"] + moved}
+        return moved, after
+
+    def released(self, parameters, state):
+        if not self.average or state["moves"] == 0:
+            return parameters
+        return state["sum"] / np.float32(state["moves"])
 
 
 class MemoryCheckpoints:

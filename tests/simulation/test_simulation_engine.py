@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from numpy_task import MeanTask
+from numpy_task import MeanTask, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
@@ -72,13 +72,43 @@ def test_one_step_by_hand():
 
 
 def test_an_unmoved_model_keeps_its_optimiser_state():
-    moved = []
     law = CheckIn(window=5, windows=2)
     task = MeanTask(POPULATION)
     run = simulation(law, ONE_CLIENT, minibatch=4, task=task, evaluate_every=1).run()
     loss = run.history.loss
     moved = (np.diff(loss) != 0).tolist()
     assert moved == [False, False, False, True] * 2 + [False, False]
+
+
+class Told(Momentum):
+    """Notes the number that it is told with each update."""
+
+    def update(self, parameters, state, direction, step):
+        TOLD.append(step)
+        return super().update(parameters, state, direction, step)
+
+
+TOLD = []
+
+
+def test_the_optimiser_is_told_how_many_moves_came_before():
+    TOLD.clear()
+    run = simulation(CheckIn(window=11), ONE_CLIENT, minibatch=2, optimizer=Told())
+    run.run()
+    assert TOLD == list(range(run.moves)) == [0, 1, 2, 3, 4]
+
+
+def test_evaluates_and_hands_out_what_the_optimiser_releases():
+    law, task = CheckIn(window=6), MeanTask(POPULATION)
+    seen = []
+    task.evaluate = lambda parameters: (
+        seen.append(parameters.copy()) or MeanTask.evaluate(task, parameters)
+    )
+    averaged = simulation(law, task=task, optimizer=Momentum(average=True), evaluate_every=1).run()
+    plain = simulation(law, evaluate_every=1).run()
+    np.testing.assert_array_equal(averaged.parameters, seen[-1])
+    assert not np.array_equal(averaged.parameters, plain.parameters)
+    assert averaged.history.loss[-1] != plain.history.loss[-1]
 
 
 def test_evaluates_at_the_start_every_k_steps_and_at_the_end():

@@ -45,6 +45,9 @@ class PlainDescent:
     def update(self, parameters, state, direction, step):
         return parameters + direction, state
 
+    def released(self, parameters, state):
+        return parameters
+
 
 def noises(release):
     """The noise of each step, in units of what the rule promises, shape (STEPS, WIDE)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +29,7 @@ class Checkpoint:
     Attributes:
         fingerprint: which run this belongs to; see `turnout.simulation.fingerprint`.
         step: steps done.
-        parameters: the model, shape ``(d,)``.
+        parameters: the last iterate, shape ``(d,)``.
         optimizer_state: the optimiser's arrays by name.
         pending: the coordinator's minibatch so far, float64, shape ``(d,)``.
         history: columns of the steps done.
@@ -37,7 +39,7 @@ class Checkpoint:
     fingerprint: str
     step: int
     parameters: NDArray[np.floating]
-    optimizer_state: Mapping[str, NDArray[Any]]
+    optimizer_state: dict[str, NDArray[Any]]
     pending: NDArray[np.float64]
     history: History
     seconds: float
@@ -142,12 +144,25 @@ def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     )
 
 
+_DAMAGE = (
+    OSError,
+    EOFError,
+    LookupError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
     """Whatever a damaged file makes numpy or zipfile raise, as one clear line."""
     try:
         yield
-    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+    except _DAMAGE as error:
         raise StorageError(f"{path}: not a usable checkpoint: {error}") from error
 
 

@@ -11,7 +11,7 @@ from a checkpoint with exactly the draws that the uninterrupted run makes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,8 @@ from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import ReleaseRule, Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Evaluation, Optimizer, Task
+    from turnout.learning.optimizers import Optimizer
+    from turnout.learning.tasks import Evaluation, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class SimulationResult:
     Attributes:
         finished: whether all steps are done.
         steps_done: steps done.
-        parameters: the model, shape ``(d,)``.
+        parameters: the model, shape ``(d,)``: the last iterate, or the average that the
+            optimiser hands out.
         history: all columns.
         seconds: running time, earlier parts included.
     """
@@ -86,7 +88,8 @@ class Simulation:
     Args:
         scheme: participation law, noise and release rule.
         task: model, loss and the clients' data.
-        optimizer: makes of each release a new model.
+        optimizer: makes of each release a new model. A dataclass is part of the fingerprint
+            with all its fields, another class with its name only.
         clip_norm: C, the ℓ2 bound that the task clips each update to.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean
             check-ins a step, which makes the task's population a public number.
@@ -129,6 +132,7 @@ class Simulation:
                 evaluate_every=evaluate_every,
                 expected_check_ins=divisor,
                 minibatch=minibatch,
+                optimizer=_description(optimizer),
                 population=task.population,
                 seed=streams.seed,
             ),
@@ -139,6 +143,13 @@ class Simulation:
     def steps(self) -> int:
         """Steps of the whole run."""
         return self._setup.scheme.participation.steps
+
+    @property
+    def moves(self) -> int:
+        """Model updates of the whole run: one every ``minibatch`` steps. The optimiser is told
+        how many came before; a step that is skipped counts.
+        """
+        return self.steps // self._setup.minibatch
 
     @property
     def fingerprint(self) -> str:
@@ -199,6 +210,11 @@ def _progress(run: Stepper, steps: int, evaluation: Evaluation | None) -> Progre
         seconds=run.seconds,
         evaluation=evaluation,
     )
+
+
+def _description(optimizer: Optimizer) -> str:
+    """What tells this optimiser from others, the same in every process."""
+    return repr(optimizer) if is_dataclass(optimizer) else type(optimizer).__qualname__
 
 
 def _divisor(scheme: Scheme, population: int, given: float | None) -> float | None:

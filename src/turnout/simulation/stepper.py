@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from turnout.simulation.history import History, Recorder
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Evaluation, Optimizer, Task
+    from turnout.learning.optimizers import Optimizer
+    from turnout.learning.tasks import Evaluation, Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +76,7 @@ class _State:
 
     step: int
     parameters: NDArray[np.floating]
-    optimizer_state: Mapping[str, NDArray[Any]]
+    optimizer_state: dict[str, NDArray[Any]]
     pending: NDArray[np.float64]
     evaluations: int
     check_ins: int
@@ -134,8 +135,8 @@ class Stepper:
 
     @property
     def parameters(self) -> NDArray[np.floating]:
-        """The model after these steps."""
-        return self._state.parameters
+        """The model after these steps, as the optimiser hands it out."""
+        return self._released(self._state)
 
     @property
     def check_ins(self) -> int:
@@ -210,7 +211,7 @@ class Stepper:
             # What happens to a release is postprocessing: rounding it costs no privacy.
             direction = release.direction.astype(parameters.dtype)
             parameters, optimizer_state = setup.optimizer.update(
-                parameters, optimizer_state, direction, release.step
+                parameters, optimizer_state, direction, release.step // setup.minibatch
             )
         self._recorder.note_release(release)
         done = release.step + 1
@@ -244,9 +245,13 @@ class Stepper:
         if not evaluate:
             self._state = state
             return None
-        evaluation = self._setup.task.evaluate(state.parameters)
+        evaluation = self._setup.task.evaluate(self._released(state))
         self._recorder.note_evaluation(
             state.evaluations, state.step, evaluation.accuracy, evaluation.loss, self.seconds
         )
         self._state = replace(state, evaluations=state.evaluations + 1)
         return evaluation
+
+    def _released(self, state: _State) -> NDArray[np.floating]:
+        """The last iterate, or an average of iterates."""
+        return self._setup.optimizer.released(state.parameters, state.optimizer_state)

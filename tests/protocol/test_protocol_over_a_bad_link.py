@@ -1,0 +1,185 @@
+"""Single devices and a coordinator over a link that drops, repeats, delays and reorders.
+
+Whatever the link does: who is in a release drew that step, checked in, was asked, and computed
+exactly one update for it; nobody is in two releases of a window; and each release is exactly
+the sum of those who are in it. Client c's update is 2^−(c+1), so a sum names its members.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_driver import coordinator, ids, no_noise, source
+
+from turnout.core.errors import RemoteProtocolError
+from turnout.participation import blocks, draw
+from turnout.protocol import (
+    CheckIns,
+    Client,
+    Coordinator,
+    StepOpened,
+    UpdateRequests,
+    Updates,
+    UpdateSum,
+)
+from turnout.randomness import SimulationRandomness
+from turnout.spec import CheckIn, ReleaseRule
+
+LAW = CheckIn(window=3, windows=2)
+CLIENTS = 5
+
+
+class World:
+    """The coordinator, the devices, and the messages between them."""
+
+    def __init__(self, seed, release, crashes):
+        self.generator = np.random.default_rng(seed)
+        self.release, self.crashes = release, crashes
+        self.machine, self.accepted = self.coordinator(), []
+        self.link, self.devices, self.computed, self.drawn = [], {}, [], {}
+
+    def coordinator(self, **state):
+        return coordinator(
+            self.release, law=LAW, capacity=CLIENTS, expected_check_ins=1.0, dimension=2, **state
+        )
+
+    def send(self, to, message):
+        """Queue a message once, twice or never."""
+        self.link += [(to, message)] * int(self.generator.choice([0, 1, 1, 1, 2]))
+
+    def deliver(self):
+        """Deliver some of what is queued, in any order; the rest arrives later, or never."""
+        self.generator.shuffle(self.link)
+        for _ in range(int(self.generator.integers(len(self.link) + 1))):
+            to, message = self.link.pop()
+            try:
+                if to is None:
+                    self.to_coordinator(message)
+                else:
+                    self.to_device(to, message)
+            except RemoteProtocolError:
+                continue
+
+    def to_coordinator(self, message):
+        if isinstance(message, Updates):
+            self.machine.receive(message)
+            return
+        receipt = self.machine.check_in(message)
+        assert message.step == self.machine.step
+        self.accepted.append(CheckIns(receipt.step, receipt.accepted))
+        for client in receipt.refused.tolist():
+            self.send(client, ("refused", message.step))
+
+    def to_device(self, client, message):
+        device = self.devices[client]
+        if isinstance(message, StepOpened):
+            check_in = device.on_step(message)
+            if check_in is not None:
+                self.send(None, check_in)
+        elif isinstance(message, UpdateRequests):
+            self.send(None, device.on_request(message, lambda: self.update(client, message.step)))
+        elif message[0] == "closed":
+            device.on_close(message[1])
+        else:
+            device.on_refusal(message[1])
+
+    def update(self, client, step):
+        self.computed.append((client, step))
+        return UpdateSum([2.0 ** -(client + 1), 0.0], 1)
+
+    def begin_window(self, block):
+        """Every device draws before contact."""
+        draws = SimulationRandomness(self.generator)
+        for client in range(CLIENTS):
+            schedule = draw(LAW, CLIENTS, block, draws, client=client)
+            self.devices[client] = Client.from_schedule(client, schedule)
+            self.drawn[client, block.index] = set(self.devices[client].slots)
+
+    def step(self):
+        """One step; returns who is in its release, or None where it was skipped."""
+        opened = self.machine.open_step()
+        for client in range(CLIENTS):
+            self.send(client, opened)
+        self.deliver()
+        self.deliver()
+        request = self.machine.close_check_ins(source("bad link", opened.step))
+        for client in request.clients.tolist():
+            self.send(client, UpdateRequests(opened.step, ids(client)))
+        self.deliver()
+        self.deliver()
+        release = self.machine.close_step(no_noise)
+        for client in range(CLIENTS):
+            self.send(client, ("closed", opened.step))
+        if self.crashes and self.generator.random() < 0.5:
+            self.machine = self.coordinator(
+                first_step=self.machine.step, admitted=self.accepted, pending=self.machine.pending
+            )
+        return release, request.clients.tolist()
+
+
+def named(release, scale):
+    """Who is in a sum of different 2^−(c+1), each at most once."""
+    if release.direction is None:
+        return set()
+    total = release.direction[0] * scale * 2**CLIENTS
+    bits = round(total)
+    assert bits == pytest.approx(total, abs=1e-9)
+    return {c for c in range(CLIENTS) if bits >> (CLIENTS - 1 - c) & 1}
+
+
+def counts_nobody_twice_or_unasked(seed, release_rule, crashes):
+    """Run a world to its end and check every release; how many updates got through."""
+    world, served_in_all = World(seed, release_rule, crashes), 0
+    for block in blocks(LAW):
+        world.begin_window(block)
+        seen = set()
+        for step in range(block.first_step, block.first_step + block.steps):
+            release, asked = world.step()
+            scale = max(1, release.served) if release_rule is ReleaseRule.AVERAGED else 1
+            served = named(release, scale)
+            assert len(served) == release.served <= len(asked) <= release.checked_in
+            assert served <= set(asked)
+            assert not served & seen
+            assert all(step in world.drawn[client, block.index] for client in served)
+            assert all((client, step) in world.computed for client in served)
+            seen |= served
+            served_in_all += release.served
+    assert len(set(world.computed)) == len(world.computed)
+    per_window = [(client, step // LAW.window) for client, step in world.computed]
+    assert len(set(per_window)) == len(per_window)
+    return served_in_all
+
+
+def many_worlds(count):
+    """How many updates got through in some worlds."""
+    rule = ReleaseRule.AGGREGATED
+    return sum(counts_nobody_twice_or_unasked(seed, rule, seed % 2) for seed in range(count))
+
+
+@given(st.integers(0, 2**32), st.sampled_from(ReleaseRule), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_no_link_makes_anybody_count_twice_or_unasked(seed, release_rule, crashes):
+    counts_nobody_twice_or_unasked(seed, release_rule, crashes)
+
+
+def test_a_bad_link_still_lets_some_through():
+    assert many_worlds(20) > 20
+
+
+def takes_every_update(self, clients):
+    places = np.searchsorted(self._requested, clients)
+    return np.minimum(places, self._requested.size - 1)
+
+
+def any_step_will_do(self, step, what):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("method", "mutant"),
+    [("_places", takes_every_update), ("_refuse_other_steps", any_step_will_do)],
+)
+def test_a_coordinator_that_takes_what_comes_is_noticed(method, mutant, monkeypatch):
+    monkeypatch.setattr(Coordinator, method, mutant)
+    with pytest.raises(AssertionError):
+        many_worlds(200)
