@@ -9,12 +9,24 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from turnout.core import checks
+from turnout.core.errors import ParameterError
 
 
 class Section(BaseModel):
     """A table of a plan: frozen, and closed to keys that it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+def _below_one(value: object) -> None:
+    """A number of at least 0 and below 1."""
+    try:
+        checks.probability(value=value)
+        if value != 1:
+            return
+    except ParameterError:
+        pass
+    raise ParameterError("value", value, "a number of at least 0 and below 1")
 
 
 def _checked(check: Callable[..., None]) -> BeforeValidator:
@@ -35,6 +47,8 @@ Probability = Annotated[float, _checked(checks.probability)]
 """A number from 0 to 1."""
 OpenUnit = Annotated[float, _checked(checks.open_unit)]
 """A number strictly between 0 and 1."""
+BelowOne = Annotated[float, _checked(_below_one)]
+"""A number of at least 0 and below 1."""
 Count = Annotated[int, _checked(checks.count)]
 """A whole number of at least 1."""
 CountFromZero = Annotated[int, _checked(partial(checks.count, 0))]

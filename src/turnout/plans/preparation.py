@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from turnout.core.errors import NumericalError, ParameterError
 from turnout.plans.plan import Plan
 from turnout.plans.sections import PrivacySection
-from turnout.spec import GaussianNoise, ParticipationLaw, Scheme
+from turnout.spec import AvailabilityCheckIn, GaussianNoise, ParticipationLaw, Scheme
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
@@ -65,11 +67,37 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
     noise_multiplier = privacy.noise_multiplier
     if noise_multiplier is None:
         assert privacy.epsilon is not None  # the section holds one of the two
-        noise_multiplier = calibrate_noise(scheme_for, privacy.epsilon, privacy.delta)
+        noise_multiplier = calibrate_noise(
+            lambda sigma: costliest_clients(scheme_for(sigma)), privacy.epsilon, privacy.delta
+        )
     scheme = scheme_for(noise_multiplier)
     guarantee = price(scheme, privacy.delta)
     _check_budget(privacy, guarantee)
     return PreparedPlan(plan, population, scheme, guarantee)
+
+
+def costliest_clients(scheme: Scheme) -> Scheme:
+    """The scheme with fewer clients but the same worst ε, where each has windows of her own.
+
+    A client costs no less than another who has, for each window of the other, one of her own
+    that is no larger: an average over fewer slots is larger in convex order, and more windows
+    are more releases. Who is outdone like that needs no price of her own.
+    """
+    law = scheme.participation
+    if not isinstance(law, AvailabilityCheckIn) or law.population == 0:
+        return scheme
+    sizes = law.window_sizes().astype(np.float64)
+    sizes[sizes == 0] = np.inf
+    sizes.sort(axis=1)
+    order, first = np.unique(sizes, axis=0, return_index=True)
+    kept: list[int] = []
+    for i, client in zip(range(len(order)), first, strict=True):
+        outdone = (order <= order[i]).all(axis=1)
+        outdone[i] = False
+        if not outdone.any():
+            kept.append(int(client))
+    reduced = AvailabilityCheckIn(law.available[kept], law.window, law.probability)
+    return replace(scheme, participation=reduced)
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:

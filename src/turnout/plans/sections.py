@@ -8,11 +8,13 @@ from pydantic import Field, model_validator
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import (
+    BelowOne,
     Count,
     CountFromZero,
     NonNegative,
     OpenUnit,
     Positive,
+    Probability,
     Section,
 )
 from turnout.spec import Relation, ReleaseRule
@@ -105,21 +107,31 @@ class ProtocolSection(Section):
 class OptimizerSection(Section):
     """How the model moves."""
 
-    name: Literal["sgd", "adam"] = Field("sgd", description="the rule")
+    name: Literal["sgd", "nesterov", "adam"] = Field("sgd", description="the rule")
     learning_rate: Positive = Field(description="factor of every move, before the schedule")
-    momentum: float = Field(0.0, description="of 'sgd': how much of the last move is kept")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="the learning rate stays, or falls to 0 at the end"
+    momentum: BelowOne = Field(
+        0.0, description="of 'sgd' and 'nesterov': how much of the last move is kept"
+    )
+    weight_decay: NonNegative = Field(0.0, description="pull towards 0, times the learning rate")
+    schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = Field(
+        "constant", description="how the learning rate goes over the run"
     )
     warmup_steps: CountFromZero = Field(0, description="steps in which the learning rate rises")
     averaging: Literal["none", "ema", "tail"] = Field(
         "none", description="which average of the models is the result"
     )
-    averaging_decay: OpenUnit = Field(0.99, description="of averaging = 'ema'")
-    averaging_fraction: OpenUnit = Field(
-        0.5, description="of averaging = 'tail': the last part of the steps that is averaged"
+    averaging_decay: OpenUnit = Field(0.99, description="of averaging = 'ema', per step")
+    averaging_tail: Probability = Field(
+        0.5, description="of averaging = 'tail': the share of the steps, at the end, it averages"
     )
-    weight_decay: NonNegative = Field(0.0, description="pull towards 0, per unit learning rate")
+
+    @model_validator(mode="after")
+    def _momentum_fits(self) -> Self:
+        if self.name == "adam" and self.momentum:
+            raise ParameterError("momentum", self.momentum, "0 with name = 'adam'")
+        if self.name == "nesterov" and not self.momentum:
+            raise ParameterError("momentum", self.momentum, "above 0 with name = 'nesterov'")
+        return self
 
 
 class RunSection(Section):

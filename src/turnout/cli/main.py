@@ -1,0 +1,72 @@
+"""The ``turnout`` command: its subcommands, and which error ends it with which code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from turnout import __version__
+from turnout.core.errors import (
+    NumericalError,
+    ProtocolError,
+    StorageError,
+    TurnoutError,
+)
+
+COMMANDS = ("account", "calibrate", "train")
+"""Subcommands; each is the function of that name in the module of that name."""
+
+EXIT_CODES: dict[type[BaseException], int] = {
+    NumericalError: 3,
+    StorageError: 4,
+    ProtocolError: 5,
+    TurnoutError: 2,
+    click.Abort: 130,
+    KeyboardInterrupt: 130,
+}
+"""What the command ends with; the first kind that fits counts. 2: the input is refused."""
+
+
+class _LazyGroup(click.Group):
+    """Imports a subcommand only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"turnout.cli.{cmd_name}"), cmd_name)
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="turnout", message="%(prog)s %(version)s")
+def turnout() -> None:
+    """Differentially private learning from devices that turn up when they like."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line; every expected error is one line on stderr and an exit code."""
+    try:
+        code = turnout.main(args=arguments, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(0)
+    except click.ClickException as error:
+        _complain(error.format_message())
+        sys.exit(2)
+    except tuple(EXIT_CODES) as error:
+        _complain(str(error) or "stopped")
+        sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> None:
+    """One line on stderr."""
+    click.echo(f"turnout: {' '.join(message.split())}", err=True)

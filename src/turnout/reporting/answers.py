@@ -1,0 +1,84 @@
+"""Answers to questions about a scheme: without a plan, without training."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from turnout import plans
+from turnout.reporting.guarantees import guarantee_record, guarantee_table
+
+if TYPE_CHECKING:
+    from turnout.accounting import Guarantee
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What accounting said.
+
+    Attributes:
+        scheme: the question's law as the user put it.
+        noise_multiplier: given or calibrated.
+        calibrated: whether it was calibrated.
+        guarantee: what that noise is worth.
+        seconds: how long the answer took.
+    """
+
+    scheme: dict[str, Any]
+    noise_multiplier: float
+    calibrated: bool
+    guarantee: Guarantee
+    seconds: float
+
+    def record(self) -> dict[str, Any]:
+        """The answer as JSON-ready values."""
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            **guarantee_record(self.guarantee),
+            "scheme": self.scheme,
+            "seconds": self.seconds,
+        }
+
+
+def account(flags: Mapping[str, object]) -> Answer:
+    """What a noise multiplier is worth; raises as `turnout.plans.account` does."""
+    question = plans.ask(flags)
+    started = time.perf_counter()
+    guarantee = plans.account(question)
+    seconds = time.perf_counter() - started
+    noise_multiplier = question.promise.noise_multiplier or 0.0
+    return Answer(_echo(question), noise_multiplier, False, guarantee, seconds)
+
+
+def calibrate(flags: Mapping[str, object]) -> Answer:
+    """The noise that a target needs; raises as `turnout.plans.calibrate` does."""
+    question = plans.ask(flags)
+    started = time.perf_counter()
+    noise_multiplier, guarantee = plans.calibrate(question)
+    seconds = time.perf_counter() - started
+    return Answer(_echo(question), noise_multiplier, True, guarantee, seconds)
+
+
+def show(answer: Answer, *, as_json: bool) -> None:
+    """Prints an answer on stdout."""
+    if as_json:
+        print(json.dumps(answer.record(), indent=2, allow_nan=False))
+        return
+    from rich.console import Console
+
+    name, *fields = answer.scheme.items()
+    law = f"{name[1]}: " + ", ".join(f"{key} {value}" for key, value in fields)
+    note = " (calibrated)" if answer.calibrated else ""
+    rows = {"scheme": law, "noise multiplier": f"{answer.noise_multiplier:.6g}{note}"}
+    Console().print(guarantee_table(answer.guarantee, "", rows))
+
+
+def _echo(question: plans.Question) -> dict[str, Any]:
+    """The question's law under the user's own words."""
+    names = {law: name for name, law in plans.SCHEMES.items()}
+    fields = question.participation.model_dump()
+    law = {"name": names[fields.pop("law")], **fields}
+    return {**law, "release": question.promise.release.value}

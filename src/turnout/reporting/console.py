@@ -1,0 +1,81 @@
+"""What a run shows in the terminal: where it is (on stderr) and how it ended (on stdout)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import rich.console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from turnout.reporting.folder import PAGE, PICTURES
+from turnout.reporting.guarantees import guarantee_table
+from turnout.reporting.summary import Summary
+from turnout.reporting.words import rounded_up
+from turnout.simulation import Progress as RunProgress
+
+
+class Console:
+    """A terminal, or a file that stands for one."""
+
+    def __init__(self) -> None:
+        self._out = rich.console.Console()
+        self._status = rich.console.Console(stderr=True)
+
+    @contextmanager
+    def phase(self, what: str) -> Iterator[None]:
+        """A spinner while something takes a while."""
+        with self._status.status(f"{what} …"):
+            yield
+
+    @contextmanager
+    def training(
+        self, what: str, steps: int, target: float | None
+    ) -> Iterator[Callable[[RunProgress, float], None]]:
+        """A bar with accuracy, ε so far and check-ins."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        of_target = "" if target is None else f" of {target:g}"
+        accuracy = "accuracy …"
+        with Progress(*columns, console=self._status, transient=True) as bar:
+            task = bar.add_task(what, total=steps, state="")
+
+            def tell(progress: RunProgress, epsilon: float) -> None:
+                nonlocal accuracy
+                if progress.evaluation is not None:
+                    accuracy = f"accuracy {progress.evaluation.accuracy:.1%}"
+                spent = f"ε {rounded_up(epsilon, 3)}{of_target}"
+                state = f"{accuracy}  {spent}  check-ins {progress.participations:,}"
+                bar.update(task, completed=progress.step, state=state)
+
+            yield tell
+
+    def report(self, summary: Summary, folder: Path) -> None:
+        """The end of a run."""
+        outcome = summary.outcome
+        history, prepared = outcome.history, outcome.prepared
+        rows = {
+            "test accuracy": f"[bold]{outcome.accuracy:.2%}[/bold] (loss {outcome.loss:.4f})",
+            "steps": f"{history.check_ins.size:,}, "
+            f"{history.dummy_steps:,} dummy, {history.skipped_steps:,} skipped",
+            "check-ins": f"{history.participations:,} "
+            f"({outcome.expected_check_ins.sum():,.0f} expected)",
+            "noise multiplier": f"{prepared.scheme.noise.noise_multiplier:.5g}",
+            "training time": f"{outcome.seconds:.1f} s",
+        }
+        if summary.trace is not None:
+            everyone = summary.trace.everyone.accuracy
+            rows["with every phone present"] = (
+                f"{everyone:.2%}: absence costs {100 * (everyone - outcome.accuracy):.2f} points"
+            )
+        title = f"{prepared.plan.model.name} on {prepared.plan.data.name}"
+        self._out.print(guarantee_table(prepared.guarantee, title, rows))
+        for name, path in (("report", folder / PAGE), ("pictures", folder / PICTURES)):
+            self._out.print(f"  {name}: {path}", soft_wrap=True, highlight=False)

@@ -1,0 +1,102 @@
+"""Figures as PNG, as SVG, and as SVG that takes its ink from the page around it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+_PAGE_INK = "#123456"  # stands for the page's text colour until the SVG is written
+_WIDTH_INCHES, _PANEL_INCHES = 7.2, 2.5
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "turnout",
+}
+_INKED = (
+    "text.color",
+    "axes.labelcolor",
+    "axes.edgecolor",
+    "axes.titlecolor",
+    "xtick.color",
+    "ytick.color",
+    "legend.labelcolor",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colours that differ in lightness too; ``ink`` is for everything that is not data."""
+
+    ink: str
+    first: str = "#3b82c4"
+    second: str = "#d9822b"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One figure.
+
+    Attributes:
+        name: of its files.
+        title: what it shows, in a few words.
+        text: what a reader who cannot see it should know.
+        draw: fills the axes of ``panels`` panels.
+    """
+
+    name: str
+    title: str
+    text: str
+    draw: Callable[[list[Axes], Palette], None]
+    panels: int = 1
+
+    def png(self) -> bytes:
+        """As pixels on white."""
+        return self._saved(Palette("#222222"), "png", "white")
+
+    def svg(self) -> str:
+        """As a drawing on white."""
+        return self._saved(Palette("#222222"), "svg", "white").decode()
+
+    def inline_svg(self) -> str:
+        """As an element of a page: no ground of its own, ink in the page's text colour."""
+        text = self._saved(Palette(_PAGE_INK), "svg", "none").decode()
+        text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor")
+        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
+        text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{self.name}-", text)
+        text = re.sub(r'\s(width|height)="[\d.]+pt"', "", text, count=2)
+        label = self.text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+        return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+    def _saved(self, palette: Palette, kind: str, ground: str) -> bytes:
+        """The figure in a file format."""
+        ink = palette.ink
+        style: dict[Any, Any] = {**_STYLE, **dict.fromkeys(_INKED, ink)}
+        with rc_context(style):
+            size = (_WIDTH_INCHES, _PANEL_INCHES * self.panels + 0.4)
+            figure = Figure(figsize=size, layout="constrained")
+            FigureCanvasAgg(figure)
+            axes = [figure.add_subplot(self.panels, 1, i + 1) for i in range(self.panels)]
+            for axis in axes:
+                axis.patch.set_alpha(0)
+                axis.grid(color=ink, alpha=0.15, linewidth=0.6)
+            self.draw(axes, palette)
+            file = io.BytesIO()
+            fixed = {"Date": None} if kind == "svg" else {"Software": None}
+            figure.savefig(file, format=kind, dpi=150, facecolor=ground, metadata=fixed)
+        return file.getvalue()

@@ -1,0 +1,106 @@
+"""A run's folder: each file is written beside its place and then put there in one operation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from turnout.core.errors import StorageError
+from turnout.reporting.page import page
+from turnout.reporting.pictures import pictures
+from turnout.reporting.summary import Outcome, Summary
+
+PLAN, REPORT, PAGE = "plan.toml", "report.json", "report.html"
+PICTURES = "pictures"
+
+
+def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
+    """Writes history.csv, check_ins.csv, pictures, report.html and, last, report.json.
+
+    Guarantees:
+        each file is whole or absent; where report.json is, the others are.
+
+    Raises:
+        StorageError: the file system refuses.
+    """
+    drawn = pictures(summary)
+    write(folder / "history.csv", _history(summary.outcome))
+    write(folder / "check_ins.csv", _check_ins(summary.outcome))
+    for picture in drawn:
+        write(folder / PICTURES / f"{picture.name}.png", picture.png())
+        write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
+    if summary.outcome.prepared.guarantee.clients is not None:
+        write(folder / "clients.csv", _clients(summary.outcome))
+    write(folder / PAGE, page(summary, drawn, plan_text))
+    record = json.dumps(summary.record(), indent=2, allow_nan=False, ensure_ascii=False)
+    write(folder / REPORT, record + "\n")
+
+
+def write(path: Path, data: str | bytes) -> None:
+    """Puts a file in its place, whole.
+
+    Raises:
+        StorageError: the file system refuses.
+    """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(data.encode() if isinstance(data, str) else data)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}") from error
+
+
+def _history(outcome: Outcome) -> str:
+    """One row for each evaluation."""
+    history = outcome.history
+    epsilon = outcome.epsilon_at(history.step)
+    came = np.concatenate([[0], np.cumsum(history.check_ins)])[history.step]
+    header = ("step", "accuracy", "loss", "epsilon", "participations", "seconds")
+    columns = (history.step, history.accuracy, history.loss, epsilon, came, history.seconds)
+    return _table(header, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _check_ins(outcome: Outcome) -> str:
+    """One row for each step."""
+    history = outcome.history
+    header = ("step", "check_ins", "expected", "served", "dummy", "skipped")
+    columns = (
+        np.arange(1, history.check_ins.size + 1),
+        history.check_ins,
+        outcome.expected_check_ins[: history.check_ins.size],
+        history.served,
+        history.dummy.astype(int),
+        history.skipped.astype(int),
+    )
+    return _table(header, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _clients(outcome: Outcome) -> str:
+    """One row for each client."""
+    clients = outcome.prepared.guarantee.clients
+    assert clients is not None
+    sizes = clients.window_sizes
+    rows = zip(
+        range(sizes.shape[0]),
+        clients.epsilon_upper.tolist(),
+        sizes.sum(axis=1).tolist(),
+        (sizes > 0).sum(axis=1).tolist(),
+        strict=True,
+    )
+    return _table(("client", "epsilon", "available_steps", "windows_with_a_slot"), rows)
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    """CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return file.getvalue()

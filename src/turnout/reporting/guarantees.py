@@ -1,0 +1,56 @@
+"""A guarantee as JSON and as a table, never without relation, unit and trust model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.bounds import Bounds
+from turnout.reporting.words import DIRECTIONS, RELATIONS, TRUST, UNITS, rounded_down, rounded_up
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from turnout.accounting import Guarantee
+
+
+def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
+    """The guarantee as JSON-ready values; ``epsilon`` is the proved upper bound."""
+    return {
+        **bounds_record(guarantee.epsilon),
+        "delta": guarantee.delta,
+        "relation": guarantee.relation.value,
+        "unit": guarantee.unit.value,
+        "trust_model": guarantee.trust.value,
+        "directions": {
+            name: bounds_record(bounds) for name, bounds in guarantee.directions.items()
+        },
+        "method": guarantee.method,
+    }
+
+
+def bounds_record(bounds: Bounds) -> dict[str, float]:
+    """Both bounds of an ε."""
+    return {"epsilon": bounds.upper, "epsilon_lower": bounds.lower}
+
+
+def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> Table:
+    """The guarantee as a table with some rows above it."""
+    from rich.table import Table
+
+    table = Table(title=title, show_header=False, title_justify="left", box=None, padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    epsilon = guarantee.epsilon
+    table.add_row("ε (proved)", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
+    table.add_row("ε at least", f"{rounded_down(epsilon.lower, 5)}")
+    table.add_row("δ", f"{guarantee.delta:g}")
+    for name, bounds in guarantee.directions.items():
+        ends = f"{rounded_up(bounds.upper, 5)} (at least {rounded_down(bounds.lower, 5)})"
+        table.add_row(f"direction {name}", f"{ends}: {DIRECTIONS[name]}")
+    table.add_row("relation", f"{guarantee.relation.value}: {RELATIONS[guarantee.relation]}")
+    table.add_row("unit", f"{guarantee.unit.value}: {UNITS[guarantee.unit]}")
+    table.add_row("trust model", f"{guarantee.trust.value}: {TRUST[guarantee.trust]}")
+    table.add_row("method", guarantee.method)
+    return table

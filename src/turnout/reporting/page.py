@@ -1,0 +1,155 @@
+"""The report as one self-contained page: no script, no request, light or dark as the reader's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+
+from turnout import __version__
+from turnout.reporting.drawing import Picture
+from turnout.reporting.summary import Summary, TraceFindings
+from turnout.reporting.words import (
+    DIRECTIONS,
+    RELATIONS,
+    TRUST,
+    UNITS,
+    epsilon_in_words,
+    rounded_down,
+    rounded_up,
+)
+
+
+def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
+    """The HTML page of a run."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("turnout.reporting", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    plan = summary.outcome.prepared.plan
+    return environment.get_template("report.html").render(
+        title=f"Private training on {plan.data.name}",
+        subtitle=f"{plan.model.name}, {summary.outcome.prepared.population:,} clients, "
+        f"participation law {plan.participation.law}",
+        cards=_cards(summary),
+        promise=_promise(summary),
+        guarantee=_guarantee(summary),
+        sections=[
+            {"title": picture.title, "svg": picture.inline_svg(), "text": picture.text}
+            for picture in drawn
+        ],
+        run=_run(summary),
+        plan=plan_text.strip(),
+        version=__version__,
+        randomness=f"Randomness: simulation only (seed {plan.run.seed})",
+    )
+
+
+def _cards(summary: Summary) -> list[dict[str, str]]:
+    """The figures that a reader looks for first."""
+    outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
+    cards = [
+        ("Test accuracy", f"{outcome.accuracy:.2%}", f"loss {outcome.loss:.4f}"),
+        (
+            "ε, proved",
+            rounded_up(guarantee.epsilon.upper),
+            f"at δ = {guarantee.delta:g}, {guarantee.relation.value}",
+        ),
+        (
+            "Check-ins",
+            f"{outcome.history.participations:,}",
+            f"{outcome.expected_check_ins.sum():,.0f} expected",
+        ),
+        (
+            "Steps without anybody",
+            f"{int((outcome.history.check_ins == 0).sum()):,}",
+            f"{outcome.expected_empty_steps:.1f} expected of {outcome.history.check_ins.size:,}",
+        ),
+    ]
+    return [dict(zip(("name", "value", "note"), card, strict=True)) for card in cards]
+
+
+def _promise(summary: Summary) -> list[str]:
+    """The guarantee in words."""
+    guarantee = summary.outcome.prepared.guarantee
+    words = epsilon_in_words(guarantee.epsilon.upper, guarantee.delta, guarantee.relation)
+    trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
+    simulated = (
+        "This run was a simulation with a seed: its ε is what a deployment of the same plan, with "
+        "the operating system's randomness, guarantees."
+    )
+    if guarantee.clients is None:
+        return [words, trust, simulated]
+    each = (
+        "The ε above is the worst client's. A client who is available at more steps hides among "
+        "more of them and gets a smaller one; a client who never comes gives nothing away. That "
+        "the pattern of a client's availability is public is assumed."
+    )
+    return [words, each, trust, simulated]
+
+
+def _guarantee(summary: Summary) -> list[tuple[str, str]]:
+    """The guarantee, row by row."""
+    guarantee = summary.outcome.prepared.guarantee
+    epsilon = guarantee.epsilon
+    rows = [
+        ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {rounded_down(epsilon.lower, 5)}"),
+        ("δ", f"{guarantee.delta:g}"),
+    ]
+    rows += [
+        (
+            f"Direction “{name}”",
+            f"at most {rounded_up(bounds.upper, 5)}, at least {rounded_down(bounds.lower, 5)} "
+            f"({DIRECTIONS[name]})",
+        )
+        for name, bounds in guarantee.directions.items()
+    ]
+    return [
+        *rows,
+        ("Relation", f"{guarantee.relation.value}: {RELATIONS[guarantee.relation]}"),
+        ("Unit", f"{guarantee.unit.value}: {UNITS[guarantee.unit]}"),
+        ("Trust model", f"{guarantee.trust.value}: {TRUST[guarantee.trust]}"),
+        ("Method", guarantee.method),
+    ]
+
+
+def _run(summary: Summary) -> list[tuple[str, str]]:
+    """Settings and counts, row by row."""
+    record: dict[str, Any] = summary.record()
+    rows = [
+        ("Noise multiplier", f"{record['noise_multiplier']:.6g}"),
+        ("Steps", f"{record['steps']:,}"),
+        (
+            "Dummy steps",
+            f"{record['dummy_steps']:,} ({record['expected_dummy_steps']:.2f} expected)",
+        ),
+        ("Skipped steps", f"{record['skipped_steps']:,}"),
+        ("Training time", f"{record['seconds']:.1f} s"),
+    ]
+    if summary.trace is not None:
+        rows += _trace_rows(summary, summary.trace)
+    return [*rows, ("Versions", ", ".join(f"{k} {v}" for k, v in record["versions"].items()))]
+
+
+def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:
+    """What the trace did, row by row."""
+    statistics, everyone = trace.statistics, trace.everyone
+    lost = everyone.accuracy - summary.outcome.accuracy
+    noise = everyone.prepared.scheme.noise.noise_multiplier
+    return [
+        ("Phones in the trace", f"{statistics.clients:,}"),
+        ("Never available", f"{statistics.never_available:,} phones"),
+        (
+            "Available",
+            f"{statistics.available_fraction:.1%} of the slots of which it is known "
+            f"({1 - statistics.known_fraction:.0%} are unknown and count for neither)",
+        ),
+        (
+            "Every phone always available",
+            f"accuracy {everyone.accuracy:.2%}, noise multiplier {noise:.4g}, "
+            f"ε {rounded_up(everyone.prepared.guarantee.epsilon.upper)}",
+        ),
+        ("Accuracy lost to absence", f"{100 * lost:.2f} percentage points"),
+    ]

@@ -1,0 +1,152 @@
+"""The pictures of a report."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from turnout.plans import AvailabilitySection
+from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.summary import Outcome, Summary, TraceFindings
+from turnout.reporting.words import rounded_up
+
+MOST_BARS = 400
+"""Steps up to which each one gets a bar of its own."""
+
+
+def pictures(summary: Summary) -> list[Picture]:
+    """All pictures that a run has."""
+    outcome = summary.outcome
+    found = [_progress(outcome), _check_ins(outcome)]
+    if outcome.prepared.guarantee.clients is not None:
+        found.append(_clients(outcome))
+    if summary.trace is not None:
+        found += [_day(summary.trace, outcome), _absence(summary.trace, outcome)]
+    return found
+
+
+def _progress(outcome: Outcome) -> Picture:
+    """Accuracy and ε over steps."""
+    history = outcome.history
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        axes[0].plot(history.step, 100 * history.accuracy, color=palette.first)
+        axes[0].set_title("Test accuracy")
+        axes[0].set_ylabel("%")
+        axes[1].set_title("ε spent so far, proved")
+        axes[1].step(outcome.spent_steps, outcome.spent, where="post", color=palette.second)
+        target = outcome.prepared.plan.privacy.epsilon
+        if target is not None:
+            axes[1].axhline(target, color=palette.ink, linestyle=":", linewidth=1)
+            axes[1].annotate("target", (0, target), xytext=(2, -11), textcoords="offset points")
+        axes[1].set_ylim(bottom=0)
+        for axis in axes:
+            axis.set_xlim(0, history.check_ins.size)
+        axes[1].set_xlabel("step")
+
+    epsilon = rounded_up(outcome.prepared.guarantee.epsilon.upper)
+    text = (
+        f"Test accuracy rises from {history.accuracy[0]:.1%} to {history.accuracy[-1]:.1%} in "
+        f"{history.check_ins.size} steps, while ε grows from 0 to {epsilon}."
+    )
+    return Picture("progress", "Accuracy and ε over the steps", text, draw, panels=2)
+
+
+def _check_ins(outcome: Outcome) -> Picture:
+    """Check-ins per step against their expectation."""
+    counts, expected = outcome.history.check_ins, outcome.expected_check_ins
+    steps = np.arange(1, counts.size + 1)
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        axis = axes[0]
+        if counts.size <= MOST_BARS:
+            axis.bar(steps, counts, width=1.0, color=palette.first, alpha=0.55, label="came")
+        else:
+            axis.plot(steps, counts, ",", color=palette.first, alpha=0.6, label="came")
+        axis.plot(steps, expected[: counts.size], color=palette.second, label="expected")
+        axis.set_ylim(bottom=0)
+        axis.set_xlim(0.5, counts.size + 0.5)
+        axis.set_title("Clients who checked in")
+        axis.set_xlabel("step")
+        axis.legend(loc="lower right", ncols=2)
+
+    text = (
+        f"{counts.sum():,} check-ins in {counts.size} steps, {counts.mean():.1f} a step; "
+        f"{expected.mean():.1f} a step were expected. Nobody came at "
+        f"{np.count_nonzero(counts == 0)} steps; {outcome.expected_empty_steps:.1f} such steps "
+        "were expected."
+    )
+    return Picture("check-ins", "Check-ins per step, and how many were expected", text, draw)
+
+
+def _clients(outcome: Outcome) -> Picture:
+    """The distribution of ε over clients."""
+    clients = outcome.prepared.guarantee.clients
+    assert clients is not None
+    epsilons = np.sort(clients.epsilon_upper)[::-1]
+    share = 100 * np.arange(1, epsilons.size + 1) / epsilons.size
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        axes[0].fill_between(share, epsilons, step="pre", color=palette.second, alpha=0.35)
+        axes[0].step(share, epsilons, where="pre", color=palette.second)
+        axes[0].set_title("ε of each client, worst first")
+        axes[0].set_xlabel("share of clients, %")
+        axes[0].set_xlim(0, 100)
+        axes[0].set_ylim(bottom=0)
+
+    never = int(np.count_nonzero(epsilons == 0))
+    text = (
+        f"The worst client has ε = {rounded_up(epsilons[0])}, half of the {epsilons.size:,} "
+        f"clients have at most {rounded_up(float(np.median(epsilons)))}; {never:,} clients are "
+        "never available, never come and have ε = 0."
+    )
+    return Picture("clients", "What the run costs each client", text, draw)
+
+
+def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
+    """Availability and participation by time of day."""
+    plan = outcome.prepared.plan.participation
+    per_day = plan.steps_per_day if isinstance(plan, AvailabilitySection) else 24
+    hours = 24 * np.arange(per_day) / per_day
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        axes[0].plot(hours, 100 * trace.statistics.day_profile, color=palette.first)
+        axes[0].set_title("Phones available, among those of which it is known")
+        axes[0].set_ylabel("%")
+        axes[1].bar(hours, trace.check_ins_per_slot, width=24 / per_day, color=palette.second)
+        axes[1].set_title("Check-ins a step")
+        axes[1].set_xlabel("hours since the trace's first slot of the day")
+        for axis in axes:
+            axis.set_xlim(-0.5 * 24 / per_day, 24 - 0.5 * 24 / per_day)
+            axis.set_ylim(bottom=0)
+
+    profile = trace.statistics.day_profile
+    text = (
+        f"Availability varies over the day between {np.nanmin(profile):.1%} and "
+        f"{np.nanmax(profile):.1%} of the phones; check-ins between "
+        f"{np.nanmin(trace.check_ins_per_slot):.1f} and "
+        f"{np.nanmax(trace.check_ins_per_slot):.1f} a step."
+    )
+    return Picture("day", "Availability and participation over the day", text, draw, panels=2)
+
+
+def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
+    """What absent phones cost in accuracy."""
+    everyone = trace.everyone
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        for run, colour, label in (
+            (everyone, palette.first, "every phone always available"),
+            (outcome, palette.second, "phones as they really were"),
+        ):
+            axes[0].plot(run.history.step, 100 * run.history.accuracy, color=colour, label=label)
+        axes[0].set_title("Test accuracy")
+        axes[0].set_ylabel("%")
+        axes[0].set_xlabel("step")
+        axes[0].legend(loc="lower right")
+
+    text = (
+        f"With phones as they really were the model reaches {outcome.accuracy:.1%}; with every "
+        f"phone always available {everyone.accuracy:.1%}."
+    )
+    return Picture("absence", "What absent phones cost in accuracy", text, draw)

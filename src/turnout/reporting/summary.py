@@ -1,0 +1,154 @@
+"""Everything that a report says about a run, gathered in one place."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout import __version__
+from turnout.plans import PreparedPlan
+from turnout.reporting.guarantees import guarantee_record
+from turnout.simulation import History
+from turnout.spec import ReleaseRule
+
+if TYPE_CHECKING:
+    from turnout.participation import TraceStatistics
+
+TRACKED = ("dp-accounting", "numpy", "scipy", "torch")
+"""Packages whose versions a report records."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One simulated run: what was planned and what happened.
+
+    Attributes:
+        prepared: plan, scheme and guarantee.
+        history: columns of the run.
+        seconds: running time of the training.
+        expected_check_ins: the law's mean check-ins at each step, shape ``(steps,)``.
+        expected_empty_steps: the law's mean number of steps at which nobody comes.
+        spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.
+        spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
+    """
+
+    prepared: PreparedPlan
+    history: History
+    seconds: float
+    expected_check_ins: NDArray[np.float64]
+    expected_empty_steps: float
+    spent_steps: NDArray[np.int64]
+    spent: NDArray[np.float64]
+
+    @property
+    def accuracy(self) -> float:
+        """Of the final model."""
+        return float(self.history.accuracy[-1])
+
+    @property
+    def loss(self) -> float:
+        """Of the final model."""
+        return float(self.history.loss[-1])
+
+    def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """ε after each number of steps: that of the next known point, which is not too small."""
+        return self.spent[np.searchsorted(self.spent_steps, steps)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceFindings:
+    """What an availability trace has to do with a run.
+
+    Attributes:
+        statistics: of the trace itself; unknown slots are in no denominator.
+        check_ins_per_slot: mean check-ins by time of day, shape ``(steps_per_day,)``.
+        everyone: the same plan with every phone always available.
+    """
+
+    statistics: TraceStatistics
+    check_ins_per_slot: NDArray[np.float64]
+    everyone: Outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """A finished run and, for a trace, what the trace did to it."""
+
+    outcome: Outcome
+    trace: TraceFindings | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The report as JSON-ready values; the same run gives the same, ``seconds`` apart."""
+        outcome, prepared = self.outcome, self.outcome.prepared
+        record = {
+            "accuracy": outcome.accuracy,
+            "loss": outcome.loss,
+            **guarantee_record(prepared.guarantee),
+            **_run_record(outcome),
+            "seed": prepared.plan.run.seed,
+            "randomness": f"simulation only (seed {prepared.plan.run.seed})",
+        }
+        if prepared.guarantee.clients is not None:
+            record["clients_epsilon"] = _distribution(prepared.guarantee.clients.epsilon_upper)
+        if self.trace is not None:
+            record["trace"] = _trace_record(self.trace, outcome)
+        return {**record, "versions": versions(), "plan": prepared.plan.model_dump(mode="json")}
+
+
+def _run_record(outcome: Outcome) -> dict[str, Any]:
+    """Noise, counts and time of a run."""
+    prepared, history = outcome.prepared, outcome.history
+    averaged = prepared.scheme.release is ReleaseRule.AVERAGED
+    return {
+        "noise_multiplier": prepared.scheme.noise.noise_multiplier,
+        "clients": prepared.population,
+        "steps": int(history.check_ins.size),
+        "dummy_steps": history.dummy_steps,
+        "skipped_steps": history.skipped_steps,
+        "expected_dummy_steps": 0.0 if averaged else outcome.expected_empty_steps,
+        "expected_skipped_steps": outcome.expected_empty_steps if averaged else 0.0,
+        "participations": history.participations,
+        "expected_participations": float(outcome.expected_check_ins.sum()),
+        "seconds": outcome.seconds,
+    }
+
+
+def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:
+    """ε over clients: the worst, quantiles, and those who never come."""
+    coming = epsilons[epsilons > 0]
+    levels = (0, 10, 25, 50, 75, 90, 100)
+    quantiles = np.percentile(coming, levels, method="higher") if coming.size else []
+    return {
+        "worst": float(epsilons.max(initial=0.0)),
+        "clients": int(epsilons.size),
+        "never_come": int(epsilons.size - coming.size),
+        "percentiles": {str(k): float(q) for k, q in zip(levels, quantiles, strict=False)},
+    }
+
+
+def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
+    """The trace, and the run without absences."""
+    statistics, everyone = trace.statistics, trace.everyone
+    return {
+        "known_fraction": statistics.known_fraction,
+        "available_fraction": statistics.available_fraction,
+        "never_available": statistics.never_available,
+        "all_present": {
+            "accuracy": everyone.accuracy,
+            "loss": everyone.loss,
+            "epsilon": everyone.prepared.guarantee.epsilon.upper,
+            **_run_record(everyone),
+        },
+        "accuracy_lost_to_absence": everyone.accuracy - outcome.accuracy,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of turnout, Python and what the numbers rest on."""
+    found = {name: metadata.version(name) for name in TRACKED}
+    return {"turnout": __version__, "python": platform.python_version(), **found}

@@ -1,0 +1,75 @@
+"""What the words of a guarantee mean, for a reader who never saw them before."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from turnout.spec import PrivacyUnit, Relation, TrustModel
+
+RELATIONS = {
+    Relation.ADD_REMOVE: "this client took part, or was never there",
+    Relation.ZERO_OUT: "this client took part with her data, or with an empty record",
+    Relation.REPLACE_ONE: "this client's data are these, or any other",
+}
+"""The two worlds that must look alike."""
+
+UNITS = {PrivacyUnit.CLIENT: "everything that one client holds"}
+"""What is protected as one."""
+
+TRUST = {
+    TrustModel.CENTRAL: "the coordinator is trusted: it sees single updates and who checks in "
+    "when, and adds the noise; everybody else sees the released models only",
+    TrustModel.LOCAL: "nobody is trusted: each message is private on its own",
+    TrustModel.SHUFFLED: "a shuffler is trusted to hide who sent what",
+}
+"""Who could break the promise."""
+
+DIRECTIONS = {
+    "remove": "she took part; could anybody tell?",
+    "add": "she did not take part; could anybody rule her out?",
+    "replace": "her data are these, not others; could anybody tell?",
+}
+"""What each direction of the comparison asks."""
+
+
+def epsilon_in_words(epsilon: float, delta: float, relation: Relation) -> str:
+    """What (ε, δ) promises one client, as a bet.
+
+    >>> print(epsilon_in_words(3.0, 1e-4, Relation.ADD_REMOVE)[:35])
+    Take any one client and two worlds:
+    """
+    return (
+        f"Take any one client and two worlds: {RELATIONS[relation]}. Somebody who sees every "
+        f"released model and knows everything about all other clients, and who first thought "
+        f"the two worlds equally likely, can become at most {sure(epsilon)} sure of one of them "
+        f"(ε = {rounded_up(epsilon)}); a chance of at most δ = {delta:g} that this fails is left."
+    )
+
+
+def sure(epsilon: float) -> str:
+    """The posterior e^ε/(1 + e^ε) of a 50:50 guess, as a percentage that is not too small."""
+    return f"{rounded_up(100 / (1 + math.exp(-epsilon)), 4)} %"
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A decimal number of so many significant digits that is not below ``value``.
+
+    >>> rounded_up(3.14159), rounded_up(3.0)
+    ('3.142', '3')
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """A decimal number of so many significant digits that is not above ``value``."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    """Exact decimal rounding of a float."""
+    exact = Decimal(value)
+    if not exact.is_finite() or exact == 0:
+        return f"{value:g}"
+    last = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float(exact.quantize(last, rounding)):.{digits}g}"

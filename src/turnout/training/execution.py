@@ -1,0 +1,117 @@
+"""One simulated run: built, so that all that can be refused is, and then carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from turnout.participation import expected_check_ins, expected_empty_steps
+from turnout.plans import Plan, PreparedPlan
+from turnout.reporting.summary import Outcome
+from turnout.simulation import FileCheckpoints, Progress, Simulation
+from turnout.training.building import build_optimizer_of, build_task
+from turnout.training.spending import EpsilonCurve, epsilon_curve
+from turnout.training.workload import Workload
+
+EVALUATIONS = 60
+"""About how many evaluations a run has unless its plan says otherwise."""
+
+
+class Watcher(Protocol):
+    """Who is told how far a run is."""
+
+    def phase(self, what: str) -> AbstractContextManager[None]:
+        """Something that may take a while."""
+        ...
+
+    def training(
+        self, what: str, steps: int, target: float | None
+    ) -> AbstractContextManager[Callable[[Progress, float], None]]:
+        """A training run; yields what to call with each step's progress and ε so far."""
+        ...
+
+
+class InterruptedRunError(Exception):
+    """Ctrl-C: the run ended after a whole step, and its checkpoint is written."""
+
+    def __init__(self, folder: Path, step: int, steps: int) -> None:
+        super().__init__(
+            f"stopped after step {step} of {steps}; go on with: turnout train --resume {folder}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyRun:
+    """A run that nothing refuses any more.
+
+    Attributes:
+        prepared: plan, scheme and guarantee.
+        simulation: what carries it out.
+        curve: ε over the steps.
+    """
+
+    prepared: PreparedPlan
+    simulation: Simulation
+    curve: EpsilonCurve
+
+    @classmethod
+    def of(cls, workload: Workload, prepared: PreparedPlan) -> ReadyRun:
+        """The run of a plan whose data are at hand.
+
+        Raises:
+            ParameterError: a model that does not fit the data, or a setting out of range.
+        """
+        plan, law = workload.plan, prepared.scheme.participation
+        simulation = Simulation(
+            prepared.scheme,
+            build_task(workload),
+            build_optimizer_of(plan.optimizer, law.steps),
+            clip_norm=plan.privacy.clip_norm,
+            minibatch=plan.protocol.minibatch,
+            seed=plan.run.seed,
+            evaluate_every=evaluation_interval(plan, law.steps),
+        )
+        return cls(
+            prepared, simulation, epsilon_curve(prepared, evaluation_interval(plan, law.steps))
+        )
+
+    def carried_out(self, checkpoint: Path, what: str, watcher: Watcher) -> Outcome:
+        """The outcome, from the checkpoint on if there is one.
+
+        Raises:
+            StorageError: the checkpoint is damaged or another run's.
+            InterruptedRunError: Ctrl-C.
+        """
+        plan, law, population = (
+            self.prepared.plan,
+            self.prepared.scheme.participation,
+            self.prepared.population,
+        )
+        store = FileCheckpoints(checkpoint)
+        steps = self.simulation.steps
+        with watcher.training(what, steps, plan.privacy.epsilon) as tell:
+            result = self.simulation.run(
+                from_checkpoint=store.load(),
+                on_progress=lambda progress: tell(progress, self.curve.at(progress.step)),
+                checkpoints=store,
+                checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),
+            )
+        if not result.finished:
+            raise InterruptedRunError(checkpoint.parent, result.steps_done, steps)
+        return Outcome(
+            self.prepared,
+            result.history,
+            result.seconds,
+            expected_check_ins(law, population),
+            expected_empty_steps(law, population),
+            self.curve.steps,
+            self.curve.epsilon,
+        )
+
+
+def evaluation_interval(plan: Plan, steps: int) -> int:
+    """Steps between evaluations."""
+    return plan.run.evaluate_every or max(1, steps // EVALUATIONS)

@@ -1,0 +1,133 @@
+"""Running a plan from its file to its report, or going on where a run was stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turnout.core.errors import ParameterError
+from turnout.participation import day_profile, trace_statistics
+from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
+from turnout.reporting.folder import PLAN, REPORT, write, write_report
+from turnout.reporting.summary import Outcome, Summary, TraceFindings
+from turnout.spec import AvailabilityCheckIn
+from turnout.training.execution import ReadyRun, Watcher
+from turnout.training.workload import BUILT_IN_TRACE, Workload, gather
+
+CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Where the report of a finished run is, and what it says."""
+
+    folder: Path
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """All that there is to do for a plan: its run and, with a trace, the one without absences."""
+
+    workload: Workload
+    run: ReadyRun
+    everyone: ReadyRun | None
+
+
+def train(plan_file: Path, folder: Path, watcher: Watcher) -> Finished:
+    """Runs a plan and writes its report.
+
+    Nothing is written before the plan is read, its data are at hand, its budget holds and its
+    model fits.
+
+    Args:
+        plan_file: a TOML plan.
+        folder: where the run goes; created here.
+        watcher: is told how far it is.
+
+    Raises:
+        ParameterError: the plan is refused, or the folder already holds something.
+        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+    """
+    text = read_plan(plan_file)
+    plan = Plan.from_toml(text, str(plan_file))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ParameterError("--out", str(folder), "a new or empty folder (or use --resume)")
+    job = _job(plan, plan_file.parent, watcher)
+    section = plan.participation
+    if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
+        write(folder / TRACE, (plan_file.parent / section.trace).read_bytes())
+    write(folder / PLAN, text)
+    return _finished(job, folder, text, watcher)
+
+
+def resume(folder: Path, watcher: Watcher) -> Finished:
+    """Goes on with a run that was stopped or killed; a finished one is reported again.
+
+    Raises:
+        ParameterError: the folder holds no run.
+        StorageError: its checkpoint is damaged.
+        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+    """
+    if not (folder / PLAN).is_file():
+        raise ParameterError("--resume", str(folder), f"a folder that holds a run ({PLAN})")
+    text = read_plan(folder / PLAN)
+    plan = Plan.from_toml(text, str(folder / PLAN))
+    if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
+        section = plan.participation.model_copy(update={"trace": TRACE})
+        plan = plan.model_copy(update={"participation": section})
+    return _finished(_job(plan, folder, watcher), folder, text, watcher)
+
+
+def _job(plan: Plan, folder: Path, watcher: Watcher) -> _Job:
+    """Everything that can be refused is refused here."""
+    with watcher.phase("reading the data"):
+        workload = gather(plan, folder)
+    with watcher.phase("checking the privacy budget"):
+        prepared = prepare(plan, workload.population, workload.law)
+    with watcher.phase("building the model and the clients"):
+        run = ReadyRun.of(workload, prepared)
+    if workload.trace is None:
+        return _Job(workload, run, None)
+    with watcher.phase("the same without absences"):
+        without = prepare(plan, workload.population, _without_absences(workload))
+        return _Job(workload, run, ReadyRun.of(workload, without))
+
+
+def _without_absences(workload: Workload) -> AvailabilityCheckIn:
+    """The law in which every phone is always available."""
+    section = workload.plan.participation
+    assert isinstance(section, AvailabilitySection)
+    assert workload.trace is not None
+    present = np.ones(workload.trace.shape, dtype=np.bool_)
+    return AvailabilityCheckIn(present, section.window, section.probability)
+
+
+def _finished(job: _Job, folder: Path, text: str, watcher: Watcher) -> Finished:
+    """Training, comparison and report."""
+    outcome = job.run.carried_out(folder / CHECKPOINT, "training", watcher)
+    trace = None
+    if job.everyone is not None:
+        place = folder / EVERYONE_CHECKPOINT
+        without = job.everyone.carried_out(place, "without absences", watcher)
+        trace = _findings(job.workload, outcome, without)
+    summary = Summary(outcome, trace)
+    with watcher.phase("writing the report"):
+        (folder / REPORT).unlink(missing_ok=True)
+        write_report(folder, summary, text)
+    return Finished(folder, summary)
+
+
+def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
+    """What the trace says, and what its absences cost."""
+    section = workload.plan.participation
+    assert isinstance(section, AvailabilitySection)
+    assert workload.trace is not None
+    day = (section.steps_per_day, section.first_slot)
+    return TraceFindings(
+        trace_statistics(workload.trace, *day),
+        day_profile(outcome.history.check_ins, *day),
+        without,
+    )
