@@ -27,8 +27,7 @@ from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import ReleaseRule, Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning.optimizers import Optimizer
-    from turnout.learning.tasks import Evaluation, Task
+    from turnout.learning import Evaluation, Optimizer, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from turnout.simulation.history import History, Recorder
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning.optimizers import Optimizer
-    from turnout.learning.tasks import Evaluation, Task
+    from turnout.learning import Evaluation, Optimizer, Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,51 @@
+"""The engine with a real task: learns, and goes on from a file to the same bits."""
+
+import numpy as np
+import pytest
+from numpy_task import MemoryCheckpoints
+from simulation_cases import same_run
+
+from turnout.learning import (
+    Adam,
+    Averaged,
+    ClassificationTask,
+    Constant,
+    Examples,
+    ExponentialAverage,
+    build_model,
+)
+from turnout.simulation import FileCheckpoints, Simulation
+from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+
+FEATURES, CLASSES = 12, 3
+
+
+def examples(count, seed):
+    centres = np.random.default_rng(0).normal(0, 1, (CLASSES, FEATURES))
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(CLASSES, size=count)
+    noise = generator.normal(0, 0.5, (count, FEATURES))
+    return Examples((centres[labels] + noise).astype(np.float32), labels)
+
+
+def simulation(release=ReleaseRule.AGGREGATED):
+    model = build_model("logistic", (FEATURES,), CLASSES)
+    task = ClassificationTask(model, examples(400, 1), examples(200, 2), clip_norm=0.5)
+    scheme = Scheme(GaussianNoise(1.0), CheckIn(window=10, windows=4), Relation.ADD_REMOVE, release)
+    optimizer = Averaged(Adam(Constant(0.1)), ExponentialAverage(0.8))
+    return Simulation(scheme, task, optimizer, clip_norm=0.5, seed=3, evaluate_every=10)
+
+
+def test_learns_with_noise():
+    history = simulation().run().history
+    assert history.accuracy[0] < 0.6
+    assert history.accuracy[-1] > 0.9
+
+
+@pytest.mark.parametrize("release", ReleaseRule)
+def test_goes_on_from_a_file_to_the_same_bits(release, tmp_path):
+    kept, file = MemoryCheckpoints(), FileCheckpoints(tmp_path / "run.npz")
+    whole = simulation(release).run(checkpoints=kept)
+    for checkpoint in kept.kept[1::13]:
+        file.save(checkpoint)
+        assert same_run(simulation(release).run(from_checkpoint=file.load()), whole)
