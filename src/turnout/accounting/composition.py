@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from turnout.accounting.convex_order import UNIT_ROUNDOFF, trimmed_call_polygon, under_tangents
 from turnout.accounting.curves import Curve, Direction, Side
@@ -178,5 +177,7 @@ def _convex(points: FloatArray, values: FloatArray) -> FloatArray:
     slopes = np.diff(values) / widths
     if np.all(np.diff(slopes) >= 0):
         return values
+    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
+
     fitted = isotonic_regression(slopes, weights=widths).x
     return values[0] + np.append(0.0, np.cumsum(fitted * widths))

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from turnout.accounting.pairs import Pair, call, put
 from turnout.core.errors import NumericalError
@@ -190,4 +189,6 @@ def _increasing(slopes: FloatArray) -> FloatArray:
     """The slopes of the greatest convex minorant of a polygon."""
     if slopes.size < 2 or bool(np.all(np.diff(slopes) >= 0)):
         return slopes
+    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
+
     return isotonic_regression(slopes).x
