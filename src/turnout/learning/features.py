@@ -35,8 +35,8 @@ def standardized(images: Tensor) -> Tensor:
 def normalised_scattering(images: Tensor) -> Tensor:
     """Scattering maps, each group of three shifted and scaled to mean 0, variance 1; flat.
 
-    The scale makes every client's features have nearly the same norm, √(width): clipping then
-    treats clients alike.
+    No image's features then have a norm above √(their number), and most come close to it, so
+    that clipping treats clients alike.
     """
     # Imported here: few runs need it, and its filters take a moment.
     from turnout.learning.scattering import scattering

@@ -135,6 +135,8 @@ class LayeredUpdates:
     @torch.no_grad()
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
         """Σ of the clipped updates, float32, (d,)."""
+        if len(batch) == 0:
+            return torch.zeros_like(parameters)
         gradients = self._gradients(parameters, batch)
         norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
         usable = clipping.is_usable(norms)
