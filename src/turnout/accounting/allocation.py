@@ -36,6 +36,7 @@ _NEGLIGIBLE = 3e-5  # the part of δ that cap and window may cost
 _COARSE_POINTS = 400
 _FIRST_STEP = 0.13
 _MOST_FIRST_LOG2, _MOST_LOG2 = 18, 22
+_LOG_TILTED_TAIL = 36.0  # −ln of the tilted mass that may lie below the window
 _LOWER_REACH = 8.0  # how far past its typical strike a tilted lower curve is read, in 1/tilt
 
 
@@ -159,10 +160,19 @@ class _CoarseLaw:
 
     def log_chernoff(self, window: int, *, biased: bool) -> tuple[FloatArray, FloatArray]:
         """Exponents s > 0 and ln E[e^{sΣ}] of the sum of ``window`` variables, at each."""
-        s = np.geomspace(1e-9, 1e3, 120) / max(1.0, math.sqrt(window * self.points[-1]))
-        s = np.append(s, np.linspace(0.05, 1.5, 40) * 45.0 / self.points[-1])
+        s = self._exponents(window)
         plain, weighted = self.log_moments(s)
         return s, weighted + (window - 1) * plain if biased else window * plain
+
+    def log_chernoff_below(self, window: int, tilt: float = 0.0) -> tuple[FloatArray, FloatArray]:
+        """Exponents s > 0 and ln E[e^{−sΣ}] under the law tilted by e^{−tilt·x}, at each."""
+        s = self._exponents(window)
+        plain = self.log_moments(np.append(-tilt - s, -tilt))[0]
+        return s, window * (plain[:-1] - plain[-1])
+
+    def _exponents(self, window: int) -> FloatArray:
+        s = np.geomspace(1e-9, 1e3, 120) / max(1.0, math.sqrt(window * self.points[-1]))
+        return np.append(s, np.linspace(0.05, 1.5, 40) * 45.0 / self.points[-1])
 
 
 @lru_cache(maxsize=256)
@@ -244,9 +254,12 @@ class _Frame:
 def _remove_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     log_tail = math.log(1 / (_NEGLIGIBLE * delta_hint))
     cap = _call_strike(pair, _NEGLIGIBLE * delta_hint)
-    s, logs = _CoarseLaw.of_pair(pair, cap).log_chernoff(window, biased=True)
+    coarse = _CoarseLaw.of_pair(pair, cap)
+    s, logs = coarse.log_chernoff(window, biased=True)
     high = max(float(np.min((logs + log_tail) / s)), 1.01 * cap)
-    return _Frame(cap, _lower_edge(window, pair.second_moment, log_tail), high)
+    s, logs = coarse.log_chernoff_below(window)
+    low = max(0.0, float(np.max((-logs - log_tail) / s)))
+    return _Frame(cap, low, high)
 
 
 def _remove_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) -> Curve:
@@ -278,10 +291,11 @@ def _add_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     log_tail = math.log(1 / (_NEGLIGIBLE * delta_hint))
     cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
     coarse = _CoarseLaw.of_pair(pair, cap)
-    tilt, strike, second_moment = _put_tilt(coarse, window, math.log(delta_hint))
+    tilt, strike = _put_tilt(coarse, window, math.log(delta_hint))
     cap = min(cap, 2.0 * strike)
-    # Under the tilted law the strike is typical; the window reaches 8.5 "deviations" below it.
-    low = max(0.0, strike - math.sqrt(2 * window * min(second_moment, cap) * 36.0))
+    # Under the tilted law the strike is typical; what lies below the window must be negligible.
+    s, logs = coarse.log_chernoff_below(window, tilt)
+    low = max(0.0, float(np.max((-logs - _LOG_TILTED_TAIL) / s)))
     s, logs = coarse.log_chernoff(window, biased=False)
     high = min(float(np.min((logs + log_tail) / s)), strike + (log_tail + 5.0) / tilt)
     return _Frame(cap, low, max(high, 1.01 * cap, 1.01 * strike), tilt, strike)
@@ -359,43 +373,33 @@ def _tail_strike(pair: Pair, mass: float) -> float:
     return math.exp(min(high, 700.0))
 
 
-def _lower_edge(window: int, second_moment: float, log_tail: float) -> float:
-    """Where the sum of non-negative variables lies below with probability e^{−log_tail} at most.
-
-    P(ΣX ≤ t − x) ≤ exp(−x²/(2 t E X²)) for X ≥ 0 with mean 1 (one-sided Bernstein).
-    """
-    return max(0.0, window - math.sqrt(2 * window * second_moment * log_tail))
-
-
 def _mass_above(
     grid: order.Grid, calls: FloatArray, window: int, top: float, *, biased: bool
 ) -> float:
     """Chernoff bound on the mass at or above ``top`` of the sum of the very grid law used."""
-    some = np.round(np.geomspace(1, grid.cells, _COARSE_POINTS)).astype(np.int64)
-    index = np.unique(np.append(some, 0))
+    index = _few_bins(grid.cells)
     coarse = _CoarseLaw.of_calls(grid.origin + grid.step * index, calls[index])
     s, logs = coarse.log_chernoff(window, biased=biased)
     return math.exp(min(0.0, float(np.min(logs - s * top))))
 
 
 def _mass_below(grid: order.Grid, calls: FloatArray, count: int, first_bin: int) -> float:
-    """Bound on the mass of a sum of ``count`` grid variables below a bin of the window."""
-    mean = float(calls[0]) / grid.step
-    second_moment = 2 * float(calls.sum()) / grid.step - mean
-    return _bernstein(count, mean, second_moment, first_bin)
-
-
-def _bernstein(count: int, mean: float, second_moment: float, edge: float) -> float:
-    if edge <= 0:
+    """Chernoff bound on the mass of a sum of ``count`` grid variables below a bin."""
+    if first_bin <= 0:
         return 0.0
-    gap = count * mean - edge
-    if gap <= 0:
-        return 1.0
-    return math.exp(-(gap**2) / (2 * count * second_moment) * (1 - 1e-9))
+    index = _few_bins(grid.cells)
+    coarse = _CoarseLaw.of_calls(grid.step * index, calls[index])
+    s, logs = coarse.log_chernoff_below(count)
+    return math.exp(min(0.0, float(np.min(logs + s * grid.step * first_bin))))
 
 
-def _put_tilt(coarse: _CoarseLaw, window: int, log_delta: float) -> tuple[float, float, float]:
-    """The tilt under which the strike of δ is typical, that strike t/K, and E[X²] there."""
+def _few_bins(cells: int) -> np.ndarray:
+    some = np.round(np.geomspace(1, cells, _COARSE_POINTS)).astype(np.int64)
+    return np.unique(np.append(some, 0))
+
+
+def _put_tilt(coarse: _CoarseLaw, window: int, log_delta: float) -> tuple[float, float]:
+    """The exponential tilt under which the strike of δ is typical, and that strike t/K."""
     scale = 1.0 / float(coarse.masses @ coarse.points**2)
     tilts = np.geomspace(1e-7 * scale, 500.0 / float(coarse.points[1]), 400)
     plain, biased = coarse.log_moments(-tilts)
@@ -408,4 +412,4 @@ def _put_tilt(coarse: _CoarseLaw, window: int, log_delta: float) -> tuple[float,
     damping = np.maximum(1.0, strikes * tilts**2 * deviations * math.sqrt(2 * math.pi))
     log_price = window * (plain + tilts * means) - np.log(damping)
     index = min(int(np.searchsorted(-log_price, -log_delta)), tilts.size - 1)
-    return float(tilts[index]), min(float(window), float(strikes[index])), float(seconds[index])
+    return float(tilts[index]), min(float(window), float(strikes[index]))
