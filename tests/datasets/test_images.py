@@ -43,10 +43,11 @@ def test_digits_travel_with_the_package(empty_machine):
     assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
-def test_the_split_of_digits_is_fixed():
+def test_the_split_of_digits_is_fixed_and_keeps_proportions():
     data = datasets.digits()
-    assert data.test.labels[:6].tolist() == [0, 5, 0, 5, 0, 5]
-    assert data.train.labels[:8].tolist() == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert np.bincount(data.test.labels).tolist() == [36, 36, 36, 36, 37, 36, 36, 36, 35, 36]
+    assert data.test.labels[:8].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert data.train.labels[:8].tolist() == [8, 9, 0, 1, 2, 3, 4, 5]
 
 
 @needs_data

@@ -40,7 +40,7 @@ class ModelSection(Section):
     """What is trained."""
 
     name: Literal["logistic", "tanh-cnn-13k", "tanh-cnn-26k"] = Field(description="the model")
-    features: Literal["pixels", "scattering"] = Field(
+    features: Literal["pixels", "standardized", "scattering"] = Field(
         "pixels", description="fixed public function of an image that the model sees"
     )
 

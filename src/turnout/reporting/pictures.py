@@ -34,7 +34,7 @@ def _progress(outcome: Outcome) -> Picture:
         axes[0].set_title("Test accuracy")
         axes[0].set_ylabel("%")
         axes[1].set_title("ε spent so far, proved")
-        axes[1].step(outcome.spent_steps, outcome.spent, where="post", color=palette.second)
+        axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=palette.second)
         target = outcome.prepared.plan.privacy.epsilon
         if target is not None:
             axes[1].axhline(target, color=palette.ink, linestyle=":", linewidth=1)

@@ -6,13 +6,20 @@ import numpy as np
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Split, deal
-from turnout.learning.averaging import build_averaging
-from turnout.learning.examples import Examples, Holdings
-from turnout.learning.local_updates import LocalTraining
-from turnout.learning.models import Layered, build_model
-from turnout.learning.optimizers import Averaged, Optimizer, build_optimizer
-from turnout.learning.schedules import build_schedule
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning import (
+    Averaged,
+    ClassificationTask,
+    Examples,
+    Holdings,
+    Layered,
+    LocalTraining,
+    Optimizer,
+    build_averaging,
+    build_model,
+    build_optimizer,
+    build_schedule,
+    featured,
+)
 from turnout.plans import Plan
 from turnout.plans.sections import OptimizerSection
 from turnout.randomness import SimulationStreams
@@ -60,9 +67,11 @@ def _model(name: str, input_shape: tuple[int, ...], classes: int) -> Layered:
 
 def _examples(plan: Plan, split: Split) -> Examples:
     """One side of the split as the model sees it."""
-    if plan.model.features == "pixels":
-        return Examples(split.inputs, split.labels)
-    raise ParameterError("model.features", plan.model.features, "'pixels'")
+    features = plan.model.features
+    try:
+        return featured(features, Examples(split.inputs, split.labels))
+    except ParameterError as error:
+        raise ParameterError("model.features", features, error.expected) from None
 
 
 def _holdings(workload: Workload) -> Holdings:
