@@ -1,0 +1,186 @@
+"""Users per CPU-second of a private simulation: turnout beside Apple's pfl, in one run.
+
+Both simulate the same thing on the same machine, alternating: MNIST, one image a user, cohorts
+of 1,000 users, the tanh network with 13,706 parameters, one local gradient each, clipped to
+norm 1, Gaussian noise on the sum, SGD with momentum on the server. A CPU-second is a second of
+one core, user and system time, from the end of one round to the end of the next; rounds with an
+evaluation are left out on both sides, start-up and data loading too. The figure of each side is
+its median round; the ratio compares the medians.
+
+    TURNOUT_DATA=... python benchmarks/simulation.py --json simulation.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from peers.environment import python as peers_python
+
+from turnout import datasets
+from turnout.learning import (
+    SGD,
+    ClassificationTask,
+    Constant,
+    Examples,
+    LayeredUpdates,
+    LocalTraining,
+    VmappedUpdates,
+    build_model,
+)
+from turnout.simulation import Progress, Simulation
+from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
+
+MODEL, CLIP_NORM, NOISE, RATE, MOMENTUM = "tanh-cnn-13k", 1.0, 1.0, 0.5, 0.9
+NEEDED = 15.0
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What one run of some rounds took, a round."""
+
+    cpu_seconds: list[float]
+    wall_seconds: list[float]
+
+
+def turnout_rounds(
+    task: ClassificationTask, cohort: int, rounds: int, rate: float = RATE
+) -> Rounds:
+    """A whole simulation: draws, protocol, updates, noise and optimiser."""
+    law = FixedSize(cohort, task.population, rounds + 2)
+    scheme = Scheme(GaussianNoise(NOISE), law, Relation.ZERO_OUT)
+    optimizer = SGD(Constant(rate), MOMENTUM)
+    simulation = Simulation(
+        scheme,
+        task,
+        optimizer,
+        clip_norm=task.clip_norm,
+        expected_check_ins=float(cohort),
+        seed=1,
+        evaluate_every=rounds + 2,
+    )
+    ends: list[tuple[float, float]] = []
+
+    def note(progress: Progress) -> None:
+        if 1 <= progress.step <= rounds + 1:
+            ends.append((time.process_time(), time.perf_counter()))
+
+    simulation.run(on_progress=note)
+    cpu, wall = np.diff(np.array(ends), axis=0).T
+    return Rounds(cpu.tolist(), wall.tolist())
+
+
+def pfl_rounds(data: Path, cohort: int, rounds: int, threads: int) -> Rounds:
+    """The same in pfl, in the peers' environment."""
+    script = Path(__file__).parent / "peers" / "pfl_simulation.py"
+    numbers = {"cohort": cohort, "rounds": rounds, "threads": threads}
+    flags = [f"--{name}={value}" for name, value in numbers.items()]
+    flags += [f"--clip={CLIP_NORM}", f"--noise={NOISE}", f"--rate={RATE}"]
+    command = [str(peers_python()), "-W", "ignore", str(script), str(data), *flags]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["parameters"] == build_model(MODEL, (28, 28), 10).dimension
+    return Rounds(found["cpu_seconds"], found["wall_seconds"])
+
+
+def task_of(name: str, vmapped: bool, train: Examples, test: Examples) -> ClassificationTask:
+    """A task whose updates are computed one way or the other."""
+    model = build_model(name, train.input_shape, 10)
+    updates = (VmappedUpdates if vmapped else LayeredUpdates)(model, LocalTraining())
+    return ClassificationTask(model, train, test, CLIP_NORM, updates=updates)
+
+
+def users_a_second(cohort: int, rounds: list[Rounds], what: str) -> float:
+    """Users per second of the median round."""
+    return cohort / float(np.median([s for part in rounds for s in getattr(part, what)]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cohort", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=8, help="timed rounds a turn")
+    parser.add_argument("--turns", type=int, default=3, help="times that each side has its turn")
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch, on both sides")
+    parser.add_argument("--others", action="store_true", help="turnout's other models and paths")
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    data = datasets.load("mnist")
+    train = Examples(data.train.inputs, data.train.labels)
+    test = Examples(data.test.inputs, data.test.labels)
+    task = task_of(MODEL, False, train, test)
+    ours: list[Rounds] = []
+    theirs: list[Rounds] = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "mnist.npz"
+        inputs = train.inputs.astype(np.float32)
+        np.savez(file, inputs=inputs / max(1.0, inputs.max()), labels=train.labels)
+        for _ in range(given.turns):
+            theirs.append(pfl_rounds(file, given.cohort, given.rounds, given.threads))
+            ours.append(turnout_rounds(task, given.cohort, 4 * given.rounds))
+    rows = [
+        ("turnout simulation", MODEL, ours),
+        ("pfl 0.6.0 simulation", MODEL, theirs),
+    ]
+    if given.others:
+        for name, vmapped in (
+            (MODEL, True),
+            ("tanh-cnn-26k", False),
+            ("tanh-cnn-26k", True),
+            ("logistic", False),
+            ("logistic", True),
+        ):
+            other = task_of(name, vmapped, train, test)
+            path = "vmap" if vmapped else "layered"
+            rows.append((f"turnout, {path}", name, [turnout_rounds(other, given.cohort, 16)]))
+    report(rows, given)
+
+
+def report(rows: list[tuple[str, str, list[Rounds]]], given: argparse.Namespace) -> None:
+    """The table, the ratio, and the file."""
+    figures = [
+        {
+            "what": what,
+            "model": model,
+            "users_per_cpu_second": users_a_second(given.cohort, rounds, "cpu_seconds"),
+            "users_per_second": users_a_second(given.cohort, rounds, "wall_seconds"),
+            "rounds": sum(len(part.cpu_seconds) for part in rounds),
+        }
+        for what, model, rounds in rows
+    ]
+    ratio = figures[0]["users_per_cpu_second"] / figures[1]["users_per_cpu_second"]
+    print(f"{'':24}{'model':16}{'users per CPU-second':>22}{'users per second':>18}")
+    for row in figures:
+        print(
+            f"{row['what']:24}{row['model']:16}"
+            f"{row['users_per_cpu_second']:>22,.0f}{row['users_per_second']:>18,.0f}"
+        )
+    print(f"ratio {ratio:.1f} (needed: {NEEDED:.0f})")
+    if given.json is not None:
+        found = {
+            "ratio": ratio,
+            "needed": NEEDED,
+            "figures": figures,
+            "cohort": given.cohort,
+            "threads": given.threads,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "load": os.getloadavg(),
+        }
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(0 if ratio >= NEEDED else 1)
+
+
+if __name__ == "__main__":
+    main()
