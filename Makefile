@@ -1,0 +1,46 @@
+# `make demo` and `make test` need Python 3.11 or later and make, nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_OUT ?= runs/digits
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lock clean
+
+help:  ## Print this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime  ## Train the demo model and show where its report is.
+	@rm -rf "$(DEMO_OUT)"
+	@$(BIN)/turnout train examples/digits.toml --out "$(DEMO_OUT)"
+
+test: $(VENV)/.dev  ## Run the whole test suite.
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## Run everything that a change must pass.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+lock: $(VENV)/.dev  ## Write the lock files anew from pyproject.toml.
+	$(INSTALL) pip-tools
+	$(BIN)/python requirements/lock.py
+
+clean:  ## Remove the environment and everything that was built or run.
+	rm -rf $(VENV) runs build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnout needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+
+# Each stamp is newer than the lock that the environment was made from.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+$(VENV)/.runtime $(VENV)/.dev: $(VENV)/.%: requirements/%.lock pyproject.toml | $(BIN)/python
+	$(INSTALL) --requirement $<
+	$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
