@@ -34,7 +34,8 @@ from turnout.core.errors import NumericalError
 FloatArray = np.ndarray
 _NEGLIGIBLE = 3e-5  # the part of δ that cap and window may cost
 _COARSE_POINTS = 400
-_FIRST_STEP = 0.13
+_FIRST_STEP = 0.085
+_HEAVY = 0.3
 _MOST_FIRST_LOG2, _MOST_LOG2 = 18, 22
 _LOG_TILTED_TAIL = 36.0  # −ln of the tilted mass that may lie below the window
 _LOWER_REACH = 8.0  # how far past its typical strike a tilted lower curve is read, in 1/tilt
@@ -194,8 +195,8 @@ def allocation_curve(
         direction: remove or add.
         side: upper or lower.
         delta_hint: the δ near which the curve should be sharp; it is valid everywhere.
-        refinement: each level takes four times the bins of the one before; both bounds close
-            in as the inverse square of the number of bins.
+        refinement: each level takes twice the bins of the one before; both bounds close in as
+            the inverse square of the number of bins.
         fewest_log2: log₂ of the fewest bins to use; more than needed costs little for one
             curve, but a composition needs many.
 
@@ -227,15 +228,19 @@ class _Frame:
     strike: float = 0.0
 
     def size(self, pair: Pair, refinement: int, fewest_log2: int) -> int:
-        """Bins, a power of two: a step of about an eighth of the ratio's standard deviation.
+        """Bins: 2^n or 3·2^n.
 
-        The spread adds h²/6 at most to each ratio's variance, so the first level is already
-        within about 1e-3; heavy tails and tiny windows start from the limits.
+        The spread adds up to h²/6 to each ratio's variance V, so with h below √V/12 the first
+        level is within 1e-3. Where the cap dominates (heavy tails, small windows) the scale of
+        the strike counts, not V, and the fewest bins do for a start.
         """
         step = _FIRST_STEP * math.sqrt(max(pair.second_moment - 1.0, 1e-12))
         wanted = (self.high - self.low) / step
-        base = min(max(math.ceil(math.log2(wanted)), fewest_log2), _MOST_FIRST_LOG2)
-        return 1 << min(base + 2 * refinement, _MOST_LOG2)
+        heavy = self.cap > _HEAVY * (self.high - self.low)
+        first = 2**fewest_log2 if heavy else min(max(wanted, 2**fewest_log2), 2**_MOST_FIRST_LOG2)
+        octave = 1 << math.floor(math.log2(first))
+        size = next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= first)
+        return min(size << refinement, 1 << _MOST_LOG2)
 
     def grid(self, pair: Pair, side: Side, size: int) -> order.Grid:
         """The grid whose ``size`` bins cover the edges."""
@@ -298,7 +303,7 @@ def _add_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     low = max(0.0, float(np.max((-logs - _LOG_TILTED_TAIL) / s)))
     s, logs = coarse.log_chernoff(window, biased=False)
     high = min(float(np.min((logs + log_tail) / s)), strike + (log_tail + 5.0) / tilt)
-    return _Frame(cap, low, max(high, 1.01 * cap, 1.01 * strike), tilt, strike)
+    return _Frame(cap, low, max(high, 1.01 * cap, strike), tilt, strike)
 
 
 def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) -> Curve:

@@ -29,7 +29,7 @@ from turnout.spec import AvailabilityCheckIn, Relation, ReleaseRule, Scheme
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
 
-_REFINEMENTS = 3  # grids tried one after the other until the bracket is narrow enough
+_REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 _FIRST_GAP = 1 / 32  # loss grid of a composition, as a fraction of one block's spread
 _TAIL = 1e-4  # part of δ that may go to infinity in a composition
 

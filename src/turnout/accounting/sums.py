@@ -21,8 +21,9 @@ from scipy import fft
 
 FloatArray = np.ndarray
 UNIT_ROUNDOFF = 2.0**-53
-# Forward error of a radix-2 FFT: each of log₂ N levels multiplies by a rounded twiddle factor
-# and adds, at most 6.7 u a level (Higham, Accuracy and Stability, §24.1); 32 u for the inputs.
+# Forward error of an FFT: each of log₂ N radix-2 levels multiplies by a rounded twiddle factor
+# and adds, at most 6.7 u a level (Higham, Accuracy and Stability, §24.1); a radix-3 level counts
+# as log₂ 3 of them. 32 u for the inputs.
 _ROUNDOFF_A_LEVEL = 8.0
 _ROUNDOFF_INPUT = 32.0
 _NEGLIGIBLE_LOG = -80.0
@@ -67,7 +68,7 @@ def power(
     Args:
         calls: E[(V − j)₊] in bins, shape (J + 1,), J < ``size``; the last is 0.
         count: t.
-        size: N, a power of two.
+        size: N, even; its prime factors should be 2 and 3.
         first: lowest bin of the window to return.
         bias: (a, h) to weight the law by a + h·V_1, one variable's own value; None not to.
         relative_error: relative error of each call price handed in.
