@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_clients import CLASSES, SIDE, Case, case
+from torch import Tensor
 
 from turnout.learning import Examples, Holdings, LocalTraining, clipping
+from turnout.learning.client_gradients import OuterProducts, squared_norms
 
 PATHS = ("layered", "vmapped")
 
@@ -26,7 +28,7 @@ def contributions(made: Case, path: str) -> np.ndarray:
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=120)
 @given(
     name=st.sampled_from(["logistic", "tanh-cnn-13k"]),
     path=st.sampled_from(PATHS),
@@ -69,6 +71,33 @@ def test_without_the_margin_rounding_would_break_the_bound(monkeypatch):
     monkeypatch.setattr(clipping, "MARGIN", 0.0)
     made = case("logistic", clip_norm=0.02, population=200)
     assert (contributions(made, "layered") > 0.02).any()
+
+
+def without_biases(gradients: OuterProducts) -> Tensor:
+    return squared_norms(gradients.inputs) * squared_norms(gradients.upstream)
+
+
+def without_inputs(gradients: OuterProducts) -> Tensor:
+    return squared_norms(gradients.upstream)
+
+
+def of_the_first_client(gradients: OuterProducts) -> Tensor:
+    norms = (squared_norms(gradients.inputs) + 1) * squared_norms(gradients.upstream)
+    return norms[:1].expand(len(norms))
+
+
+@pytest.mark.parametrize("mutant", [without_biases, without_inputs, of_the_first_client])
+def test_wrong_norms_are_caught(mutant, monkeypatch):
+    """Negative controls: norms that leave something out let contributions exceed the bound."""
+    monkeypatch.setattr(OuterProducts, "squared_norms", mutant)
+    made = case("logistic", clip_norm=0.02, population=40)
+    task = made.task("layered")
+    everyone = task.clipped_sum(made.parameters, np.arange(40)).total
+    rest = (
+        task.clipped_sum(made.parameters, np.delete(np.arange(40), client)).total
+        for client in range(1, 40)
+    )
+    assert max(np.linalg.norm(everyone - some) for some in rest) > 0.02 * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -43,7 +43,12 @@ def _one_thread_an_operation() -> Iterator[None]:
 
 @cache
 def _workers(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="turnout-learning")
+    """Threads that stay. Matrix products ask the thread they run in how far to split, so each
+    thread is told on its own.
+    """
+    return ThreadPoolExecutor(
+        threads, "turnout-learning", initializer=torch.set_num_threads, initargs=(1,)
+    )
 
 
 @cache
