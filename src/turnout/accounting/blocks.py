@@ -14,7 +14,7 @@ from turnout.core import checks
 
 # δ's at which the add curve of a composed block is made sharp, besides the block's own.
 _ADD_HINTS = (0.1, 1e-2, 1e-4)
-_SINGLE_LOG2, _COMPOSED_LOG2 = 16, 13  # fewest bins for one window's curve, for one of many
+_SINGLE_LOG2, _COMPOSED_LOG2 = 16, 15  # fewest bins for one window's curve, for one of many
 
 
 class Block(Protocol):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # importing dp-accounting takes most of a second
 
 FloatArray = np.ndarray
 _TRUNCATION = 1e-15  # tail mass that one composition may move to infinity
-_RELATIVE_SLACK = 1e-7  # masses are differences of δ's and clipped at 0: at most this much in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def to_pld(pair: CurvePair, direction: Direction, gap: float, tail: float) -> PL
     """
     from dp_accounting.pld import pld_pmf
 
-    reach = _reach(pair, gap, tail)
+    reach = math.ceil(reach_of(pair, tail) / gap) + 1
     epsilons = gap * np.arange(-reach, reach + 1)
     points = np.exp(epsilons)
     if pair.side is Side.UPPER:
@@ -115,6 +114,7 @@ class ComposedCurve:
     tail_inverse: FloatArray
     infinity: float
     slack: float
+    relative_slack: float
 
     @classmethod
     def of(cls, side: Side, parts: Sequence[tuple[PLDPmf, int]]) -> ComposedCurve:
@@ -129,6 +129,7 @@ class ComposedCurve:
         if count >= 16:
             norm = min(norm, 2.0 * float(np.linalg.norm(probabilities)))
         slack = math.sqrt(total.size) * count * gamma * norm + (len(parts) + 1) * _TRUNCATION
+        relative = math.expm1(sum(repeats * _mass_rounding(pmf) for pmf, repeats in parts))
         losses = total._discretization * (total._lower_loss + np.arange(total.size))
         return cls(
             side,
@@ -137,13 +138,14 @@ class ComposedCurve:
             np.append(np.cumsum((probabilities * np.exp(-losses))[::-1])[::-1], 0.0),
             total._infinity_mass,
             slack,
+            relative,
         )
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1."""
         index = np.searchsorted(self.losses, np.log(k), side="right")
         values = self.infinity + self.tail_mass[index] - k * self.tail_inverse[index]
-        slack = self.slack + _RELATIVE_SLACK * values
+        slack = self.slack + self.relative_slack * values
         moved = values + slack if self.side is Side.UPPER else values - slack
         return np.clip(moved, 0.0, 1.0)
 
@@ -152,23 +154,30 @@ class ComposedCurve:
         return -self.tail_inverse[np.searchsorted(self.losses, np.log(k), side="right")]
 
 
+def _mass_rounding(pmf: PLDPmf) -> float:
+    """Bound on the total error of a PLD's masses, which are differences of δ's over e^Δ − 1.
+
+    Each rounds by a few u·δ/Δ; the δ's are the double tail sums of the masses.
+    """
+    gap, probabilities = pmf._discretization, _probabilities(pmf)
+    deltas = gap * np.minimum(np.cumsum(np.cumsum(probabilities[::-1])), 1.0 / gap)
+    return 4.0 * UNIT_ROUNDOFF * float(deltas.sum()) / gap
+
+
 def _probabilities(pmf: PLDPmf) -> FloatArray:
     return np.asarray(pmf.to_dense_pmf()._probs, dtype=float)
 
 
-def _reach(pair: CurvePair, gap: float, tail: float) -> int:
-    """Grid points on either side of 0 until both directions are below ``tail``."""
-    candidates = np.geomspace(max(gap, 1e-6), 400.0, 600)
+def reach_of(pair: CurvePair, tail: float) -> float:
+    """The ε from which on both directions are below ``tail``."""
+    candidates = np.geomspace(1e-6, 400.0, 800)
     worst = np.maximum(
         *(pair.delta_and_slope(direction, np.exp(candidates))[0] for direction in Direction)
     )
     below = np.flatnonzero(worst <= tail)
     if not below.size:
         raise NumericalError(f"a privacy curve does not fall below {tail:.3g}")
-    reach = math.ceil(float(candidates[below[0]]) / gap) + 1
-    if reach > 4_000_000:
-        raise NumericalError("the loss grid needed is too large; ask for a wider tolerance")
-    return reach
+    return float(candidates[below[0]])
 
 
 def _convex(points: FloatArray, values: FloatArray) -> FloatArray:

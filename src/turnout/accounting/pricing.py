@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.accounting.blocks import Block
-from turnout.accounting.composition import ComposedCurve, to_pld
+from turnout.accounting.composition import ComposedCurve, reach_of, to_pld
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.decomposition import (
     Decomposition,
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
 
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
-_FIRST_GAP = 1 / 32  # loss grid of a composition, as a fraction of one block's spread
-_TAIL = 1e-4  # part of δ that may go to infinity in a composition
+_WIDEST = 20.0  # times the tolerance: what the finest grid may leave before it is refused
+_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
+_MOST_LOSSES = 2**16  # points of one block's first loss grid
+_HINT = 100.0  # the δ at which a block's curves are sharpest, over the δ at which its grid ends
+_TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
 def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
@@ -40,7 +43,9 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     Args:
         scheme: what happens.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative width of the bracket to reach where the analysis is exact.
+        tolerance: relative width at which refining stops. Where the analysis is exact a
+            bracket wider than 20 tolerances is refused; where it is not (two hops, one
+            client a step, k-subset), refining stops when the upper bound moves no more.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
@@ -118,21 +123,20 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
     must_meet = hop.upper == hop.lower
     lower, upper = 0.0, math.inf
     for refinement in range(_REFINEMENTS):
+        before = upper
         try:
             upper = min(upper, _epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError:
             continue
         lower = max(lower, _epsilon(hop.lower, direction, Side.LOWER, delta, refinement))
-        if not must_meet:
-            break
-        if upper - lower <= tolerance * upper + 1e-9:
-            break
-    else:
-        if must_meet:
-            raise NumericalError(
-                f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative "
-                f"tolerance of {tolerance:g} at delta = {delta:g}"
-            )
+        reached = upper - lower if must_meet else before - upper
+        if reached <= tolerance * upper + 1e-9:
+            return Bounds(lower, upper)
+    if math.isinf(upper) or (must_meet and upper - lower > _WIDEST * tolerance * upper):
+        raise NumericalError(
+            f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative tolerance "
+            f"of {tolerance:g} at delta = {delta:g}"
+        )
     return Bounds(lower, upper)
 
 
@@ -146,8 +150,10 @@ def _curve(run: Run, direction: Direction, side: Side, delta: float, refinement:
     if len(run) == 1 and run[0][1] == 1:
         return run[0][0].curve(direction, side, delta, refinement)
     blocks = sum(count for _, count in run)
-    gap = _FIRST_GAP / 2**refinement * min(block.spread for block, _ in run)
     tail = min(0.01, _TAIL * delta / blocks)
+    variance = sum(count * block.spread**2 for block, count in run) / blocks
+    reach = max(_reach(block, tail) for block, _ in run)
+    gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
     parts = [
         (_pld(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
         for block, count in run
@@ -159,7 +165,12 @@ def _curve(run: Run, direction: Direction, side: Side, delta: float, refinement:
 def _pld(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> PLDPmf:
-    return to_pld(block.curves(side, 100 * tail, refinement), direction, gap, tail)
+    return to_pld(block.curves(side, _HINT * tail, refinement), direction, gap, tail)
+
+
+@lru_cache(maxsize=256)
+def _reach(block: Block, tail: float) -> float:
+    return reach_of(block.curves(Side.UPPER, _HINT * tail, 0), tail)
 
 
 def _two_hop_directions(parts: Decomposition, delta: float) -> list[float]:
