@@ -44,7 +44,8 @@ class Console:
         )
         of_target = "" if target is None else f" of {target:g}"
         accuracy = "accuracy …"
-        with Progress(*columns, console=self._status, transient=True) as bar:
+        hidden = not self._status.is_terminal
+        with Progress(*columns, console=self._status, transient=True, disable=hidden) as bar:
             task = bar.add_task(what, total=steps, state="")
 
             def tell(progress: RunProgress, epsilon: float) -> None:
@@ -64,7 +65,8 @@ class Console:
         rows = {
             "test accuracy": f"[bold]{outcome.accuracy:.2%}[/bold] (loss {outcome.loss:.4f})",
             "steps": f"{history.check_ins.size:,}, "
-            f"{history.dummy_steps:,} dummy, {history.skipped_steps:,} skipped",
+            f"nobody came at {int((history.check_ins == 0).sum()):,} "
+            f"({outcome.expected_empty_steps:.1f} expected)",
             "check-ins": f"{history.participations:,} "
             f"({outcome.expected_check_ins.sum():,.0f} expected)",
             "noise multiplier": f"{prepared.scheme.noise.noise_multiplier:.5g}",

@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import StorageError
-from turnout.reporting.page import page
-from turnout.reporting.pictures import pictures
 from turnout.reporting.summary import Outcome, Summary
 
 PLAN, REPORT, PAGE = "plan.toml", "report.json", "report.html"
@@ -29,6 +27,10 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     Raises:
         StorageError: the file system refuses.
     """
+    # Imported here: drawing takes a moment to load, and most refusals never come this far.
+    from turnout.reporting.page import page
+    from turnout.reporting.pictures import pictures
+
     drawn = pictures(summary)
     write(folder / "history.csv", _history(summary.outcome))
     write(folder / "check_ins.csv", _check_ins(summary.outcome))

@@ -12,7 +12,6 @@ from turnout.participation import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome
 from turnout.simulation import FileCheckpoints, Progress, Simulation
-from turnout.training.building import build_optimizer_of, build_task
 from turnout.training.spending import EpsilonCurve, epsilon_curve
 from turnout.training.workload import Workload
 
@@ -64,6 +63,9 @@ class ReadyRun:
         Raises:
             ParameterError: a model that does not fit the data, or a setting out of range.
         """
+        # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
+        from turnout.training.building import build_optimizer_of, build_task
+
         plan, law = workload.plan, prepared.scheme.participation
         simulation = Simulation(
             prepared.scheme,
@@ -91,10 +93,11 @@ class ReadyRun:
             self.prepared.population,
         )
         store = FileCheckpoints(checkpoint)
+        earlier = store.load()
         steps = self.simulation.steps
         with watcher.training(what, steps, plan.privacy.epsilon) as tell:
             result = self.simulation.run(
-                from_checkpoint=store.load(),
+                from_checkpoint=earlier,
                 on_progress=lambda progress: tell(progress, self.curve.at(progress.step)),
                 checkpoints=store,
                 checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),

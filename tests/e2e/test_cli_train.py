@@ -1,0 +1,259 @@
+"""`turnout train` from plan to report, killed and resumed, and refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import time
+from html.parser import HTMLParser
+
+import pytest
+from command_line import PLAN, command, environment
+
+TIMES = ("seconds",)
+LONG = PLAN.replace("windows = 3", "windows = 60").replace("every = 4", "every = 120")
+
+
+def lasting(report: dict) -> dict:
+    """A report without running times."""
+    return {
+        key: lasting(value) if isinstance(value, dict) else value
+        for key, value in report.items()
+        if key not in TIMES
+    }
+
+
+def rows(path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_a_plan_becomes_a_report(trained):
+    run = trained.folder
+    report = json.loads((run / "report.json").read_text())
+    assert report["accuracy"] > 0.75
+    assert 0 < report["epsilon_lower"] <= report["epsilon"] < 5
+    assert report["relation"] == "add-remove"
+    assert report["unit"] == "client"
+    assert report["trust_model"] == "central"
+    assert report["delta"] == 1e-4
+    assert report["noise_multiplier"] == 2.0
+    assert set(report["directions"]) == {"remove", "add"}
+    assert report["steps"] == 24
+    assert report["participations"] == 3 * 1437
+    assert report["dummy_steps"] == 0
+    assert report["expected_dummy_steps"] < 1e-50
+    assert report["randomness"] == "simulation only (seed 1)"
+    assert report["versions"]["turnout"]
+    assert (run / "plan.toml").read_text() == PLAN
+    for name in ("progress", "check-ins"):
+        assert (run / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (run / "pictures" / f"{name}.svg").read_text()
+    assert not list(run.rglob("*.new"))
+    for word in ("add-remove", "client", "central", "0.0001", "run/report.html", "run/pictures"):
+        assert word in trained.stdout
+
+
+def test_the_curves_of_a_run(trained):
+    history = rows(trained.folder / "history.csv")
+    assert [int(row["step"]) for row in history] == [0, 4, 8, 12, 16, 20, 24]
+    epsilon = [float(row["epsilon"]) for row in history]
+    assert epsilon[0] == 0
+    assert epsilon == sorted(epsilon)
+    report = json.loads((trained.folder / "report.json").read_text())
+    assert epsilon[-1] == report["epsilon"]
+    assert float(history[-1]["accuracy"]) == report["accuracy"]
+    came = rows(trained.folder / "check_ins.csv")
+    assert sum(int(row["check_ins"]) for row in came) == report["participations"]
+    assert {float(row["expected"]) for row in came} == {1437 / 8}
+
+
+class Links(HTMLParser):
+    """Every address that a page would load or lead to, and every id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+                self.addresses.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+
+def test_the_page_stands_alone(trained):
+    page = (trained.folder / "report.html").read_text()
+    links = Links()
+    links.feed(page)
+    assert all(address.startswith("#") for address in links.addresses)
+    assert not re.search(r"https?://|@import|url\((?!#)", page)
+    assert "script" not in links.tags
+    assert len(links.ids) == len(set(links.ids))
+    assert {address[1:] for address in links.addresses} <= set(links.ids)
+    assert "prefers-color-scheme: dark" in page
+    assert '<html lang="en">' in page
+    assert page.count('role="img" aria-label=') == 2
+    text = re.sub(r"<[^>]*>", " ", page)
+    for words in (
+        "add-remove: this client took part, or was never there",
+        "client: everything that one client holds",
+        "central: the coordinator is trusted",
+        "Direction “remove”",
+        "Direction “add”",
+        "at least",
+        "Take any one client and two worlds",
+        "δ",
+    ):
+        assert words in text
+
+
+def start_and_kill(plan, out):
+    """Starts a run and kills it (no chance to tidy up) once it has a checkpoint."""
+    with subprocess.Popen(
+        command("train", plan, "--out", out),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        checkpoint = out / "checkpoint.npz"
+        while not checkpoint.exists() and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return process.returncode
+
+
+def test_killed_and_resumed_is_as_if_nothing_had_happened(turnout, tmp_path):
+    plan = tmp_path / "long.toml"
+    plan.write_text(LONG)
+    assert turnout("train", plan, "--out", "whole").returncode == 0
+    assert start_and_kill(plan, tmp_path / "killed") == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "report.json").exists()
+    plan.unlink()
+    done = turnout("train", "--resume", "killed")
+    assert done.returncode == 0, done.stderr
+    whole, killed = (
+        lasting(json.loads((tmp_path / name / "report.json").read_text()))
+        for name in ("whole", "killed")
+    )
+    assert killed == whole
+    for name in ("history.csv", "check_ins.csv"):
+        assert rows(tmp_path / "whole" / name) == rows(tmp_path / "killed" / name)
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(turnout, tmp_path):
+    plan = tmp_path / "long.toml"
+    plan.write_text(LONG)
+    out = tmp_path / "run"
+    with subprocess.Popen(
+        command("train", plan, "--out", out),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (out / "checkpoint.npz").exists() and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    last = errors.strip().splitlines()[-1]
+    assert re.fullmatch(r"turnout: stopped after step \d+ of 480; go on with: .*", last)
+    assert turnout("train", "--resume", out).returncode == 0
+    assert (out / "report.json").exists()
+
+
+def test_a_finished_run_is_reported_again(turnout, own_run):
+    before = json.loads((own_run / "report.json").read_text())
+    for path in (own_run / "report.json", own_run / "report.html"):
+        path.unlink()
+    done = turnout("train", "--resume", "run")
+    assert done.returncode == 0
+    assert lasting(json.loads((own_run / "report.json").read_text())) == lasting(before)
+    assert (own_run / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("delta", "dleta", "privacy.dleta = 0.0001: expected a known key; did you mean "
+         "privacy.delta?"),
+        ("delta = 1e-4", "delta = nan", "privacy.delta = nan: expected a number strictly between "
+         "0 and 1"),
+        ("noise_multiplier = 2.0", "noise_multiplier = -2.0", "privacy.noise_multiplier = -2.0: "
+         "expected a finite number above 0"),
+        ("window = 8", "window = 0", "participation.window = 0: expected a whole number of at "
+         "least 1"),
+        ("windows = 3", "windows = 3\nprobability = 1.2", "participation.probability = 1.2: "
+         "expected a number from 0 to 1"),
+        ('"digits"', '"mnist"', "data.name = 'mnist': expected data at hand, but data file "
+         "mnist/train-images-idx3-ubyte.gz not found: put it below a folder named by TURNOUT_DATA"),
+        ("delta = 1e-4", "delta = 1e-4\nepsilon = 0.1", "privacy.epsilon = 0.1: expected at least"),
+        ('"digits"', '"digits"\nclients = 1438', "data.clients = 1438: expected at most 1437"),
+        ('"logistic"', '"tanh-cnn-26k"', "model.name = 'tanh-cnn-26k': expected a model for "
+         "inputs of 8×8"),
+        ('"check-in"', '"availability"', "participation.windows = 3: expected"),
+        ('law = "check-in"\nwindow = 8\nwindows = 3', 'law = "availability"\nwindow = 8',
+         "participation.trace = 'flash-phones': expected a trace at hand, but data file"),
+        ('law = "check-in"\nwindow = 8\nwindows = 3',
+         'law = "availability"\nwindow = 8\ntrace = "x.csv"',
+         "participation.trace = 'x.csv': expected a trace at hand, but trace"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_line_and_leaves_nothing(turnout, tmp_path, before, after, line):
+    assert before in PLAN
+    (tmp_path / "plan.toml").write_text(PLAN.replace(before, after, 1))
+    done = turnout("train", "plan.toml", "--out", "run")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"turnout: {line}")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
+
+
+def test_a_folder_that_holds_something_is_left_alone(turnout, plan, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("precious")
+    done = turnout("train", plan, "--out", "run")
+    assert done.returncode == 2
+    assert "--out = 'run': expected a new or empty folder" in done.stderr
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["none.toml", "--out", "run"], "plan = 'none.toml': expected a TOML file that exists"),
+        (["--resume", "none"], "--resume = 'none': expected a folder that holds a run (plan.toml)"),
+        (["plan.toml"], "give PLAN and --out DIR, or --resume DIR"),
+        (["plan.toml", "--resume", "x"], "--resume = 'x': expected neither PLAN nor --out"),
+    ],
+)
+def test_bad_arguments_get_one_line(turnout, plan, arguments, line):
+    done = turnout("train", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"turnout: {line}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_damaged_checkpoint_is_a_storage_error(turnout, own_run):
+    (own_run / "checkpoint.npz").write_bytes(b"not a checkpoint")
+    done = turnout("train", "--resume", "run")
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_checkpoint_of_another_plan_is_refused(turnout, own_run):
+    (own_run / "plan.toml").write_text(PLAN.replace("= 2.0", "= 2.5"))
+    done = turnout("train", "--resume", "run")
+    assert done.returncode == 4
+    assert "the checkpoint is of run" in done.stderr
+    assert (own_run / "report.json").exists()
