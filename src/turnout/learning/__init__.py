@@ -6,6 +6,7 @@ Importing this package imports PyTorch.
 """
 
 from turnout.learning.averaging import (
+    Averaged,
     Averaging,
     ExponentialAverage,
     LastIterate,
@@ -16,7 +17,7 @@ from turnout.learning.examples import Examples, Holdings
 from turnout.learning.features import FEATURES, apply_features, featured
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import MODELS, Layered, Model, build_model
-from turnout.learning.optimizers import SGD, Adam, Averaged, Optimizer, build_optimizer
+from turnout.learning.optimizers import SGD, Adam, Optimizer, build_optimizer
 from turnout.learning.schedules import (
     SCHEDULES,
     Constant,

@@ -14,7 +14,7 @@ import numpy as np
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.learning.optimizers import State, Vector
+from turnout.learning.optimizers import Optimizer, State, Vector
 
 
 class Averaging(Protocol):
@@ -102,6 +102,48 @@ class TailAverage:
         if state["count"][0] == 0:
             return parameters
         return (state["sum"] / state["count"]).astype(parameters.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """An optimiser whose iterates are averaged; the average is what is released.
+
+    The optimiser itself goes on from the last iterate.
+    """
+
+    optimizer: Optimizer
+    averaging: Averaging
+
+    def init(self, parameters: Vector) -> State:
+        """Both states side by side."""
+        return _joined(self.optimizer.init(parameters), self.averaging.init(parameters))
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The next iterate, and the average with it."""
+        own, average = _parted(state)
+        parameters, own = self.optimizer.update(parameters, own, direction, step)
+        return parameters, _joined(own, self.averaging.update(average, parameters, step))
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The average."""
+        return self.averaging.value(_parted(state)[1], parameters)
+
+
+_AVERAGE = "average."
+
+
+def _joined(own: State, average: State) -> State:
+    """One flat state of two."""
+    return own | {_AVERAGE + key: value for key, value in average.items()}
+
+
+def _parted(state: State) -> tuple[State, State]:
+    """The two states again."""
+    own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
+    average = {key: state[key] for key in state if key.startswith(_AVERAGE)}
+    return own, {key.removeprefix(_AVERAGE): value for key, value in average.items()}
 
 
 def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:

@@ -11,7 +11,7 @@ Arithmetic is in the dtype of the parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.learning.schedules import Schedule
-
-if TYPE_CHECKING:
-    from turnout.learning.averaging import Averaging
 
 Vector = NDArray[np.floating]
 State = dict[str, NDArray]
@@ -133,48 +130,6 @@ class Adam:
     def released(self, parameters: Vector, state: State) -> Vector:
         """The parameters."""
         return parameters
-
-
-@dataclass(frozen=True, slots=True)
-class Averaged:
-    """An optimiser whose iterates are averaged; the average is what is released.
-
-    The optimiser itself goes on from the last iterate.
-    """
-
-    optimizer: Optimizer
-    averaging: Averaging
-
-    def init(self, parameters: Vector) -> State:
-        """Both states side by side."""
-        return _joined(self.optimizer.init(parameters), self.averaging.init(parameters))
-
-    def update(
-        self, parameters: Vector, state: State, direction: Vector, step: int
-    ) -> tuple[Vector, State]:
-        """The next iterate, and the average with it."""
-        own, average = _parted(state)
-        parameters, own = self.optimizer.update(parameters, own, direction, step)
-        return parameters, _joined(own, self.averaging.update(average, parameters, step))
-
-    def released(self, parameters: Vector, state: State) -> Vector:
-        """The average."""
-        return self.averaging.value(_parted(state)[1], parameters)
-
-
-_AVERAGE = "average."
-
-
-def _joined(own: State, average: State) -> State:
-    """One flat state of two."""
-    return own | {_AVERAGE + key: value for key, value in average.items()}
-
-
-def _parted(state: State) -> tuple[State, State]:
-    """The two states again."""
-    own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
-    average = {key: state[key] for key in state if key.startswith(_AVERAGE)}
-    return own, {key.removeprefix(_AVERAGE): value for key, value in average.items()}
 
 
 def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
