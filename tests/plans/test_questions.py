@@ -7,7 +7,7 @@ import re
 import pytest
 
 from turnout.core.errors import ParameterError
-from turnout.plans import ask
+from turnout.plans import account, ask
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -30,7 +30,7 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
         ({"scheme": "poisson", "rate": 0.01, "steps": 7}, PoissonSampling(0.01, 7)),
         ({"scheme": "check-in", "window": 9, "windows": 2}, CheckIn(9, 2)),
         ({"scheme": "check-in", "window": 9, "probability": 0.5}, CheckIn(9, 1, 0.5)),
-        ({"scheme": "sliding", "window": 9}, SlidingWindow(9, 9)),
+        ({"scheme": "sliding", "window": 9}, SlidingWindow(9, 17)),
         ({"scheme": "k-subset", "window": 9, "picks": 2}, KSubset(9, 2)),
     ],
 )
@@ -65,3 +65,9 @@ def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         ask({**PROMISE, **flags})
     assert "\n" not in str(error.value)
+
+
+def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
+    sliding = account(ask({**PROMISE, "scheme": "sliding", "window": 60}))
+    fixed = account(ask({**PROMISE, "scheme": "check-in", "window": 60}))
+    assert sliding.directions == fixed.directions

@@ -58,8 +58,9 @@ class Question(Section):
     def scheme_for(self, noise_multiplier: float) -> Scheme:
         """The scheme with that noise."""
         law = self.participation
-        # A client's guarantee under sliding windows is her own window's: the fewest slots do.
-        population = law.window if isinstance(law, SlidingSection) else 1
+        # A client's guarantee under sliding windows is her own window's. The run must be so long
+        # that somebody's whole window is released: 2·window − 1 slots, warm-up included.
+        population = 2 * law.window - 1 if isinstance(law, SlidingSection) else 1
         return Scheme(
             GaussianNoise(noise_multiplier),
             law.spec(population),
