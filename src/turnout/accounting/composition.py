@@ -4,6 +4,10 @@ Upper: the polygon through the values of an upper curve at e^{jΔ} is the tighte
 PLD on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same construction on
 a polygon under the tangents of a lower curve, which is the curve of a pair that the true one
 can simulate. Everything that happens to the distributions afterwards is dp-accounting's.
+
+Masses are second differences of prices. For K < 1 the price is δ(K) − (1 − K), not δ(K): the
+losses below 0 would else be differences of numbers near 1 − K, whose rounding, divided by Δ, is
+larger than the masses where Δ is small.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.accounting.convex_order import UNIT_ROUNDOFF, trimmed_call_polygon, under_tangents
+from turnout.accounting.convex_order import UNIT_ROUNDOFF, under_tangents
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.core.errors import NumericalError
 
@@ -24,6 +28,11 @@ if TYPE_CHECKING:  # importing dp-accounting takes most of a second
 
 FloatArray = np.ndarray
 _TRUNCATION = 1e-15  # tail mass that one composition may move to infinity
+# A price is the sum of its slopes over the cells beyond and a mass a difference of slopes, so all
+# roundings of masses together change a price by a few u of itself. Who is within 1 ± η of a curve
+# is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
+# 1/(1 + η) only.
+_ROUNDINGS_A_MASS = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +52,26 @@ class CurvePair:
         slopes = np.stack([curve.slope(k) for curve in curves])
         index = np.argmin(values, axis=0) if self.side is Side.UPPER else np.argmax(values, axis=0)
         rows = np.arange(k.size)
-        return values[index, rows], slopes[index, rows]
+        best = values[index, rows]
+        # A lower curve that was cut off at 0 proves no more than the tangent 0.
+        return best, np.where(best > 0, slopes[index, rows], 0.0)
 
-    def delta_and_slope(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """δ(K) and dδ/dK for any K > 0, shapes of ``k``.
+    def price_and_slope(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """δ(K) − (1 − K)₊ and its derivative for any K > 0, shapes of ``k``.
 
-        Below 1 by H_K(P‖Q) = 1 − K + K·H_{1/K}(Q‖P).
+        Below 1 this is K·H_{1/K} of the other direction.
         """
         own, other = (
             (self.remove, self.add) if direction is Direction.REMOVE else (self.add, self.remove)
         )
-        delta, slope = self._best(own, np.maximum(k, 1.0))
+        price, slope = self._best(own, np.maximum(k, 1.0))
         small = k < 1.0
         if small.any():
             inner = 1.0 / k[small]
             value, derivative = self._best(other, inner)
-            delta[small] = 1.0 - k[small] + k[small] * value
-            slope[small] = -1.0 + value - derivative * inner
-        return delta, slope
+            price[small] = k[small] * value
+            slope[small] = value - derivative * inner
+        return price, slope
 
 
 def to_pld(pair: CurvePair, direction: Direction, gap: float, tail: float) -> PLDPmf:
@@ -78,15 +89,24 @@ def to_pld(pair: CurvePair, direction: Direction, gap: float, tail: float) -> PL
     epsilons = gap * np.arange(-reach, reach + 1)
     points = np.exp(epsilons)
     if pair.side is Side.UPPER:
-        deltas = pair.delta_and_slope(direction, points)[0]
+        prices = np.minimum(pair.price_and_slope(direction, points)[0], np.minimum(points, 1.0))
     else:
         middles = np.exp(epsilons[:-1] + 0.5 * gap)
-        deltas = under_tangents(points, middles, *pair.delta_and_slope(direction, middles))
-        deltas[0], deltas[-1] = max(1.0 - points[0], 0.0), 0.0
-        deltas = trimmed_call_polygon(points, deltas)
-    deltas = np.clip(_convex(points, deltas), 0.0, 1.0)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(gap, -reach, reach, deltas)
-    return pmf.to_dense_pmf()
+        prices = under_tangents(points, middles, *pair.price_and_slope(direction, middles))
+        _trim(prices, reach)
+    widths = points[:-1] * math.expm1(gap)
+    below, above = _convex(np.diff(prices) / widths, widths, reach)
+    masses = np.concatenate(
+        [
+            [below[0] - prices[0] / points[0]],
+            np.diff(below),
+            [1.0 - below[-1] + above[0]],
+            np.diff(above),
+            [-above[-1]],
+        ]
+    )
+    masses = np.maximum(masses * points, 0.0)
+    return pld_pmf.DensePLDPmf(gap, -reach, masses, float(prices[-1]), True)
 
 
 def compose(parts: Sequence[tuple[PLDPmf, int]]) -> PLDPmf:
@@ -105,7 +125,8 @@ def compose(parts: Sequence[tuple[PLDPmf, int]]) -> PLDPmf:
 class ComposedCurve:
     """δ(K) of a composed PLD, moved to the proved side by a bound on what rounding did.
 
-    ``tail_mass[i]`` and ``tail_inverse[i]`` are Σ p and Σ p·e^{−loss} over losses from i on.
+    ``tail_mass[i]`` and ``tail_inverse[i]`` are Σ p and Σ p·e^{−loss} over losses from i on;
+    losses below 0 count as 0, which no K ≥ 1 sees.
     """
 
     side: Side
@@ -128,14 +149,16 @@ class ComposedCurve:
         norm = max(float(np.linalg.norm(_probabilities(pmf))) for pmf, _ in parts)
         if count >= 16:
             norm = min(norm, 2.0 * float(np.linalg.norm(probabilities)))
-        slack = math.sqrt(total.size) * count * gamma * norm + (len(parts) + 1) * _TRUNCATION
-        relative = math.expm1(sum(repeats * _mass_rounding(pmf) for pmf, repeats in parts))
+        slack = math.sqrt(total.size) * count * gamma * norm + 3 * len(parts) * _TRUNCATION
+        relative = math.expm1(_ROUNDINGS_A_MASS * UNIT_ROUNDOFF * count)
         losses = total._discretization * (total._lower_loss + np.arange(total.size))
         return cls(
             side,
             losses,
             np.append(np.cumsum(probabilities[::-1])[::-1], 0.0),
-            np.append(np.cumsum((probabilities * np.exp(-losses))[::-1])[::-1], 0.0),
+            np.append(
+                np.cumsum((probabilities * np.exp(-np.maximum(losses, 0.0)))[::-1])[::-1], 0.0
+            ),
             total._infinity_mass,
             slack,
             relative,
@@ -154,16 +177,6 @@ class ComposedCurve:
         return -self.tail_inverse[np.searchsorted(self.losses, np.log(k), side="right")]
 
 
-def _mass_rounding(pmf: PLDPmf) -> float:
-    """Bound on the total error of a PLD's masses, which are differences of δ's over e^Δ − 1.
-
-    Each rounds by a few u·δ/Δ; the δ's are the double tail sums of the masses.
-    """
-    gap, probabilities = pmf._discretization, _probabilities(pmf)
-    deltas = gap * np.minimum(np.cumsum(np.cumsum(probabilities[::-1])), 1.0 / gap)
-    return 4.0 * UNIT_ROUNDOFF * float(deltas.sum()) / gap
-
-
 def _probabilities(pmf: PLDPmf) -> FloatArray:
     return np.asarray(pmf.to_dense_pmf()._probs, dtype=float)
 
@@ -172,7 +185,7 @@ def reach_of(pair: CurvePair, tail: float) -> float:
     """The ε from which on both directions are below ``tail``."""
     candidates = np.geomspace(1e-6, 400.0, 800)
     worst = np.maximum(
-        *(pair.delta_and_slope(direction, np.exp(candidates))[0] for direction in Direction)
+        *(pair.price_and_slope(direction, np.exp(candidates))[0] for direction in Direction)
     )
     below = np.flatnonzero(worst <= tail)
     if not below.size:
@@ -180,13 +193,37 @@ def reach_of(pair: CurvePair, tail: float) -> float:
     return float(candidates[below[0]])
 
 
-def _convex(points: FloatArray, values: FloatArray) -> FloatArray:
-    """The greatest convex minorant of values at non-uniform points."""
-    widths = np.diff(points)
-    slopes = np.diff(values) / widths
+def _trim(prices: FloatArray, middle: int) -> None:
+    """Lowers a polygon under the prices of a lower curve to 0 where it ends or turns negative.
+
+    Each half reaches 0 one point before its first negative value, seen from K = 1.
+    """
+    prices[0] = prices[-1] = 0.0
+    negative = np.flatnonzero(prices[: middle + 1] < 0)
+    if negative.size:
+        prices[: negative[-1] + 2] = 0.0
+    negative = np.flatnonzero(prices[middle:] < 0)
+    if negative.size:
+        prices[middle + max(negative[0] - 1, 0) :] = 0.0
+
+
+def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:
+    """Slopes of the greatest convex minorant of a price, left and right of K = 1.
+
+    The price falls by 1 − K from K = 0 to 1, so its slope jumps by 1 at K = 1. Each half is made
+    convex by itself, which keeps its smallest slopes sharp, unless the two then do not fit.
+    """
+    below = _increasing(slopes[:middle], widths[:middle])
+    above = _increasing(slopes[middle:], widths[middle:])
+    if below[-1] - above[0] > 1.0:
+        whole = _increasing(np.append(slopes[:middle] - 1.0, slopes[middle:]), widths)
+        below, above = whole[:middle] + 1.0, whole[middle:]
+    return below, above
+
+
+def _increasing(slopes: FloatArray, widths: FloatArray) -> FloatArray:
     if np.all(np.diff(slopes) >= 0):
-        return values
+        return slopes
     from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
 
-    fitted = isotonic_regression(slopes, weights=widths).x
-    return values[0] + np.append(0.0, np.cumsum(fitted * widths))
+    return isotonic_regression(slopes, weights=widths).x
