@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
-from turnout.spec import AvailabilityCheckIn
+from turnout.spec import AvailabilityCheckIn, Scheme
+
+_TRACE_POINTS = 6
+"""Points of a curve over clients with windows of their own; each takes seconds to price."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +33,7 @@ class EpsilonCurve:
 
 
 def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
-    """ε every ``interval`` steps; for clients with windows of their own, at window ends.
+    """ε every ``interval`` steps; for clients with windows of their own, at some window ends.
 
     Guarantees:
         Rises, and never above the whole run's ε: who sees a part of the releases sees no more
@@ -39,13 +42,28 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
     from turnout.accounting import spent
 
     scheme = prepared.scheme
-    law = scheme.participation
+    law, delta = scheme.participation, prepared.plan.privacy.delta
     if isinstance(law, AvailabilityCheckIn):
-        interval = law.window
-        scheme = costliest_clients(scheme)
+        interval = law.window * -(-law.windows // _TRACE_POINTS)
     steps = np.unique(np.append(np.arange(0, law.steps, interval), law.steps))
-    delta = prepared.plan.privacy.delta
-    inner = np.array(spent(scheme, delta, steps[1:-1].tolist()), dtype=np.float64)
+    inner = steps[1:-1].tolist()
+    if isinstance(law, AvailabilityCheckIn):
+        bounds = [_until(scheme, law, step, delta) for step in inner]
+    else:
+        bounds = spent(scheme, delta, inner)
     total = prepared.guarantee.epsilon.upper
-    epsilon = np.concatenate([[0.0], np.minimum(inner, total), [total]])
+    epsilon = np.concatenate(
+        [[0.0], np.minimum(np.array(bounds, dtype=np.float64), total), [total]]
+    )
     return EpsilonCurve(steps, np.minimum.accumulate(epsilon[::-1])[::-1])
+
+
+def _until(scheme: Scheme, law: AvailabilityCheckIn, step: int, delta: float) -> float:
+    """The worst client's ε when the run ends at the end of a window.
+
+    Who is worst may change from window to window, so it is found anew.
+    """
+    from turnout.accounting import epsilon_upper
+
+    part = AvailabilityCheckIn(law.available[:, :step], law.window, law.probability)
+    return epsilon_upper(costliest_clients(replace(scheme, participation=part)), delta)
