@@ -88,7 +88,7 @@ def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
     for key, value, limit, what in (
         ("steps", steps, trace.shape[1], "the steps of the trace"),
         ("window", section.window, steps, "the steps of the run"),
-        ("first_slot", section.first_slot + 1, section.steps_per_day, "one less than a day"),
+        ("first_slot", section.first_slot, section.steps_per_day - 1, "the last slot of a day"),
     ):
         if value > limit:
             raise ParameterError(f"participation.{key}", value, f"at most {limit}, {what}")

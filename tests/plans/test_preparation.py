@@ -1,0 +1,94 @@
+"""Budgets: calibrated or refused before anything runs."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from turnout.accounting import epsilon_upper
+from turnout.core.errors import ParameterError
+from turnout.plans import Plan, prepare
+from turnout.plans.preparation import costliest_clients
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    GaussianNoise,
+    Relation,
+    ReleaseRule,
+    Scheme,
+)
+
+
+def scheme(available, window, probability=1.0) -> Scheme:
+    law = AvailabilityCheckIn(np.asarray(available, dtype=np.bool_), window, probability)
+    return Scheme(GaussianNoise(1.2), law, Relation.ADD_REMOVE)
+
+
+def test_calibrated_noise_meets_the_target(small_plan):
+    prepared = prepare(Plan.from_toml(small_plan), 1437)
+    assert 2.9 < prepared.guarantee.epsilon.upper <= 3.0
+    assert prepared.scheme.participation == CheckIn(10, 3)
+    assert prepared.scheme.release is ReleaseRule.AGGREGATED
+    assert prepared.population == 1437
+
+
+def test_noise_that_gives_less_than_it_promises_is_refused(small_plan):
+    text = small_plan.replace("epsilon = 3.0", "epsilon = 3.0\nnoise_multiplier = 0.5")
+    with pytest.raises(ParameterError, match=re.escape("privacy.epsilon = 3.0: expected at least "
+                       "")) as error:  # fmt: skip
+        prepare(Plan.from_toml(text), 1437)
+    assert "noise_multiplier = 0.5" in str(error.value)
+    named = float(re.search(r"at least ([\d.]+),", str(error.value))[1])
+    kept = text.replace("epsilon = 3.0", f"epsilon = {named}")
+    assert prepare(Plan.from_toml(kept), 1437).guarantee.epsilon.upper <= named
+
+
+def test_noise_alone_is_priced(small_plan):
+    text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
+    prepared = prepare(Plan.from_toml(text), 1437)
+    assert prepared.scheme.noise.noise_multiplier == 2.0
+    assert prepared.guarantee.epsilon.upper > 0
+
+
+def test_a_law_that_was_built_elsewhere(small_plan):
+    law = scheme(np.ones((5, 8)), 4).participation
+    text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
+    prepared = prepare(Plan.from_toml(text), 5, law)
+    assert prepared.guarantee.clients is not None
+    assert prepared.guarantee.clients.epsilon_upper.shape == (5,)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_costliest_clients_have_the_worst_epsilon(seed):
+    available = np.random.default_rng(seed).random((12, 12)) < 0.3
+    whole = scheme(available, 4)
+    reduced = costliest_clients(whole)
+    kept = reduced.participation
+    assert isinstance(kept, AvailabilityCheckIn)
+    assert kept.population < 12
+    assert epsilon_upper(reduced, 1e-4) == pytest.approx(epsilon_upper(whole, 1e-4), rel=1e-12)
+
+
+def test_who_is_outdone_is_left_out_and_nobody_else():
+    rows = [
+        [1, 1, 1, 1, 0, 0, 0, 0],  # one window of 4
+        [1, 0, 0, 0, 0, 0, 0, 0],  # one window of 1: outdoes the first
+        [1, 1, 0, 0, 1, 1, 0, 0],  # two windows of 2: neither outdoes the other
+        [0, 0, 1, 1, 0, 0, 1, 1],  # the same again
+        [1, 1, 1, 0, 1, 1, 0, 0],  # windows of 3 and 2: outdone
+        [0, 0, 0, 0, 0, 0, 0, 0],  # never comes
+    ]
+    law = costliest_clients(scheme(rows, 4)).participation
+    assert isinstance(law, AvailabilityCheckIn)
+    assert sorted(map(tuple, law.window_sizes().tolist())) == [(1, 0), (2, 2)]
+
+
+def test_other_laws_have_no_costliest_clients():
+    plain = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
+    assert costliest_clients(plain) is plain
+    nobody = scheme(np.zeros((3, 8)), 4)
+    law = costliest_clients(nobody).participation
+    assert isinstance(law, AvailabilityCheckIn)
+    assert law.population == 1

@@ -1,0 +1,82 @@
+"""The page and its pictures."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+from turnout.reporting.drawing import Picture
+from turnout.reporting.page import page
+from turnout.reporting.pictures import pictures
+
+
+def words(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def test_the_page_names_everything_that_makes_it_a_guarantee(summary):
+    text = words(page(summary, pictures(summary), "[data]"))
+    for phrase in (
+        "ε at most 2.4356, at least 2.4321",
+        "at most 2.25, at least 2.125",
+        "add-remove: this client took part, or was never there",
+        "client: everything that one client holds",
+        "central: the coordinator is trusted",
+        "δ 0.0001",
+        "an analysis",
+        "simulation only (seed 1)",
+        "90.00%",
+    ):
+        assert phrase in text
+
+
+def test_the_page_of_a_trace(traced_summary):
+    text = words(page(traced_summary, pictures(traced_summary), "[data]"))
+    for phrase in (
+        "worst client",
+        "Never available 1 phones",
+        "27.3% of the slots of which it is known (8% are unknown and count for neither)",
+        "Accuracy lost to absence 5.00 percentage points",
+        "accuracy 95.00%",
+        "What the run costs each client",
+        "Availability and participation over the day",
+    ):
+        assert phrase in text
+
+
+def test_a_plan_cannot_smuggle_markup_into_the_page(summary):
+    html = page(summary, [], "<script>alert(1)</script>")
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_an_inline_picture_takes_its_ink_from_the_page(summary):
+    for picture in pictures(summary):
+        drawn = picture.inline_svg()
+        root = ET.fromstring(drawn)
+        assert root.attrib["role"] == "img"
+        assert root.attrib["aria-label"] == picture.text
+        assert "currentColor" in drawn
+        assert "#123456" not in drawn
+        assert "http" not in drawn
+        ids = {element.attrib["id"] for element in root.iter() if "id" in element.attrib}
+        assert all(name.startswith(f"{picture.name}-") for name in ids)
+        used = set(re.findall(r'(?:url\(|href=")#([^")]+)', drawn))
+        assert used <= ids
+
+
+def test_pictures_repeat_exactly(summary):
+    def svgs() -> list[str]:
+        return [picture.svg() for picture in pictures(summary)]
+
+    assert svgs() == svgs()
+
+
+def test_a_label_may_hold_any_character():
+    picture = Picture("p", "t", 'a "b" & <c>', lambda axes, palette: None)
+    assert ET.fromstring(picture.inline_svg()).attrib["aria-label"] == 'a "b" & <c>'
+
+
+def test_long_runs_are_drawn_as_points(summary, monkeypatch):
+    monkeypatch.setattr("turnout.reporting.pictures.MOST_BARS", 2)
+    assert all(picture.svg() for picture in pictures(summary))

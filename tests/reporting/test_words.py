@@ -1,0 +1,58 @@
+"""Numbers in words: rounding never makes a promise look better."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.reporting.words import (
+    DIRECTIONS,
+    RELATIONS,
+    TRUST,
+    UNITS,
+    epsilon_in_words,
+    rounded_down,
+    rounded_up,
+    sure,
+)
+from turnout.spec import PrivacyUnit, Relation, TrustModel
+
+
+@given(st.floats(1e-12, 1e6), st.integers(2, 7))
+def test_an_upper_bound_is_rounded_up_and_a_lower_one_down(value, digits):
+    assert float(rounded_down(value, digits)) <= value <= float(rounded_up(value, digits))
+    assert float(rounded_up(value, digits)) <= value * (1 + 10 ** (1 - digits)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [
+        (0.0, "0", "0"),
+        (3.0, "3", "3"),
+        (2.99998, "3", "2.999"),
+        (0.171730001, "0.1718", "0.1717"),
+        (9.99951, "10", "9.999"),
+        (math.inf, "inf", "inf"),
+    ],
+)
+def test_rounding(value, up, down):
+    assert (rounded_up(value), rounded_down(value)) == (up, down)
+
+
+def test_every_word_of_a_guarantee_is_explained():
+    assert set(RELATIONS) == set(Relation)
+    assert set(UNITS) == set(PrivacyUnit)
+    assert set(TRUST) == set(TrustModel)
+    assert set(DIRECTIONS) == {"remove", "add", "replace"}
+
+
+@pytest.mark.parametrize(("epsilon", "percent"), [(0.0, "50 %"), (1.0, "73.11 %"), (3, "95.26 %")])
+def test_epsilon_as_a_bet(epsilon, percent):
+    assert sure(epsilon) == percent
+    words = epsilon_in_words(epsilon, 1e-5, Relation.ZERO_OUT)
+    assert percent in words
+    assert "δ = 1e-05" in words
+    assert RELATIONS[Relation.ZERO_OUT] in words
