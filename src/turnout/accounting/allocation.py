@@ -27,7 +27,7 @@ import numpy as np
 from turnout.accounting import convex_order as order
 from turnout.accounting import sums
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side
-from turnout.accounting.pairs import Pair, call
+from turnout.accounting.pairs import Pair, call, call_rounding
 from turnout.core import checks
 from turnout.core.errors import NumericalError
 
@@ -153,10 +153,12 @@ class _CoarseLaw:
 
     def log_moments(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Ln E[e^{sX}] and ln E[X e^{sX}] for each s."""
-        exponents = np.multiply.outer(s, self.points)
+        alive = self.masses > 0
+        points, masses = self.points[alive], self.masses[alive]
+        exponents = np.multiply.outer(s, points)
         top = np.max(exponents, axis=1)
         weights = np.exp(exponents - top[:, None])
-        plain, biased = weights @ self.masses, weights @ (self.masses * self.points)
+        plain, biased = weights @ masses, weights @ (masses * points)
         return top + np.log(plain), top + np.log(biased)
 
     def log_chernoff(self, window: int, *, biased: bool) -> tuple[FloatArray, FloatArray]:
@@ -262,7 +264,7 @@ def _remove_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     coarse = _CoarseLaw.of_pair(pair, cap)
     s, logs = coarse.log_chernoff(window, biased=True)
     high = max(float(np.min((logs + log_tail) / s)), 1.01 * cap)
-    s, logs = coarse.log_chernoff_below(window)
+    s, logs = coarse.log_chernoff_below(window - 1)
     low = max(0.0, float(np.max((-logs - log_tail) / s)))
     return _Frame(cap, low, high)
 
@@ -272,7 +274,14 @@ def _remove_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int)
     step, bin_ = grid.step, frame.first_bin(grid, window)
     first = window * grid.origin + step * bin_
     calls = (order.upper_calls if side is Side.UPPER else order.lower_calls)(pair, grid)
-    law = sums.power(calls / step, window, size, bin_, bias=(grid.origin, step))
+    law = sums.power(
+        calls / step,
+        window,
+        size,
+        bin_,
+        bias=(grid.origin, step),
+        relative_error=_relative_rounding(pair, grid, calls),
+    )
     values = np.maximum(first + step * np.arange(size), 0.5 * step)
     if side is Side.UPPER:
         above = _mass_above(grid, calls, window, first + size * step, biased=True)
@@ -319,7 +328,9 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
         size,
         bin_,
         relative_error=4 * grid.cells * sums.UNIT_ROUNDOFF,
-        price_error=float(order.price_error(pair, grid) @ damping) / (norm * step),
+        price_error=float(order.price_error(pair, grid) @ damping)
+        * math.exp(tilt * step)
+        / (norm * step),
         tilt=tilt * step,
     )
     calls = step * sums.calls_in_bins(masses)
@@ -350,6 +361,16 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
         error,
         (64.0 * window + 8.0 * kept) * sums.UNIT_ROUNDOFF,
     )
+
+
+def _relative_rounding(pair: Pair, grid: order.Grid, calls: FloatArray) -> float:
+    """Rounding of the call prices, as a share of Σ and of Σ j over the points they weigh."""
+    index = np.flatnonzero(calls)
+    index = index[index > 0]
+    if not index.size:
+        return 0.0
+    errors, prices = call_rounding(pair, grid.points[index]), calls[index]
+    return max(float(errors.sum() / prices.sum()), float((errors @ index) / (prices @ index)))
 
 
 def _call_strike(pair: Pair, price: float) -> float:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.accounting.convex_order import UNIT_ROUNDOFF, under_tangents
+from turnout.accounting.convex_order import under_tangents
 from turnout.accounting.curves import Curve, Direction, Side
+from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.core.errors import NumericalError
 
 if TYPE_CHECKING:  # importing dp-accounting takes most of a second

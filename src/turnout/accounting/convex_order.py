@@ -12,7 +12,7 @@ p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and call prices c(k) = E[(X �
 
 The call price is accurate in the upper tail and the put price in the lower one, so the remove
 direction, which lives in the upper tail, is built from calls and the add direction from masses
-that come from puts below the median and from calls above it.
+that come from puts in the lower tail and, from where they round less, from calls.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.pairs import Pair, call, put
+from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair, call, call_rounding, put, put_rounding
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
-UNIT_ROUNDOFF = 2.0**-53
-_ROUNDINGS_A_PRICE = 16  # a price is a difference of two products of tail functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,15 @@ def lower_masses(pair: Pair, grid: Grid) -> FloatArray:
 def price_error(pair: Pair, grid: Grid) -> FloatArray:
     """Bound on the rounding error of each price behind the masses, shape (J + 1,)."""
     points = grid.points
-    q = np.minimum(pair.q_below(points), pair.q_above(points))
-    p = np.minimum(pair.p_below(points), pair.p_above(points))
-    return _ROUNDINGS_A_PRICE * UNIT_ROUNDOFF * (p + points * q)
+    by_puts = np.arange(points.size) < _switch(pair, grid)
+    return np.where(by_puts, put_rounding(pair, points), call_rounding(pair, points))
+
+
+def _switch(pair: Pair, grid: Grid) -> int:
+    """The first point, but not point 0, where a call price rounds less than a put price."""
+    points = grid.points[1:]
+    calls_win = call_rounding(pair, points) < put_rounding(pair, points)
+    return 1 + int(np.argmax(calls_win)) if calls_win.any() else grid.cells + 1
 
 
 def _lower_put_polygon(pair: Pair, grid: Grid) -> FloatArray:
@@ -167,17 +171,17 @@ def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _masses(grid: Grid, pair: Pair, puts: FloatArray, calls: FloatArray) -> FloatArray:
-    """Second differences: of the puts below the median, of the calls above it.
+    """Second differences: of the puts, and of the calls from where they round less.
 
     Prices are differenced before anything is divided by h, so that their rounding errors enter
     a transform of the masses only through second differences of its kernel.
     """
-    median = max(1, int(np.searchsorted(pair.q_below(grid.middles), 0.5)))
-    if median >= grid.cells:
+    switch = _switch(pair, grid)
+    if switch >= grid.cells:
         below = _increasing(np.diff(puts))
         return np.diff(below, prepend=0.0, append=grid.step) / grid.step
-    below = _increasing(np.diff(puts[: median + 1]))
-    above = _increasing(np.diff(calls[median:]))
+    below = _increasing(np.diff(puts[: switch + 1]))
+    above = _increasing(np.diff(calls[switch:]))
     junction = grid.step + above[:1] - below[-1:]
     if junction[0] < 0:
         raise NumericalError(f"no convex polygon on a grid of step {grid.step:.3g}")

@@ -97,6 +97,28 @@ class GaussianPair:
         return float(np.exp(self.mu**2 / 2 - self.mu * ndtri(mass)))
 
 
+UNIT_ROUNDOFF = 2.0**-53
+
+
+def _tail_rounding(tail: FloatArray) -> FloatArray:
+    """Bound on the rounding error of a tail function and of its share in a price.
+
+    A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
+    Twice what a comparison with forty digits showed at worst.
+    """
+    return UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, 1e-300)))
+
+
+def call_rounding(pair: Pair, k: FloatArray) -> FloatArray:
+    """Bound on the rounding error of `call`, shape of ``k``."""
+    return _tail_rounding(pair.p_above(k)) + k * _tail_rounding(pair.q_above(k))
+
+
+def put_rounding(pair: Pair, k: FloatArray) -> FloatArray:
+    """Bound on the rounding error of `put`, shape of ``k``."""
+    return _tail_rounding(pair.p_below(k)) + k * _tail_rounding(pair.q_below(k))
+
+
 def call(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
     return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)

@@ -87,19 +87,19 @@ def power(
     transform = _rfft(rest, size)
     curvature = turn * turn * transform
     offset = mean * turn + curvature
-    modulus_square = np.maximum((1.0 + offset.real) ** 2 + offset.imag**2, 1e-300)
+    phi_error = gamma * square * float(rest.sum()) + price_error * (square + tilt**2)
+    modulus = np.hypot(1.0 + offset.real, offset.imag)
 
     others = count if bias is None else count - 1
     shift = round(others * mean)
-    kept = np.flatnonzero(modulus_square > np.exp(2 * _NEGLIGIBLE_LOG / max(others, 1)))
+    kept = np.flatnonzero(modulus + phi_error > np.exp(_NEGLIGIBLE_LOG / others))
     exponent = others * (
         _log1p_minus(offset[kept]) + mean * _turn_minus(omega[kept]) + curvature[kept]
     ) - 1j * omega[kept] * (others * mean - shift)
     values = np.exp(exponent)
     magnitude = np.abs(values)
-    phi_error = gamma * square[kept] * float(rest.sum())
-    phi_error += price_error * (square[kept] + tilt**2)
-    error = others * np.minimum(phi_error / np.sqrt(modulus_square[kept]), 1.0)
+    relative = phi_error[kept] / np.maximum(modulus[kept], 1e-300)
+    error = np.expm1(others * np.log1p(relative))
     error = magnitude * (error + 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent)))
     dropped = np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
     if bias is not None:
