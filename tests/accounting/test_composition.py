@@ -47,11 +47,11 @@ def test_an_upper_curve_that_is_useless_near_one_still_gives_a_law():
             return self.base.slope(k)
 
     pair = GaussianPair(1.0)
-    add = Useless(PairCurve(pair, Direction.ADD), 1.3)
-    curves = CurvePair(Side.UPPER, [PairCurve(pair, Direction.REMOVE)], [add])
+    add = Useless(PairCurve(pair, Direction.ADD, Side.UPPER), 1.3)
+    curves = CurvePair(Side.UPPER, [PairCurve(pair, Direction.REMOVE, Side.UPPER)], [add])
     for direction in Direction:
         pld = to_pld(curves, direction, 0.02, 1e-8)
         assert pld._probs.sum() + pld._infinity_mass == pytest.approx(1.0, abs=1e-12)
         k = np.exp(np.linspace(0.0, 3.0, 50))
         composed = ComposedCurve.of(Side.UPPER, [(pld, 1)]).delta(k)
-        assert np.all(composed >= PairCurve(pair, direction).delta(k))
+        assert np.all(composed >= PairCurve(pair, direction, Side.LOWER).delta(k))

@@ -211,7 +211,7 @@ def allocation_curve(
     checks.count(window=window)
     checks.open_unit(delta_hint=delta_hint)
     if window == 1:
-        return PairCurve(pair, direction)
+        return PairCurve(pair, direction, side)
     if direction is Direction.REMOVE:
         frame = _remove_frame(pair, window, delta_hint)
         return _remove_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
@@ -259,7 +259,7 @@ class _Frame:
 
 @lru_cache(maxsize=64)
 def _remove_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
-    log_tail = math.log(1 / (_NEGLIGIBLE * delta_hint))
+    log_tail = -math.log(_NEGLIGIBLE) - math.log(delta_hint)
     cap = _call_strike(pair, _NEGLIGIBLE * delta_hint)
     coarse = _CoarseLaw.of_pair(pair, cap)
     s, logs = coarse.log_chernoff(window, biased=True)
@@ -302,7 +302,7 @@ def _remove_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int)
 
 @lru_cache(maxsize=64)
 def _add_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
-    log_tail = math.log(1 / (_NEGLIGIBLE * delta_hint))
+    log_tail = -math.log(_NEGLIGIBLE) - math.log(delta_hint)
     cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
     coarse = _CoarseLaw.of_pair(pair, cap)
     tilt, strike = _put_tilt(coarse, window, math.log(delta_hint))

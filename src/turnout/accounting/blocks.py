@@ -58,7 +58,7 @@ class PairBlock:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The exact curve, whatever the side."""
-        return diluted(PairCurve(self.pair, direction), direction, self.probability)
+        return diluted(PairCurve(self.pair, direction, side), direction, self.probability)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The exact curves."""
@@ -144,7 +144,7 @@ class FixedSizeBlock:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The same curve in both directions."""
-        base = PairCurve(self.pair, Direction.REMOVE)
+        base = PairCurve(self.pair, Direction.REMOVE, side)
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:

@@ -29,7 +29,7 @@ def calibrate_noise(
         relative_tolerance: how far above the smallest sufficient multiplier the answer may be.
 
     Returns:
-        A noise multiplier whose proved upper bound on ε is at most ``epsilon``.
+        A noise multiplier of few digits whose proved upper bound on ε is at most ``epsilon``.
 
     Raises:
         UnsupportedError: no noise up to 10⁶ reaches the target.
@@ -37,11 +37,16 @@ def calibrate_noise(
     """
     checks.positive(epsilon=epsilon, relative_tolerance=relative_tolerance)
     checks.open_unit(delta=delta)
+    digits = max(6, 2 + math.ceil(-math.log10(relative_tolerance)))
+
+    def multiplier(log_sigma: float) -> float:
+        """Short enough to be printed and typed in again as it is."""
+        return float(f"{math.exp(log_sigma):.{digits}g}")
 
     def excess(log_sigma: float) -> float:
         """ln(ε / target): above 0 where there is too little noise."""
         try:
-            cost = epsilon_upper(scheme_for(math.exp(log_sigma)), delta)
+            cost = epsilon_upper(scheme_for(multiplier(log_sigma)), delta)
         except NumericalError:
             return math.inf
         return math.log(max(cost, 1e-300) / epsilon)
@@ -59,7 +64,7 @@ def calibrate_noise(
             high, high_excess = middle, value
             low_excess *= 0.5 if turns < 0 else 1.0
             turns = min(-1, turns - 1)
-    return math.exp(high)
+    return multiplier(high)
 
 
 def _bracket_root(excess: Callable[[float], float]) -> tuple[float, float, float, float]:

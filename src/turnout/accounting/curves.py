@@ -13,10 +13,18 @@ from typing import Protocol
 
 import numpy as np
 
-from turnout.accounting.pairs import Pair, call, put
+from turnout.accounting.pairs import (
+    UNIT_ROUNDOFF,
+    Pair,
+    call,
+    call_rounding,
+    put,
+    put_rounding,
+)
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
+_LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
 
 
 class Direction(StrEnum):
@@ -49,16 +57,19 @@ class Curve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairCurve:
-    """The exact curve of one dominating pair (no amplification)."""
+    """The curve of one dominating pair (no amplification), exact but for rounding."""
 
     pair: Pair
     direction: Direction
+    side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
         """H_K(P‖Q) or H_K(Q‖P)."""
         if self.direction is Direction.REMOVE:
-            return call(self.pair, k)
-        return k * put(self.pair, 1.0 / k)
+            value, error = call(self.pair, k), call_rounding(self.pair, k)
+        else:
+            value, error = k * put(self.pair, 1.0 / k), k * put_rounding(self.pair, 1.0 / k)
+        return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
         """−Q(X > K), or −P(X < 1/K)."""
@@ -82,8 +93,8 @@ class DilutedCurve:
         """δ at each K ≥ 1."""
         p = self.probability
         if self.direction is Direction.REMOVE:
-            return p * self.base.delta(1.0 + (k - 1.0) / p)
-        weight = 1.0 - k * (1.0 - p)
+            return p * self.base.delta(self._undiluted(k))
+        weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
         inner = np.where(alive, k * p / np.where(alive, weight, 1.0), 1.0)
         return np.where(alive, weight * self.base.delta(inner), 0.0)
@@ -92,13 +103,17 @@ class DilutedCurve:
         """dδ/dK at each K ≥ 1."""
         p = self.probability
         if self.direction is Direction.REMOVE:
-            return self.base.slope(1.0 + (k - 1.0) / p)
-        weight = 1.0 - k * (1.0 - p)
+            return self.base.slope(self._undiluted(k))
+        weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
         safe = np.where(alive, weight, 1.0)
         inner = np.where(alive, k * p / safe, 1.0)
         chain = -(1.0 - p) * self.base.delta(inner) + self.base.slope(inner) * p / safe
         return np.where(alive, chain, 0.0)
+
+    def _undiluted(self, k: FloatArray) -> FloatArray:
+        with np.errstate(over="ignore"):
+            return 1.0 + np.minimum((k - 1.0) / self.probability, _LARGEST_RATIO)
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
@@ -135,4 +150,5 @@ def epsilon_at(curve: Curve, delta: float, side: Side) -> float:
         middle = 0.5 * (low + high)
         above = float(curve.delta(np.array(math.exp(middle)))) > delta
         low, high = (middle, high) if above else (low, middle)
-    return high if side is Side.UPPER else low
+    rounding = 4 * UNIT_ROUNDOFF * (1.0 + high)  # of K = e^ε
+    return high + rounding if side is Side.UPPER else max(low - rounding, 0.0)

@@ -24,6 +24,7 @@ from turnout.spec import (
     Scheme,
     SelfSampling,
     SlidingWindow,
+    TrustModel,
 )
 
 Run = Sequence[tuple[Block, int]]
@@ -67,6 +68,7 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
         UnsupportedError: no sound analysis is known for this release rule, law and relation.
     """
     law, release, relation = scheme.participation, scheme.release, scheme.relation
+    require_central(scheme)
     steps = law.steps if steps is None else steps
     sigma = scheme.noise.noise_multiplier
     if release is ReleaseRule.AVERAGED:
@@ -203,10 +205,28 @@ def _averaged(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
         )
     if not isinstance(law, CheckIn):
         raise UnsupportedError("averaged releases are priced for check-in participation only")
-    windows = -(-steps // law.window)
-    reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
-    run: Run = [(PairBlock(GaussianPair(sigma / reach / windows**0.5)), 1)]
-    return Decomposition(Hop(run, run, "one unamplified Gaussian a window (the counts are public)"))
+    windows, full = -(-steps // law.window), steps // law.window
+    pair = GaussianPair(sigma if scheme.relation is Relation.ZERO_OUT else sigma / 2)
+    upper: Run = [(PairBlock(GaussianPair(pair.noise_multiplier / windows**0.5)), 1)]
+    lower = upper
+    if law.probability < 1:
+        # Where a window shows nothing, an adversary can draw the null release for himself.
+        upper = upper if law.probability > 0 else []
+        lower = [(PairBlock(pair, law.probability), full)] if full and upper else []
+    method = "one unamplified Gaussian a window (the counts are public)"
+    return Decomposition(Hop(upper, lower, method))
+
+
+def require_central(scheme: Scheme) -> None:
+    """Refuses a trust model under which nobody hides check-ins and single updates.
+
+    Raises:
+        UnsupportedError: the trust model is not central.
+    """
+    if scheme.trust is not TrustModel.CENTRAL:
+        raise UnsupportedError(
+            f"every analysis here trusts the coordinator; trust = {scheme.trust.value!r} has none"
+        )
 
 
 def is_per_client(scheme: Scheme) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from turnout.accounting.decomposition import (
     Run,
     decompose,
     is_per_client,
+    require_central,
     window_hop,
 )
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
@@ -71,13 +73,25 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
     """
     checks.open_unit(delta=delta)
     if is_per_client(scheme):
-        return float(np.max(_client_epsilons(scheme, delta, steps)[0], initial=0.0))
+        clients = _clients(scheme, delta, steps).values()
+        return max((max(client.uppers.values()) for client in clients), default=0.0)
     return _upper(decompose(scheme, steps), scheme.relation, delta)
 
 
 def spent(scheme: Scheme, delta: float, steps: Iterable[int]) -> list[float]:
-    """Proved upper bounds on ε after each number of steps; 0 before the first."""
-    return [epsilon_upper(scheme, delta, step) if step > 0 else 0.0 for step in steps]
+    """Proved upper bounds on ε after each number of steps; 0 before the first.
+
+    Guarantees:
+        Never falls with more steps. Who sees a part of the releases sees no more than who sees
+        all of them, so a later bound holds earlier too.
+    """
+    asked = list(steps)
+    bounds: dict[int, float] = {}
+    least = math.inf
+    for step in sorted(set(asked), reverse=True):
+        least = min(least, epsilon_upper(scheme, delta, step)) if step > 0 else 0.0
+        bounds[step] = least
+    return [bounds[step] for step in asked]
 
 
 def _guarantee(
@@ -150,7 +164,7 @@ def _curve(run: Run, direction: Direction, side: Side, delta: float, refinement:
     if len(run) == 1 and run[0][1] == 1:
         return run[0][0].curve(direction, side, delta, refinement)
     blocks = sum(count for _, count in run)
-    tail = min(0.01, _TAIL * delta / blocks)
+    tail = max(min(0.01, _TAIL * delta / blocks), 1e-300)
     variance = sum(count * block.spread**2 for block, count in run) / blocks
     reach = max(_reach(block, tail) for block, _ in run)
     gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
@@ -195,9 +209,9 @@ def _two_hop(first: Run, second: Run, delta: float) -> float:
     add = _curve(second, Direction.ADD, Side.UPPER, delta / 100, 0)
     best = math.inf
     for share in np.linspace(0.02, 0.98, 25):
-        first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
-        rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
         try:
+            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
+            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
             best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
         except NumericalError:
             continue
@@ -206,38 +220,64 @@ def _two_hop(first: Run, second: Run, delta: float) -> float:
     return best * (1 + 1e-12)
 
 
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Everybody with windows of the same sizes: the hop, and its upper ε by direction."""
+
+    hop: Hop
+    uppers: dict[Direction, float]
+
+
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    epsilons, sizes, hops = _client_epsilons(scheme, delta, None)
-    law = scheme.participation
-    assert isinstance(law, AvailabilityCheckIn)
-    worst = hops[int(np.argmax(epsilons))] if epsilons.size else Hop([], [], "nobody")
-    directions = _directions(Decomposition(worst), scheme.relation, delta, tolerance)
-    clients = ClientGuarantees(epsilons, sizes)
-    return _guarantee(scheme, delta, directions, worst.method + ", worst client", clients)
+    clients = _clients(scheme, delta, None)
+    method = next((c.hop.method for c in clients.values()), "nobody") + ", worst client"
+    directions = {
+        direction.value: _worst(clients.values(), direction, delta, tolerance)
+        for direction in Direction
+    }
+    guarantee = _guarantee(scheme, delta, directions, method)
+    sizes, keys = _window_sizes(scheme, None)
+    uppers = [min(max(clients[key].uppers.values()), guarantee.epsilon.upper) for key in keys]
+    return replace(guarantee, clients=ClientGuarantees(np.array(uppers), sizes))
 
 
-def _client_epsilons(
-    scheme: Scheme, delta: float, steps: int | None
-) -> tuple[np.ndarray, np.ndarray, Sequence[Hop]]:
-    """Upper ε, window sizes and hop of every client."""
-    law = scheme.participation
+def _worst(
+    clients: Iterable[_Client], direction: Direction, delta: float, tolerance: float
+) -> Bounds:
+    """Bounds of the costliest client, refined until no other can cost more."""
+    worst = Bounds(0.0, 0.0)
+    for client in sorted(clients, key=lambda c: -c.uppers[direction]):
+        if client.uppers[direction] <= worst.upper:
+            break
+        worst = worst | _bracket(client.hop, direction, delta, tolerance)
+    return worst
+
+
+def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
+    """Upper ε of every kind of client, by the sorted sizes of her windows."""
+    law, sigma = scheme.participation, scheme.noise.noise_multiplier
     assert isinstance(law, AvailabilityCheckIn)
+    require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
         raise UnsupportedError(
             "availability windows are priced under add-remove or zero-out, for aggregated or "
             "one-client releases"
         )
-    sigma = scheme.noise.noise_multiplier
     if scheme.release is ReleaseRule.ONE_CLIENT and scheme.relation is Relation.ZERO_OUT:
         raise UnsupportedError("one-client releases over availability windows need add-remove")
     upper_sigma = sigma / 2 if scheme.release is ReleaseRule.ONE_CLIENT else sigma
+    clients: dict[tuple[int, ...], _Client] = {}
+    for key in set(_window_sizes(scheme, steps)[1]):
+        hop = window_hop(upper_sigma, sigma, key, law.probability)
+        uppers = {d: _epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
+        clients[key] = _Client(hop, uppers)
+    return clients
+
+
+def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+    """Window sizes of every client, and those of windows begun so far, sorted, without 0."""
+    law = scheme.participation
+    assert isinstance(law, AvailabilityCheckIn)
     sizes = law.window_sizes()
     begun = sizes.shape[1] if steps is None else -(-steps // law.window)
-    by_sizes: dict[tuple[int, ...], tuple[float, Hop]] = {}
-    keys = [tuple(sorted(row[row > 0].tolist())) for row in sizes[:, :begun]]
-    for key in set(keys):
-        hop = window_hop(upper_sigma, sigma, key, law.probability)
-        worst = max(_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction)
-        by_sizes[key] = (worst, hop)
-    epsilons = np.array([by_sizes[key][0] for key in keys])
-    return epsilons, sizes, [by_sizes[key][1] for key in keys]
+    return sizes, [tuple(sorted(row[row > 0].tolist())) for row in sizes[:, :begun]]

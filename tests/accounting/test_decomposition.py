@@ -1,0 +1,146 @@
+"""Which dominating pair each release rule and relation uses, and what is refused."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
+from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
+from turnout.accounting.decomposition import Decomposition, decompose
+from turnout.accounting.pairs import GaussianPair
+from turnout.core.errors import UnsupportedError
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    GaussianNoise,
+    KSubset,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    SlidingWindow,
+    TrustModel,
+)
+
+SIGMA = 3.0
+WINDOW = CheckIn(10, 2, 0.5)
+ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
+AGGREGATED, ONE, AVERAGED = ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT, ReleaseRule.AVERAGED
+
+
+def scheme(law, relation=ADD, release=AGGREGATED, sigma=SIGMA, trust=TrustModel.CENTRAL) -> Scheme:
+    return Scheme(GaussianNoise(sigma), law, relation, release, trust=trust)
+
+
+def windows(sigma: float) -> list:
+    return [(AllocationBlock(GaussianPair(sigma), 10, 0.5), 2)]
+
+
+def both(parts: Decomposition) -> tuple:
+    other = None if parts.other is None else (parts.other.upper, parts.other.lower)
+    return (parts.present.upper, parts.present.lower), other
+
+
+def test_aggregated_moves_by_the_clip_norm():
+    plain = (windows(SIGMA), windows(SIGMA))
+    assert both(decompose(scheme(WINDOW, ADD))) == (plain, None)
+    assert both(decompose(scheme(WINDOW, ZERO))) == (plain, None)
+    assert both(decompose(scheme(WINDOW, REPLACE))) == (plain, plain)
+
+
+def test_one_client_displaces_another_by_twice_the_clip_norm():
+    displacing = (windows(SIGMA / 2), windows(SIGMA))
+    plain = (windows(SIGMA), windows(SIGMA))
+    assert both(decompose(scheme(WINDOW, ADD, ONE))) == (displacing, None)
+    assert both(decompose(scheme(WINDOW, ZERO, ONE))) == (displacing, plain)
+    assert both(decompose(scheme(WINDOW, REPLACE, ONE))) == (displacing, displacing)
+
+
+def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
+    for relation, distance in ((ADD, 1.0), (ZERO, 1.0), (REPLACE, 2.0)):
+        parts = decompose(scheme(EveryStep(4), relation))
+        assert parts.other is None
+        assert parts.present.upper == [(PairBlock(GaussianPair(SIGMA / distance / 2.0)), 1)]
+        assert parts.present.lower == parts.present.upper
+
+
+def test_fixed_size_makes_room_for_somebody_else():
+    for relation in (ZERO, REPLACE):
+        parts = decompose(scheme(FixedSize(2, 8, 5), relation))
+        assert parts.present.upper == [(FixedSizeBlock(GaussianPair(SIGMA / 2), 0.25), 5)]
+        assert parts.present.lower == [(PairBlock(GaussianPair(SIGMA), 0.25), 5)]
+
+
+@pytest.mark.parametrize("law", [PoissonSampling(0.1, 7), SelfSampling(0.1, 7)])
+def test_poisson_and_self_sampling_are_one_law(law):
+    parts = decompose(scheme(law))
+    assert parts.present.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
+
+
+def test_a_window_cut_short_is_a_smaller_window_that_she_may_have_missed():
+    parts = decompose(scheme(WINDOW), steps=14)
+    pair = GaussianPair(SIGMA)
+    assert parts.present.upper == [
+        (AllocationBlock(pair, 10, 0.5), 1),
+        (AllocationBlock(pair, 4, 0.2), 1),
+    ]
+    sliding = decompose(scheme(SlidingWindow(10, 12))).present.upper
+    assert sliding == [(AllocationBlock(pair, 3, 0.3), 1)]
+
+
+def test_k_subset_is_bounded_by_blocks_above_and_by_the_sum_of_all_steps_below():
+    parts = decompose(scheme(KSubset(10, 3, 2)))
+    assert parts.present.upper == [(AllocationBlock(GaussianPair(SIGMA), 3), 6)]
+    ((lower, count),) = parts.present.lower
+    assert count == 1
+    assert isinstance(lower, PairBlock)
+    assert lower.pair.second_moment == pytest.approx(np.exp(2 * 3**2 / (10 * SIGMA**2)))
+
+
+@pytest.mark.parametrize(("relation", "distance"), [(ZERO, 1.0), (REPLACE, 2.0)])
+def test_averaged_releases_are_not_amplified(relation, distance):
+    parts = decompose(scheme(CheckIn(10, 4), relation, AVERAGED))
+    assert parts.present.upper == [(PairBlock(GaussianPair(SIGMA / distance / 2.0)), 1)]
+    assert parts.present.lower == parts.present.upper
+
+
+def test_who_may_stay_away_from_an_averaged_release_has_a_lower_bound_below_the_truth():
+    law, sigma, delta = CheckIn(10, 1, 0.25), 0.5, 1e-3
+    bounds = price(scheme(law, ZERO, AVERAGED, sigma), delta).epsilon
+    mu = 1 / sigma
+
+    def gaussian(epsilon: float) -> float:
+        return ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+
+    # Alone, she is seen exactly when she comes: the truth is p₀ times a Gaussian's δ.
+    assert 0.25 * gaussian(bounds.upper) <= delta <= 0.25 * gaussian(bounds.lower)
+    assert price(scheme(CheckIn(10, 1, 0.0), ZERO, AVERAGED), delta).epsilon.upper == 0
+
+
+REFUSED = [
+    (scheme(WINDOW, ADD, AVERAGED), "counts|how many"),
+    (scheme(PoissonSampling(0.1, 5), ZERO, AVERAGED), "check-in"),
+    (scheme(FixedSize(1, 5, 5), ADD), "add-remove"),
+    (scheme(FixedSize(1, 5, 5), ZERO, ONE), "aggregated"),
+    (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), REPLACE), "add-remove or zero-out"),
+    (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, ONE), "add-remove"),
+    (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, AVERAGED), "aggregated"),
+    (scheme(WINDOW, trust=TrustModel.LOCAL), "trust"),
+    (scheme(WINDOW, trust=TrustModel.SHUFFLED), "trust"),
+    (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), trust=TrustModel.LOCAL), "trust"),
+]
+
+
+@pytest.mark.parametrize(("refused", "message"), REFUSED)
+def test_what_has_no_sound_analysis_is_refused_everywhere(refused, message):
+    for ask in (
+        lambda: price(refused, 1e-5),
+        lambda: epsilon_upper(refused, 1e-5),
+        lambda: spent(refused, 1e-5, [1]),
+        lambda: calibrate_noise(lambda _: refused, 1.0, 1e-5),
+    ):
+        with pytest.raises(UnsupportedError, match=message):
+            ask()
