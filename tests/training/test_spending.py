@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting import epsilon_upper
+from turnout.core.errors import NumericalError
 from turnout.plans import Plan, prepare
 from turnout.spec import AvailabilityCheckIn, GaussianNoise, Relation, Scheme
 from turnout.training.spending import epsilon_curve
@@ -41,3 +42,18 @@ def test_the_worst_client_of_a_part_need_not_be_the_worst_of_the_whole():
     alone = Scheme(GaussianNoise(2.0), AvailabilityCheckIn(rows[:1, :3], 3), Relation.ADD_REMOVE)
     assert curve.at(3) == pytest.approx(epsilon_upper(alone, 1e-4))
     assert curve.at(3) < curve.at(6)
+
+
+def test_a_point_that_cannot_be_certified_takes_the_next_ones_value(monkeypatch):
+    prepared = prepare(PLAN, 1437)
+    whole = epsilon_curve(prepared, 5)
+
+    def fail_at_5(scheme, delta, step):
+        if step == 5:
+            raise NumericalError("not certified")
+        return epsilon_upper(scheme, delta, step)
+
+    monkeypatch.setattr("turnout.accounting.epsilon_upper", fail_at_5)
+    curve = epsilon_curve(prepared, 5)
+    assert curve.at(5) == curve.at(10) == whole.at(10)
+    assert curve.epsilon[2:].tolist() == whole.epsilon[2:].tolist()

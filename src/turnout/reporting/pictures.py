@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -10,6 +12,8 @@ from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.reporting.words import rounded_up
 
+_LEGEND: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderpad": 0}
+"""Above the axes, beside their title, where it hides no data."""
 MOST_BARS = 400
 """Steps up to which each one gets a bar of its own."""
 
@@ -68,7 +72,7 @@ def _check_ins(outcome: Outcome) -> Picture:
         axis.set_xlim(0.5, counts.size + 0.5)
         axis.set_title("Clients who checked in")
         axis.set_xlabel("step")
-        axis.legend(loc="lower right", ncols=2)
+        axis.legend(**_LEGEND)
 
     text = (
         f"{counts.sum():,} check-ins in {counts.size} steps, {counts.mean():.1f} a step; "
@@ -143,7 +147,7 @@ def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
         axes[0].set_title("Test accuracy")
         axes[0].set_ylabel("%")
         axes[0].set_xlabel("step")
-        axes[0].legend(loc="lower right")
+        axes[0].legend(**_LEGEND)
 
     text = (
         f"With phones as they really were the model reaches {outcome.accuracy:.1%}; with every "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
 from turnout.spec import AvailabilityCheckIn, Scheme
@@ -39,31 +41,29 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
         Rises, and never above the whole run's ε: who sees a part of the releases sees no more
         than who sees all.
     """
-    from turnout.accounting import spent
-
     scheme = prepared.scheme
     law, delta = scheme.participation, prepared.plan.privacy.delta
     if isinstance(law, AvailabilityCheckIn):
         interval = law.window * -(-law.windows // _TRACE_POINTS)
     steps = np.unique(np.append(np.arange(0, law.steps, interval), law.steps))
-    inner = steps[1:-1].tolist()
-    if isinstance(law, AvailabilityCheckIn):
-        bounds = [_until(scheme, law, step, delta) for step in inner]
-    else:
-        bounds = spent(scheme, delta, inner)
     total = prepared.guarantee.epsilon.upper
-    epsilon = np.concatenate(
-        [[0.0], np.minimum(np.array(bounds, dtype=np.float64), total), [total]]
-    )
+    inner = [min(_until(scheme, step, delta), total) for step in steps[1:-1].tolist()]
+    epsilon = np.array([0.0, *inner, total])
     return EpsilonCurve(steps, np.minimum.accumulate(epsilon[::-1])[::-1])
 
 
-def _until(scheme: Scheme, law: AvailabilityCheckIn, step: int, delta: float) -> float:
-    """The worst client's ε when the run ends at the end of a window.
+def _until(scheme: Scheme, step: int, delta: float) -> float:
+    """ε after ``step`` steps; infinite where it cannot be certified, so that the next point counts.
 
-    Who is worst may change from window to window, so it is found anew.
+    Who is the worst client may change from window to window, so it is found anew.
     """
     from turnout.accounting import epsilon_upper
 
-    part = AvailabilityCheckIn(law.available[:, :step], law.window, law.probability)
-    return epsilon_upper(costliest_clients(replace(scheme, participation=part)), delta)
+    law = scheme.participation
+    try:
+        if not isinstance(law, AvailabilityCheckIn):
+            return epsilon_upper(scheme, delta, step)
+        part = AvailabilityCheckIn(law.available[:, :step], law.window, law.probability)
+        return epsilon_upper(costliest_clients(replace(scheme, participation=part)), delta)
+    except NumericalError:
+        return math.inf

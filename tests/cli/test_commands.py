@@ -1,0 +1,98 @@
+"""The command line without a process of its own: exit codes, laziness, every option said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from turnout.cli import main as command_line
+from turnout.cli.main import COMMANDS, EXIT_CODES, main, turnout
+from turnout.core import errors
+
+
+def kinds(base: type) -> list[type]:
+    return [base, *(kind for child in base.__subclasses__() for kind in kinds(child))]
+
+
+def raised(kind: type[BaseException]) -> BaseException:
+    if kind is errors.ParameterError:
+        return kind("window", 0, "a whole number of at least 1")
+    if kind is errors.BudgetExceededError:
+        return kind(3.0, 1.0)
+    return kind("two\nlines")
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.ParameterError, 2),
+        (errors.UnsupportedError, 2),
+        (errors.BudgetExceededError, 2),
+        (errors.TurnoutError, 2),
+        (errors.NumericalError, 3),
+        (errors.StorageError, 4),
+        (errors.ProtocolError, 5),
+        (errors.LocalProtocolError, 5),
+        (errors.RemoteProtocolError, 5),
+        (KeyboardInterrupt, 130),
+        (click.Abort, 130),
+        (click.UsageError, 2),
+    ],
+)
+def test_each_error_ends_with_its_code_and_one_line(monkeypatch, capsys, kind, code):
+    def fail(**_: object) -> None:
+        raise raised(kind)
+
+    monkeypatch.setattr(turnout, "main", fail)
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("turnout: ")
+    assert printed.err.count("\n") == 1
+
+
+def test_every_error_of_the_tree_has_a_code():
+    tree = [kind for kind in kinds(errors.TurnoutError) if kind.__module__.startswith("turnout.")]
+    assert len(tree) >= 9
+    for kind in tree:
+        assert any(issubclass(kind, known) for known in EXIT_CODES)
+
+
+def test_a_mistake_of_ours_is_not_dressed_up(monkeypatch):
+    def fail(**_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(turnout, "main", fail)
+    with pytest.raises(ZeroDivisionError):
+        main([])
+
+
+def test_every_option_says_what_it_is():
+    context = click.Context(turnout)
+    assert tuple(turnout.list_commands(context)) == COMMANDS
+    for name in COMMANDS:
+        command = turnout.get_command(context, name)
+        assert command is not None
+        assert command.help
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
+
+
+def test_help_loads_nothing_heavy():
+    heavy = "{'torch', 'numpy', 'scipy', 'pydantic', 'matplotlib', 'dp_accounting', 'rich'}"
+    script = (
+        "import sys\nfrom turnout.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"loaded = {heavy} & set(sys.modules)\nassert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_module_and_its_command_have_one_name():
+    assert command_line.turnout.name == "turnout"
