@@ -98,9 +98,8 @@ def power(
     ) - 1j * omega[kept] * (others * mean - shift)
     values = np.exp(exponent)
     magnitude = np.abs(values)
-    relative = phi_error[kept] / np.maximum(modulus[kept], 1e-300)
-    error = np.expm1(others * np.log1p(relative))
-    error = magnitude * (error + 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent)))
+    error = _power_error(modulus[kept], phi_error[kept], others)
+    error += magnitude * 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent))
     dropped = np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
     if bias is not None:
         indexed = _rfft(rest * np.arange(rest.size), size)[kept]
@@ -119,6 +118,14 @@ def power(
     return SumLaw(first, np.roll(masses, shift - first), l2_error)
 
 
+def _power_error(modulus: FloatArray, error: FloatArray, count: int) -> FloatArray:
+    """(|φ| + e)^count − |φ|^count: what an error e of φ makes of its power."""
+    clear = modulus > error
+    relative = error / np.where(clear, modulus, 1.0)
+    powers = np.exp(count * np.log(np.where(clear, modulus, modulus + error)))
+    return np.where(clear, powers * np.expm1(count * np.log1p(relative)), powers)
+
+
 def _factor_size(calls: FloatArray, turn: FloatArray, bias: tuple[float, float]) -> FloatArray:
     """What the relative error of E[(a + hV) z^V] refers to, at each frequency."""
     distance, rest = np.abs(turn), calls[1:]
@@ -134,7 +141,7 @@ def _rfft(values: FloatArray, size: int) -> FloatArray:
 def _log1p_minus(a: FloatArray) -> FloatArray:
     """ln(1 + a) − a without cancellation for small complex a."""
     small = np.abs(a) < 0.05
-    result = np.log(1.0 + a) - a
+    result = np.log(np.where(a == -1.0, np.finfo(float).tiny, 1.0 + a)) - a
     x = a[small]
     series = np.zeros_like(x)
     for power_ in range(13, 1, -1):
