@@ -30,7 +30,6 @@ _OPTIONS = (
         metavar="NAME",
         help="What a step releases: aggregated (default), one-client or averaged.",
     ),
-    click.option("--clients", type=int, help="Public number of honest clients (averaged)."),
     click.option("--tolerance", type=float, help="Largest (upper − lower) / upper asked for."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )

@@ -61,7 +61,6 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
             chosen,
             privacy.relation,
             plan.protocol.release,
-            clients=privacy.honest_clients,
         )
 
     noise_multiplier = privacy.noise_multiplier

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, ValidationError
 
 from turnout.core.errors import ParameterError
-from turnout.plans.fields import Count, OpenUnit, Positive, Section
+from turnout.plans.fields import OpenUnit, Positive, Section
 from turnout.plans.laws import (
     CheckInSection,
     EveryStepSection,
@@ -42,7 +42,6 @@ class _Promise(Section):
     )
     epsilon: Positive | None = Field(None, description="the ε to calibrate to")
     release: ReleaseRule = Field(ReleaseRule.AGGREGATED, description="what a step releases")
-    clients: Count | None = Field(None, description="public number of honest clients")
     tolerance: OpenUnit = Field(1e-3, description="largest (upper − lower) / upper asked for")
 
 
@@ -66,7 +65,6 @@ class Question(Section):
             law.spec(population),
             self.promise.relation,
             self.promise.release,
-            clients=self.promise.clients,
         )
 
 

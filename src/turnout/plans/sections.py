@@ -68,11 +68,6 @@ class PrivacySection(Section):
         "plan whose noise does not give that epsilon is refused",
     )
     clip_norm: Positive = Field(1.0, description="bound on the ℓ2 norm of a client's update")
-    honest_clients: Count | None = Field(
-        None,
-        description="public number of honest clients that is surely reached, where an analysis "
-        "needs one (release = 'averaged')",
-    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -93,6 +88,12 @@ class ProtocolSection(Section):
     )
     minibatch: Count = Field(
         1, description="steps accumulated before the model moves (release = 'one-client')"
+    )
+
+    expected_check_ins: Positive | None = Field(
+        None,
+        description="public constant by which an aggregated sum is divided; unset: the mean "
+        "number of check-ins a step, which makes the number of clients public",
     )
 
     @model_validator(mode="after")

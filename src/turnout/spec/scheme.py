@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core import checks
 from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
 from turnout.spec.participation import ParticipationLaw
 from turnout.spec.randomizers import GaussianNoise
@@ -22,8 +21,6 @@ class Scheme:
         release: what a step makes of those who came.
         unit: what one record is.
         trust: whom the client must trust.
-        clients: a *public* number of honest clients that is surely reached, where an analysis
-            needs one (`ReleaseRule.AVERAGED`); None otherwise.
     """
 
     noise: GaussianNoise
@@ -32,8 +29,3 @@ class Scheme:
     release: ReleaseRule = ReleaseRule.AGGREGATED
     unit: PrivacyUnit = PrivacyUnit.CLIENT
     trust: TrustModel = TrustModel.CENTRAL
-    clients: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.clients is not None:
-            checks.count(clients=self.clients)

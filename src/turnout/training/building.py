@@ -42,7 +42,7 @@ def build_task(workload: Workload) -> ClassificationTask:
 
 
 def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
-    """The optimiser of a run of so many steps, averaging included."""
+    """The optimiser of a run in which the model moves so many times, averaging included."""
     rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
     optimizer = build_optimizer(
         section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay

@@ -70,8 +70,9 @@ class ReadyRun:
         simulation = Simulation(
             prepared.scheme,
             build_task(workload),
-            build_optimizer_of(plan.optimizer, law.steps),
+            build_optimizer_of(plan.optimizer, law.steps // plan.protocol.minibatch),
             clip_norm=plan.privacy.clip_norm,
+            expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,
             evaluate_every=evaluation_interval(plan, law.steps),
