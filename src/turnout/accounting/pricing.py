@@ -135,17 +135,21 @@ def _upper(parts: Decomposition, relation: Relation, delta: float) -> float:
 def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked; exactness decides whether it must be."""
     must_meet = hop.upper == hop.lower
-    lower, upper = 0.0, math.inf
-    for refinement in range(_REFINEMENTS):
+    lower, upper, refinement = 0.0, math.inf, 0
+    while refinement < _REFINEMENTS:
         before = upper
         try:
             upper = min(upper, _epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError:
+            refinement += 1
             continue
         lower = max(lower, _epsilon(hop.lower, direction, Side.LOWER, delta, refinement))
-        reached = upper - lower if must_meet else before - upper
-        if reached <= tolerance * upper + 1e-9:
+        missing = (upper - lower if must_meet else before - upper) / (tolerance * upper + 1e-9)
+        if missing <= 1.0:
             return Bounds(lower, upper)
+        # Each refinement divides the width by four: go at once to the one that should do.
+        jump = math.ceil(math.log(1.2 * missing, 4)) if must_meet else 1
+        refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper) or (must_meet and upper - lower > _WIDEST * tolerance * upper):
         raise NumericalError(
             f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative tolerance "
