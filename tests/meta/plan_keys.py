@@ -1,0 +1,56 @@
+"""The table of plan keys in examples/README.md, from the plan itself.
+
+``python tests/meta/plan_keys.py`` writes it anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic_core import PydanticUndefined
+
+from turnout.plans import Plan
+from turnout.plans.refusals import choices, tables
+
+PAGE = Path(__file__).parents[2] / "examples" / "README.md"
+BEGIN, END = "<!-- keys -->\n", "<!-- end of keys -->\n"
+
+
+def key_tables() -> str:
+    """One table for each section; one for each participation law."""
+    parts = []
+    for section in Plan.model_fields:
+        for model in tables(Plan, section):
+            first = next(iter(model.model_fields.values()))
+            law = f', law = "{choices(first.annotation)[0]}"' if section == "participation" else ""
+            parts.append(f"### [{section}]{law}\n\n{model.__doc__}\n")
+            parts.append("| key | default | what it is |\n|---|---|---|")
+            for key, field in model.model_fields.items():
+                words = ", ".join(f"`{word}`" for word in choices(field.annotation))
+                described = f"{field.description}: {words}" if words else field.description
+                parts.append(f"| `{key}` | {default(field.default)} | {described} |")
+            parts.append("")
+    return "\n".join(parts)
+
+
+def default(value: object) -> str:
+    """A default as TOML writes it."""
+    if value is PydanticUndefined:
+        return "required"
+    if value is None:
+        return "unset"
+    if isinstance(value, str):
+        return f'`"{value}"`'
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def parted(text: str) -> tuple[str, str, str]:
+    """What stands before, in and after the tables."""
+    before, rest = text.split(BEGIN)
+    inside, after = rest.split(END)
+    return before, inside, after
+
+
+if __name__ == "__main__":
+    head, _, tail = parted(PAGE.read_text())
+    PAGE.write_text(f"{head}{BEGIN}{key_tables()}{END}{tail}")

@@ -1,0 +1,79 @@
+"""The shape of the package: layers, public names, what an import costs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import turnout
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
+PUBLIC = {
+    "accounting": "ClientGuarantees Guarantee calibrate_noise epsilon_upper price spent",
+    "datasets": "DataFile ImageData MissingFileError Split cache_folder contents deal digits "
+    "fashion_mnist flash_phones load mnist parse_intervals trace_from",
+    "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
+    "draw_run empty_steps_bound expected_check_ins expected_empty_steps joined trace_statistics",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question account all_keys ask "
+    "calibrate prepare read_plan",
+    "randomness": "OSRandomness SimulationRandomness SimulationStreams Source",
+    "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
+    "SimulationResult",
+    "spec": "AvailabilityCheckIn CheckIn EveryStep FixedSize GaussianNoise KSubset "
+    "ParticipationLaw PoissonSampling PrivacyUnit Relation ReleaseRule Scheme SelfSampling "
+    "SlidingWindow TrustModel",
+    "training": "Finished InterruptedRunError Watcher resume train",
+}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_the_public_names_of_a_package(name):
+    module = importlib.import_module(f"turnout.{name}")
+    assert sorted(module.__all__) == sorted(PUBLIC[name].split())
+    assert all(hasattr(module, public) for public in module.__all__)
+
+
+def test_imports_point_down_the_layers():
+    program = str(Path(sys.executable).with_name("lint-imports"))
+    done = subprocess.run(
+        [program, "--no-cache"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_package_has_its_layer():
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    layered = set(re.findall(r"turnout\.(\w+)", pyproject.split("[tool.importlinter]")[1]))
+    assert layered >= set(PACKAGES) - {"testing"}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    script = (
+        "import sys, turnout\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'pydantic', 'matplotlib', 'dp_accounting'}\n"
+        "assert not heavy & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["core", "spec", "randomness", "participation", "protocol"])
+def test_what_needs_no_network_files_or_clock_imports_none(name):
+    imports = re.compile(r"^\s*(?:import|from) (os|io|pathlib|socket|time|datetime|urllib)\b", re.M)
+    for path in (ROOT / "src" / "turnout" / name).rglob("*.py"):
+        found = set(imports.findall(path.read_text()))
+        # The operating system's randomness is what `randomness.system` is for.
+        allowed = {"os"} if path.name == "system.py" else set()
+        assert found <= allowed, path
+
+
+def test_no_file_is_a_heap():
+    for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        assert path.name != "utils.py"
+        assert len(path.read_text().splitlines()) <= 450, path
