@@ -1,6 +1,7 @@
 """What every test may use: repeatable Hypothesis runs and the folder of real data."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 
 settings.register_profile("turnout", derandomize=True, deadline=None)
 settings.load_profile("turnout")
+
+# A suite started in the background of a shell ignores Ctrl-C, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

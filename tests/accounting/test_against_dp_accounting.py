@@ -1,0 +1,48 @@
+"""Where dp-accounting has an answer of its own: no amplification, Poisson sampling."""
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from turnout.accounting import price
+from turnout.spec import CheckIn, EveryStep, GaussianNoise, PoissonSampling, Relation, Scheme
+
+
+def priced(sigma: float, law, delta: float):
+    return price(Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE), delta).epsilon
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (3.0, 10), (0.5, 2)])
+def test_every_step_is_the_composed_gaussian(sigma, steps):
+    theirs = pld.from_gaussian_mechanism(sigma / steps**0.5, value_discretization_interval=1e-5)
+    ours = priced(sigma, EveryStep(steps), 1e-6)
+    assert ours.upper == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=1e-5)
+    assert ours.relative_width < 1e-6
+
+
+@pytest.mark.parametrize("sigma", [0.7, 2.0])
+def test_windows_of_one_step_are_no_amplification(sigma):
+    assert priced(sigma, CheckIn(1, 4), 1e-5).upper == pytest.approx(
+        priced(sigma / 2, EveryStep(1), 1e-5).upper, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps"), [(1.0, 0.01, 1000), (0.8, 0.1, 50), (2.0, 0.5, 20)]
+)
+def test_poisson_sampling(sigma, rate, steps):
+    """dp-accounting errs upward too, so its answer is above our lower bound and near ours."""
+    theirs = (
+        pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=1e-4)
+        .self_compose(steps)
+        .get_epsilon_for_delta(1e-5)
+    )
+    ours = priced(sigma, PoissonSampling(rate, steps), 1e-5)
+    assert ours.lower <= theirs
+    assert ours.upper == pytest.approx(theirs, rel=1e-3)
+
+
+def test_a_wrong_rate_would_be_noticed():
+    """Negative control for the tolerance above: 1.01 times the rate is outside it."""
+    right = priced(1.0, PoissonSampling(0.01, 1000), 1e-5)
+    wrong = priced(1.0, PoissonSampling(0.0101, 1000), 1e-5)
+    assert wrong.lower > right.upper * (1 + 2e-3)
