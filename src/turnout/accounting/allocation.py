@@ -216,7 +216,8 @@ def allocation_curve(
         frame = _remove_frame(pair, window, delta_hint)
         return _remove_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
     frame = _add_frame(pair, window, delta_hint)
-    return _add_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
+    # Nothing is heavy below a strike: a coarser start, whose masses round less.
+    return _add_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2 - 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +307,7 @@ def _add_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
     coarse = _CoarseLaw.of_pair(pair, cap)
     tilt, strike = _put_tilt(coarse, window, math.log(delta_hint))
-    cap = min(cap, 2.0 * strike)
+    cap = min(cap, 4.0 * strike)  # the strike of a saddle point is a guess
     # Under the tilted law the strike is typical; what lies below the window must be negligible.
     s, logs = coarse.log_chernoff_below(window, tilt)
     low = max(0.0, float(np.max((-logs - _LOG_TILTED_TAIL) / s)))
@@ -327,10 +328,10 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
         window,
         size,
         bin_,
-        relative_error=4 * grid.cells * sums.UNIT_ROUNDOFF,
-        price_error=float(order.price_error(pair, grid) @ damping)
-        * math.exp(tilt * step)
-        / (norm * step),
+        relative_error=sums.calls_rounding(grid.cells),
+        price_errors=order.price_error(pair, grid)
+        * damping
+        * (math.exp(tilt * step) / norm / step),
         tilt=tilt * step,
     )
     calls = step * sums.calls_in_bins(masses)
@@ -431,11 +432,15 @@ def _put_tilt(coarse: _CoarseLaw, window: int, log_delta: float) -> tuple[float,
     plain, biased = coarse.log_moments(-tilts)
     means = np.exp(biased - plain)
     strikes = window * means
-    # Saddle point: the put price is the Chernoff factor over x·θ²·σ_θ·√(2π), where that is > 1.
+    # Saddle point: Chernoff factor · E[(1 − S/k)₊ e^{−θ(k − S)}] for a normal S around k, whose
+    # integral is 1/(1 + 1.2533 λ + λ²)/√(2π) to a few per cent, λ = θ·deviation.
     seconds = np.exp(-np.multiply.outer(tilts, coarse.points)) @ (coarse.masses * coarse.points**2)
     seconds = seconds / np.exp(plain)
-    deviations = np.sqrt(window * np.maximum(seconds - means**2, 0.0))
-    damping = np.maximum(1.0, strikes * tilts**2 * deviations * math.sqrt(2 * math.pi))
-    log_price = window * (plain + tilts * means) - np.log(damping)
+    deviations = np.sqrt(window * np.maximum(seconds - means**2, 1e-16 * means**2))
+    reach = tilts * deviations
+    damping = math.sqrt(2 * math.pi) * (1.0 + 1.2533 * reach + reach**2)
+    log_price = window * (plain + tilts * means) + np.log(deviations / strikes / damping)
     index = min(int(np.searchsorted(-log_price, -log_delta)), tilts.size - 1)
+    if index == 0:  # so large a δ lies above the mean of what the cap leaves
+        return float(tilts[0]), float(window)
     return float(tilts[index]), min(float(window), float(strikes[index]))

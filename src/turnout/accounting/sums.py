@@ -14,6 +14,7 @@ Notation: V = X / h in bins, z = e^{−iω}, b = z − 1, m = E[V], u the unit r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +47,22 @@ class SumLaw:
 
 def calls_in_bins(masses: FloatArray) -> FloatArray:
     """E[(V − j)₊] for j = 0 … J of a law with these masses, shape (J + 1,)."""
-    tails = np.cumsum(masses[::-1])[::-1]
-    calls = np.zeros_like(masses)
-    calls[:-1] = np.cumsum(tails[:0:-1])[::-1]
-    return calls
+    return np.append(_sums_from(_sums_from(masses[1:])), 0.0)
+
+
+def calls_rounding(cells: int) -> float:
+    """Relative error of each price that `calls_in_bins` returns for so many cells."""
+    return 4.0 * (math.isqrt(cells) + 3) * UNIT_ROUNDOFF
+
+
+def _sums_from(values: FloatArray) -> FloatArray:
+    """Sums of non-negative values from each index on, in two levels: J terms round like 2√J."""
+    width = math.isqrt(values.size) + 1
+    rows = np.zeros(width * width)
+    rows[: values.size] = values
+    within = np.cumsum(rows.reshape(width, width)[:, ::-1], axis=1)[:, ::-1]
+    later = np.append(np.cumsum(within[:0:-1, 0])[::-1], 0.0)
+    return (within + later[:, None]).ravel()[: values.size]
 
 
 def power(
@@ -60,7 +73,7 @@ def power(
     *,
     bias: tuple[float, float] | None = None,
     relative_error: float = 0.0,
-    price_error: float = 0.0,
+    price_errors: FloatArray | None = None,
     tilt: float = 0.0,
 ) -> SumLaw:
     """The law of V_1 + … + V_count, or a size-biased version of it.
@@ -72,8 +85,8 @@ def power(
         first: lowest bin of the window to return.
         bias: (a, h) to weight the law by a + h·V_1, one variable's own value; None not to.
         relative_error: relative error of each call price handed in.
-        price_error: sum of the absolute errors of the (tilted) prices in bins from which V's
-            law was differenced; at frequency ω they weigh |z − 1|² + ``tilt``².
+        price_errors: absolute errors of the (tilted) prices in bins from which V's law was
+            differenced; at frequency ω they weigh |z − 1|² + ``tilt``².
         tilt: exponential tilt a bin that V's law already contains; 0 for none.
 
     Returns:
@@ -87,7 +100,11 @@ def power(
     transform = _rfft(rest, size)
     curvature = turn * turn * transform
     offset = mean * turn + curvature
-    phi_error = gamma * square * float(rest.sum()) + price_error * (square + tilt**2)
+    phi_error = gamma * square * float(rest.sum())
+    spread = _spread(rest)
+    if price_errors is not None:
+        phi_error += float(price_errors.sum()) * (square + tilt**2)
+        spread = max(spread, _spread(price_errors))
     modulus = np.hypot(1.0 + offset.real, offset.imag)
 
     others = count if bias is None else count - 1
@@ -99,23 +116,47 @@ def power(
     values = np.exp(exponent)
     magnitude = np.abs(values)
     error = _power_error(modulus[kept], phi_error[kept], others)
-    error += magnitude * 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent))
+    local = magnitude * 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent))
     dropped = np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
+    l2_error = 0.0
     if bias is not None:
-        indexed = _rfft(rest * np.arange(rest.size), size)[kept]
-        z, at = 1.0 + turn[kept], turn[kept]
-        derivative = z * (mean + 2 * at * transform[kept]) + at * at * indexed
+        weighted = rest * np.arange(rest.size)
+        indexed, at = _rfft(weighted, size)[kept], turn[kept]
+        derivative = (1.0 + at) * (mean + 2 * at * transform[kept]) + at * at * indexed
         factor = bias[0] * (1.0 + offset[kept]) + bias[1] * derivative
-        error = np.abs(factor) * error + gamma * _factor_size(calls, at, bias) * magnitude
+        distance = np.abs(at)
+        factor_error = bias[0] * distance**2 * rest.sum()
+        factor_error += bias[1] * (2 * distance * rest.sum() + distance**2 * weighted.sum())
+        l2_error = _norm(gamma * factor_error * magnitude, max(spread, _spread(weighted)), size)
+        terms = bias[0] * (1.0 + mean * distance + np.abs(curvature[kept])) + bias[1] * (
+            mean + 2 * distance * np.abs(transform[kept]) + distance**2 * np.abs(indexed)
+        )
+        error, local = np.abs(factor) * error, local * np.abs(factor)
+        local += 8 * UNIT_ROUNDOFF * terms * magnitude
         values = factor * values
         dropped *= bias[0] + bias[1] * mean
 
     spectrum = np.zeros(omega.size, dtype=complex)
     spectrum[kept] = values
     masses = np.asarray(fft.irfft(spectrum, size))
-    l2_error = np.sqrt(2.0 / size) * (float(np.linalg.norm(error)) + dropped)
-    l2_error += gamma * float(np.linalg.norm(masses))
+    l2_error += _norm(error, spread, size) + float(np.linalg.norm(local)) + dropped
+    l2_error = np.sqrt(2.0 / size) * l2_error + gamma * float(np.linalg.norm(masses))
     return SumLaw(first, np.roll(masses, shift - first), l2_error)
+
+
+def _spread(values: FloatArray) -> float:
+    """ℓ2 norm over sum."""
+    total = float(values.sum())
+    return float(np.linalg.norm(values)) / total if total > 0 else 0.0
+
+
+def _norm(error: FloatArray, spread: float, size: int) -> float:
+    """Bound on the ℓ2 norm over frequencies of what errors of the prices make of the law.
+
+    ``error`` bounds each frequency as if all errors met there, w(ω)·Σe. The transform of e has
+    ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and less where many frequencies count.
+    """
+    return min(float(np.linalg.norm(error)), float(error.max()) * spread * math.sqrt(size))
 
 
 def _power_error(modulus: FloatArray, error: FloatArray, count: int) -> FloatArray:
@@ -124,14 +165,6 @@ def _power_error(modulus: FloatArray, error: FloatArray, count: int) -> FloatArr
     relative = error / np.where(clear, modulus, 1.0)
     powers = np.exp(count * np.log(np.where(clear, modulus, modulus + error)))
     return np.where(clear, powers * np.expm1(count * np.log1p(relative)), powers)
-
-
-def _factor_size(calls: FloatArray, turn: FloatArray, bias: tuple[float, float]) -> FloatArray:
-    """What the relative error of E[(a + hV) z^V] refers to, at each frequency."""
-    distance, rest = np.abs(turn), calls[1:]
-    indexed = float(rest @ np.arange(rest.size))
-    extent = float(calls[0]) + 2 * distance * float(rest.sum()) + distance**2 * indexed
-    return bias[0] + bias[1] * extent
 
 
 def _rfft(values: FloatArray, size: int) -> FloatArray:
