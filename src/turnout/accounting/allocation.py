@@ -36,6 +36,7 @@ _NEGLIGIBLE = 3e-5  # the part of δ that cap and window may cost
 _COARSE_POINTS = 400
 _FIRST_STEP = 0.085
 _HEAVY = 0.3
+_FEW_STEPS = 200
 _MOST_FIRST_LOG2, _MOST_LOG2 = 18, 22
 _LOG_TILTED_TAIL = 36.0  # −ln of the tilted mass that may lie below the window
 _LOWER_REACH = 8.0  # how far past its typical strike a tilted lower curve is read, in 1/tilt
@@ -216,8 +217,10 @@ def allocation_curve(
         frame = _remove_frame(pair, window, delta_hint)
         return _remove_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
     frame = _add_frame(pair, window, delta_hint)
-    # Nothing is heavy below a strike: a coarser start, whose masses round less.
-    return _add_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2 - 3))
+    if window < _FEW_STEPS:
+        # Differenced masses round like 1/h², which long sums smooth and short ones do not.
+        fewest_log2 -= 3
+    return _add_curve(pair, window, side, frame, frame.size(pair, refinement, fewest_log2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +323,8 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
     grid, tilt = frame.grid(pair, side, size), frame.tilt
     step, bin_ = grid.step, frame.first_bin(grid, window)
     first = window * grid.origin + step * bin_
-    masses = (order.upper_masses if side is Side.UPPER else order.lower_masses)(pair, grid)
+    law_of = order.upper_masses if side is Side.UPPER else order.lower_masses
+    masses, price_errors = law_of(pair, grid)
     damping = np.exp(-tilt * grid.points)
     norm = float(np.sum(masses * damping))
     law = sums.power(
@@ -329,9 +333,7 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
         size,
         bin_,
         relative_error=sums.calls_rounding(grid.cells),
-        price_errors=order.price_error(pair, grid)
-        * damping
-        * (math.exp(tilt * step) / norm / step),
+        price_errors=price_errors * damping * (math.exp(tilt * step) / norm / step),
         tilt=tilt * step,
     )
     calls = step * sums.calls_in_bins(masses)
