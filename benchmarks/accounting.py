@@ -1,7 +1,9 @@
-"""How wide the certified brackets on ε are, and how long they take: python benchmarks/accounting.py.
+"""How wide the certified brackets on ε are, and how long they take.
 
 One window of check-ins with Gaussian noise, add/remove, both directions from above and below.
 Each row is compared with two limits: a relative width of 1e-3 and 0.2 seconds.
+
+    python benchmarks/accounting.py [--json FILE]
 """
 
 from __future__ import annotations
