@@ -26,7 +26,7 @@ from turnout.spec import (
     SlidingWindow,
 )
 
-few = settings(max_examples=25)
+few = settings(max_examples=10)
 sigmas = st.floats(0.6, 8.0)
 windows = st.sampled_from([2, 3, 5, 17, 100, 1000, 10**5])
 deltas = st.floats(-9.0, -1.0).map(lambda exponent: 10.0**exponent)

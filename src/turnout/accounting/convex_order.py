@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair, call, call_rounding, put, put_rounding
-from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 
@@ -87,32 +86,32 @@ def lower_calls(pair: Pair, grid: Grid) -> FloatArray:
     slopes = np.diff(calls)
     if np.all(np.diff(slopes) >= 0):
         return calls
-    convex = -np.cumsum(_increasing(slopes)[::-1])[::-1]
+    convex = -np.cumsum(np.minimum(_increasing(slopes), 0.0)[::-1])[::-1]
     # Summing again rounds J times; shrinking the prices by as much keeps them below.
     return np.append(convex * (1.0 - grid.cells * UNIT_ROUNDOFF), 0.0)
 
 
-def upper_masses(pair: Pair, grid: Grid) -> FloatArray:
-    """Masses of the spread of X ∧ cap, shape (J + 1,); an upper law in the add direction."""
+def upper_masses(pair: Pair, grid: Grid) -> tuple[FloatArray, FloatArray]:
+    """Masses of the spread of X ∧ cap, an upper law in the add direction.
+
+    Returns:
+        masses and bounds on the rounding errors of the prices behind them, shapes (J + 1,).
+    """
     return _masses(grid, pair, put(pair, grid.points), call(pair, grid.points))
 
 
-def lower_masses(pair: Pair, grid: Grid) -> FloatArray:
-    """Masses of a lower law in the add direction, shape (J + 1,), summing to less than 1.
+def lower_masses(pair: Pair, grid: Grid) -> tuple[FloatArray, FloatArray]:
+    """Masses of a lower law in the add direction, summing to less than 1.
 
     What lies above the cap is raised to infinity, where a put pays nothing: its atom is 0.
+
+    Returns:
+        masses and bounds on the rounding errors of the prices behind them, shapes (J + 1,).
     """
     puts = _lower_put_polygon(pair, grid)
-    masses = _masses(grid, pair, puts, _lower_call_polygon(pair, grid))
+    masses, errors = _masses(grid, pair, puts, _lower_call_polygon(pair, grid))
     masses[-1] = 0.0
-    return masses
-
-
-def price_error(pair: Pair, grid: Grid) -> FloatArray:
-    """Bound on the rounding error of each price behind the masses, shape (J + 1,)."""
-    points = grid.points
-    by_puts = np.arange(points.size) < _switch(pair, grid)
-    return np.where(by_puts, put_rounding(pair, points), call_rounding(pair, points))
+    return masses, errors
 
 
 def _switch(pair: Pair, grid: Grid) -> int:
@@ -170,23 +169,31 @@ def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
     return values
 
 
-def _masses(grid: Grid, pair: Pair, puts: FloatArray, calls: FloatArray) -> FloatArray:
+def _masses(
+    grid: Grid, pair: Pair, puts: FloatArray, calls: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Second differences: of the puts, and of the calls from where they round less.
 
     Prices are differenced before anything is divided by h, so that their rounding errors enter
-    a transform of the masses only through second differences of its kernel.
+    a transform of the masses only through second differences of its kernel. Slopes end where
+    those of a law do, at 1 and at 0: a polygon under tangents may overshoot next to an atom.
     """
     switch = _switch(pair, grid)
-    if switch >= grid.cells:
-        below = _increasing(np.diff(puts))
-        return np.diff(below, prepend=0.0, append=grid.step) / grid.step
-    below = _increasing(np.diff(puts[: switch + 1]))
-    above = _increasing(np.diff(calls[switch:]))
-    junction = grid.step + above[:1] - below[-1:]
-    if junction[0] < 0:
-        raise NumericalError(f"no convex polygon on a grid of step {grid.step:.3g}")
-    masses = [np.diff(below, prepend=0.0), junction, np.diff(above), -above[-1:]]
-    return np.concatenate(masses) / grid.step
+    if switch < grid.cells:
+        below = _increasing(np.diff(puts[: switch + 1]))
+        above = np.minimum(_increasing(np.diff(calls[switch:])), 0.0)
+        junction = grid.step + above[:1] - below[-1:]
+        if junction[0] >= 0:
+            parts = [np.diff(below, prepend=0.0), junction, np.diff(above), -above[-1:]]
+            by_puts = np.arange(puts.size) < switch
+            errors = np.where(
+                by_puts, put_rounding(pair, grid.points), call_rounding(pair, grid.points)
+            )
+            return np.concatenate(parts) / grid.step, errors
+    # Puts alone, where there are no others, or atoms leave the two without a convex joint.
+    below = np.minimum(_increasing(np.diff(puts)), grid.step)
+    masses = np.diff(below, prepend=0.0, append=grid.step) / grid.step
+    return masses, put_rounding(pair, grid.points)
 
 
 def _increasing(slopes: FloatArray) -> FloatArray:
