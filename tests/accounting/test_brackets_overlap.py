@@ -7,7 +7,7 @@ import pytest
 
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.curves import Direction, Side, epsilon_at
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.pairs import GaussianPair, call
 from turnout.core.errors import NumericalError
 
 RATIOS = np.exp(np.append(0.0, np.geomspace(1e-6, 40.0, 200)))
@@ -59,3 +59,13 @@ def test_small_windows_have_a_lower_bound_of_use(window):
     ]
     upper, lower = (epsilon_at(c, 1e-5, side) for c, side in zip(curves, Side, strict=True))
     assert lower <= upper <= 1.001 * lower
+
+
+@pytest.mark.parametrize("sigma", [1.0, 3.0])
+def test_what_lies_above_the_cap_is_charged(sigma):
+    """Beyond every strike of the capped law an upper curve must still exceed one slot's share."""
+    window, pair = 4, GaussianPair(sigma)
+    curve = allocation_curve(pair, window, Direction.REMOVE, Side.UPPER, delta_hint=1e-3)
+    ratios = np.geomspace(1.0, 1e4, 100)
+    one_slot = call(pair, window * ratios) / window  # (S − K)₊ ≥ (X₁ / t − K)₊
+    assert np.all(curve.delta(ratios) >= one_slot)
