@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
 
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
-_WIDEST = 20.0  # times the tolerance: what the finest grid may leave before it is refused
+_WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
 _HINT = 100.0  # the δ at which a block's curves are sharpest, over the δ at which its grid ends
@@ -46,7 +46,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         scheme: what happens.
         delta: δ, strictly between 0 and 1.
         tolerance: relative width at which refining stops. Where the analysis is exact a
-            bracket wider than 20 tolerances is refused; where it is not (two hops, one
+            bracket wider than 100 tolerances is refused; where it is not (two hops, one
             client a step, k-subset), refining stops when the upper bound moves no more.
 
     Returns:
