@@ -49,7 +49,7 @@ def test_lower_is_never_above_upper_and_both_are_close(sigma, window, probabilit
         assert ends.upper - ends.lower <= 0.02 * ends.upper + 1e-9
 
 
-@few
+@settings(max_examples=5)
 @given(sigmas, windows, deltas, st.floats(1.01, 3.0))
 def test_less_noise_a_smaller_window_or_a_smaller_delta_costs_more(sigma, window, delta, factor):
     least = bounds(sigma, CheckIn(window), delta)

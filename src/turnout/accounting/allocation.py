@@ -160,7 +160,8 @@ class _CoarseLaw:
         top = np.max(exponents, axis=1)
         weights = np.exp(exponents - top[:, None])
         plain, biased = weights @ masses, weights @ (masses * points)
-        return top + np.log(plain), top + np.log(biased)
+        with np.errstate(divide="ignore"):  # a law of nothing but 0 has E[X e^{sX}] = 0
+            return top + np.log(plain), top + np.log(biased)
 
     def log_chernoff(self, window: int, *, biased: bool) -> tuple[FloatArray, FloatArray]:
         """Exponents s > 0 and ln E[e^{sΣ}] of the sum of ``window`` variables, at each."""
