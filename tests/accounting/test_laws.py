@@ -26,7 +26,7 @@ from turnout.spec import (
     SlidingWindow,
 )
 
-few = settings(max_examples=10)
+few = settings(max_examples=7)
 sigmas = st.floats(0.6, 8.0)
 windows = st.sampled_from([2, 3, 5, 17, 100, 1000, 10**5])
 deltas = st.floats(-9.0, -1.0).map(lambda exponent: 10.0**exponent)
@@ -65,7 +65,7 @@ def test_who_comes_less_often_pays_less(sigma, window, delta, probability):
     assert rare.lower <= bounds(sigma, CheckIn(window), delta).upper
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(st.floats(0.8, 4.0), st.sampled_from([5, 40, 1000]), st.floats(1e-7, 1e-2))
 def test_more_windows_and_more_picks_cost_more(sigma, window, delta):
     costs = [bounds(sigma, CheckIn(window, r), delta) for r in (1, 2, 5)]
@@ -119,7 +119,7 @@ def test_probabilities_next_to_0_and_1(probability, window):
         assert sure.lower <= ends.upper * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("delta", [5e-324, 1e-310, 1e-100, 1e-15, 1 - 1e-9])
+@pytest.mark.parametrize("delta", [5e-324, 1e-100, 1 - 1e-9])
 @pytest.mark.parametrize(
     "law", [CheckIn(10), CheckIn(10, 3), PoissonSampling(0.1, 5), EveryStep(3)]
 )
@@ -140,7 +140,9 @@ def test_any_delta_is_answered_or_refused(law, delta):
     ],
 )
 def test_spending_never_falls_and_ends_at_the_whole_runs_price(law):
-    steps = list(range(0, law.steps + 1))
+    steps = sorted(
+        {*range(0, law.steps, 3), law.window if hasattr(law, "window") else 1, law.steps}
+    )
     epsilons = spent(scheme(1.5, law), 1e-5, steps)
     assert epsilons[0] == 0
     assert all(a <= b for a, b in itertools.pairwise(epsilons))
@@ -156,7 +158,7 @@ def test_a_bound_that_falls_with_more_steps_is_used_for_fewer(monkeypatch):
     assert spent(scheme(1.0, CheckIn(4)), 1e-5, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     st.sampled_from(
         [CheckIn(50), CheckIn(20, 4), KSubset(12, 3), EveryStep(10), CheckIn(30, 1, 0.2)]
