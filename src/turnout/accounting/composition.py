@@ -145,11 +145,9 @@ class ComposedCurve:
         probabilities = _probabilities(total)
         count = sum(repeats for _, repeats in parts)
         gamma = (8.0 * math.log2(total.size + 2) + 32.0) * UNIT_ROUNDOFF
-        # A power of a transform errs by count·γ times the power before it, whose ℓ2 norm is
-        # close to the result's once many terms have smoothed it, and below the largest part's.
+        # A transform errs by γ√N times the ℓ2 norm of its part; it is at most 1 in modulus, so
+        # its power errs by count times that.
         norm = max(float(np.linalg.norm(_probabilities(pmf))) for pmf, _ in parts)
-        if count >= 16:
-            norm = min(norm, 2.0 * float(np.linalg.norm(probabilities)))
         slack = math.sqrt(total.size) * count * gamma * norm + 3 * len(parts) * _TRUNCATION
         relative = math.expm1(_ROUNDINGS_A_MASS * UNIT_ROUNDOFF * count)
         losses = total._discretization * (total._lower_loss + np.arange(total.size))
