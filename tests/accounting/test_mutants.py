@@ -138,7 +138,7 @@ def forget_the_displaced_client(monkeypatch):
 
 
 def forget_what_wraps_in_from_below(monkeypatch):
-    monkeypatch.setattr(allocation, "_mass_below", lambda *a: 0.0)
+    monkeypatch.setattr(allocation, "mass_below", lambda *a: 0.0)
     monkeypatch.setattr(allocation, "_LOWER_REACH", 1e9)
     monkeypatch.setattr(allocation, "_LOG_TILTED_TAIL", 2.0)
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from turnout.accounting import convex_order as order
 from turnout.accounting import sums
+from turnout.accounting.chernoff import CoarseLaw, mass_above, mass_below
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side
 from turnout.accounting.pairs import Pair, call, call_rounding
 from turnout.core import checks
@@ -33,11 +34,10 @@ from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 _NEGLIGIBLE = 3e-5  # the part of δ that cap and window may cost
-_COARSE_POINTS = 400
-_FIRST_STEP = 0.085
-_HEAVY = 0.3
-_FEW_STEPS = 200
-_MOST_FIRST_LOG2, _MOST_LOG2 = 18, 22
+_FIRST_STEP = 0.085  # step of the first grid over a ratio's standard deviation
+_HEAVY = 0.3  # part of the window that the cap takes where tails are heavy
+_FEW_STEPS = 200  # windows shorter than this start their add curves coarser
+_MOST_FIRST_LOG2, _MOST_LOG2 = 18, 22  # log₂ of the most bins, at first and at last
 _LOG_TILTED_TAIL = 36.0  # −ln of the tilted mass that may lie below the window
 _LOWER_REACH = 8.0  # how far past its typical strike a tilted lower curve is read, in 1/tilt
 
@@ -129,57 +129,6 @@ class AddCurve:
         return -np.maximum(self.head_first[self._at(k)[1]], 0.0) / self.window
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _CoarseLaw:
-    """The law of X ∧ cap spread onto few points: larger in convex order, cheap to exponentiate."""
-
-    points: FloatArray
-    masses: FloatArray
-
-    @classmethod
-    def of_calls(cls, points: FloatArray, calls: FloatArray) -> _CoarseLaw:
-        slopes = np.diff(calls) / np.diff(points)
-        masses = np.diff(slopes, prepend=-1.0, append=0.0)
-        return cls(points, np.maximum(masses, 0.0))
-
-    @classmethod
-    def of_pair(cls, pair: Pair, cap: float) -> _CoarseLaw:
-        exponents = np.linspace(-21.0, 0.0, 200)
-        likely = pair.q_below(np.exp(exponents)) > 1e-7
-        low = min(math.exp(exponents[np.argmax(likely)]), 0.01 * cap)
-        points = np.append(0.0, np.geomspace(low, cap, _COARSE_POINTS))
-        calls = call(pair, points)
-        law = cls.of_calls(points, calls - calls[-1])
-        return cls(points, law.masses / law.masses.sum())
-
-    def log_moments(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Ln E[e^{sX}] and ln E[X e^{sX}] for each s."""
-        alive = self.masses > 0
-        points, masses = self.points[alive], self.masses[alive]
-        exponents = np.multiply.outer(s, points)
-        top = np.max(exponents, axis=1)
-        weights = np.exp(exponents - top[:, None])
-        plain, biased = weights @ masses, weights @ (masses * points)
-        with np.errstate(divide="ignore"):  # a law of nothing but 0 has E[X e^{sX}] = 0
-            return top + np.log(plain), top + np.log(biased)
-
-    def log_chernoff(self, window: int, *, biased: bool) -> tuple[FloatArray, FloatArray]:
-        """Exponents s > 0 and ln E[e^{sΣ}] of the sum of ``window`` variables, at each."""
-        s = self._exponents(window)
-        plain, weighted = self.log_moments(s)
-        return s, weighted + (window - 1) * plain if biased else window * plain
-
-    def log_chernoff_below(self, window: int, tilt: float = 0.0) -> tuple[FloatArray, FloatArray]:
-        """Exponents s > 0 and ln E[e^{−sΣ}] under the law tilted by e^{−tilt·x}, at each."""
-        s = self._exponents(window)
-        plain = self.log_moments(np.append(-tilt - s, -tilt))[0]
-        return s, window * (plain[:-1] - plain[-1])
-
-    def _exponents(self, window: int) -> FloatArray:
-        s = np.geomspace(1e-9, 1e3, 120) / max(1.0, math.sqrt(window * self.points[-1]))
-        return np.append(s, np.linspace(0.05, 1.5, 40) * 45.0 / self.points[-1])
-
-
 @lru_cache(maxsize=256)
 def allocation_curve(
     pair: Pair,
@@ -266,7 +215,7 @@ class _Frame:
 def _remove_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     log_tail = -math.log(_NEGLIGIBLE) - math.log(delta_hint)
     cap = _call_strike(pair, _NEGLIGIBLE * delta_hint)
-    coarse = _CoarseLaw.of_pair(pair, cap)
+    coarse = CoarseLaw.of_pair(pair, cap)
     s, logs = coarse.log_chernoff(window, biased=True)
     high = max(float(np.min((logs + log_tail) / s)), 1.01 * cap)
     s, logs = coarse.log_chernoff_below(window - 1)
@@ -289,10 +238,10 @@ def _remove_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int)
     )
     values = np.maximum(first + step * np.arange(size), 0.5 * step)
     if side is Side.UPPER:
-        above = _mass_above(grid, calls, window, first + size * step, biased=True)
+        above = mass_above(grid, calls, window, first + size * step, biased=True)
         error = 1.0001 * float(call(pair, np.array(grid.cap))) + above
     else:
-        error = _mass_below(grid, calls, window - 1, bin_)
+        error = mass_below(grid, calls, window - 1, bin_)
     return RemoveCurve(
         side,
         window,
@@ -309,7 +258,7 @@ def _remove_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int)
 def _add_frame(pair: Pair, window: int, delta_hint: float) -> _Frame:
     log_tail = -math.log(_NEGLIGIBLE) - math.log(delta_hint)
     cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
-    coarse = _CoarseLaw.of_pair(pair, cap)
+    coarse = CoarseLaw.of_pair(pair, cap)
     tilt, strike = _put_tilt(coarse, window, math.log(delta_hint))
     cap = min(cap, 4.0 * strike)  # the strike of a saddle point is a guess
     # Under the tilted law the strike is typical; what lies below the window must be negligible.
@@ -341,10 +290,10 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
     top = first + size * step
     if side is Side.UPPER:
         # What wraps in only adds; undo the tilt up to the strike of K = 1.
-        reach, error = float(window), _mass_below(grid, calls, window, bin_)
+        reach, error = float(window), mass_below(grid, calls, window, bin_)
     else:
         reach = min(float(window), frame.strike + _LOWER_REACH / tilt)
-        wrapped = _mass_above(grid, calls, window, top, biased=False)
+        wrapped = mass_above(grid, calls, window, top, biased=False)
         error = wrapped * math.exp(-min(tilt * step * size, 700.0))
     exponent = tilt * (first + step * np.arange(size)) + window * math.log(norm)
     kept = min(math.ceil((reach - first) / step) + 1, int(np.searchsorted(exponent, 300.0)), size)
@@ -352,7 +301,7 @@ def _add_curve(pair: Pair, window: int, side: Side, frame: _Frame, size: int) ->
     heads = law.masses[:kept] * scale
     if side is Side.LOWER:
         tilted = step * sums.calls_in_bins(masses * damping / norm)
-        error += float(scale[-1]) * _mass_below(grid, tilted, window, bin_ - (size - kept))
+        error += float(scale[-1]) * mass_below(grid, tilted, window, bin_ - (size - kept))
     return AddCurve(
         side,
         window,
@@ -403,32 +352,7 @@ def _tail_strike(pair: Pair, mass: float) -> float:
     return math.exp(min(high, 700.0))
 
 
-def _mass_above(
-    grid: order.Grid, calls: FloatArray, window: int, top: float, *, biased: bool
-) -> float:
-    """Chernoff bound on the mass at or above ``top`` of the sum of the very grid law used."""
-    index = _few_bins(grid.cells)
-    coarse = _CoarseLaw.of_calls(grid.origin + grid.step * index, calls[index])
-    s, logs = coarse.log_chernoff(window, biased=biased)
-    return math.exp(min(0.0, float(np.min(logs - s * top))))
-
-
-def _mass_below(grid: order.Grid, calls: FloatArray, count: int, first_bin: int) -> float:
-    """Chernoff bound on the mass of a sum of ``count`` grid variables below a bin."""
-    if first_bin <= 0:
-        return 0.0
-    index = _few_bins(grid.cells)
-    coarse = _CoarseLaw.of_calls(grid.step * index, calls[index])
-    s, logs = coarse.log_chernoff_below(count)
-    return math.exp(min(0.0, float(np.min(logs + s * grid.step * first_bin))))
-
-
-def _few_bins(cells: int) -> np.ndarray:
-    some = np.round(np.geomspace(1, cells, _COARSE_POINTS)).astype(np.int64)
-    return np.unique(np.append(some, 0))
-
-
-def _put_tilt(coarse: _CoarseLaw, window: int, log_delta: float) -> tuple[float, float]:
+def _put_tilt(coarse: CoarseLaw, window: int, log_delta: float) -> tuple[float, float]:
     """The exponential tilt under which the strike of δ is typical, and that strike t/K."""
     scale = 1.0 / float(coarse.masses @ coarse.points**2)
     tilts = np.geomspace(1e-7 * scale, 500.0 / float(coarse.points[1]), 400)
