@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from turnout.accounting import allocation, blocks, convex_order, decomposition, pricing, sums
+from turnout.accounting import allocation, blocks, convex_order, decomposition, runs, sums
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pairs import GaussianPair
@@ -30,7 +30,7 @@ def _fresh_caches():
 def clear_caches() -> None:
     cached = [
         value
-        for module in (allocation, pricing)
+        for module in (allocation, runs)
         for value in vars(module).values()
         if hasattr(value, "cache_clear")
     ]
@@ -116,9 +116,9 @@ def round_down_instead_of_spreading(monkeypatch):
 
 
 def forget_a_window(monkeypatch):
-    compose = pricing.ComposedCurve.of
+    compose = runs.ComposedCurve.of
     monkeypatch.setattr(
-        pricing.ComposedCurve,
+        runs.ComposedCurve,
         "of",
         staticmethod(lambda side, parts: compose(side, [(pmf, max(n - 1, 1)) for pmf, n in parts])),
     )

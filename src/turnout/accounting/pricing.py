@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.accounting.blocks import Block
-from turnout.accounting.composition import ComposedCurve, reach_of, to_pld
-from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
+from turnout.accounting.curves import Direction, Side, epsilon_at
 from turnout.accounting.decomposition import (
     Decomposition,
     Hop,
@@ -23,20 +19,14 @@ from turnout.accounting.decomposition import (
     window_hop,
 )
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
+from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.spec import AvailabilityCheckIn, Relation, ReleaseRule, Scheme
 
-if TYPE_CHECKING:
-    from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
-
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 _WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
-_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
-_MOST_LOSSES = 2**16  # points of one block's first loss grid
-_HINT = 100.0  # the δ at which a block's curves are sharpest, over the δ at which its grid ends
-_TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
 def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
@@ -118,7 +108,7 @@ def _directions(
             return {"replace": bounds[Direction.REMOVE] | bounds[Direction.ADD]}
         return {direction.value: value for direction, value in bounds.items()}
     # Two hops are not tight; the null record is an allowed neighbour and gives the lower bound.
-    lowers = [_epsilon(parts.present.lower, d, Side.LOWER, delta, 0) for d in Direction]
+    lowers = [run_epsilon(parts.present.lower, d, Side.LOWER, delta, 0) for d in Direction]
     uppers = _two_hop_directions(parts, delta)
     if relation is Relation.REPLACE_ONE:
         return {"replace": Bounds(max(lowers), max(uppers))}
@@ -129,7 +119,7 @@ def _upper(parts: Decomposition, relation: Relation, delta: float) -> float:
     if parts.other is not None:
         return max(_two_hop_directions(parts, delta))
     run = parts.present.upper
-    return max(_epsilon(run, d, Side.UPPER, delta, 0) for d in Direction)
+    return max(run_epsilon(run, d, Side.UPPER, delta, 0) for d in Direction)
 
 
 def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
@@ -139,11 +129,11 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
     while refinement < _REFINEMENTS:
         before = upper
         try:
-            upper = min(upper, _epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
+            upper = min(upper, run_epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError:
             refinement += 1
             continue
-        lower = max(lower, _epsilon(hop.lower, direction, Side.LOWER, delta, refinement))
+        lower = max(lower, run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement))
         missing = (upper - lower if must_meet else before - upper) / (tolerance * upper + 1e-9)
         if missing <= 1.0:
             return Bounds(lower, upper)
@@ -156,39 +146,6 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
             f"of {tolerance:g} at delta = {delta:g}"
         )
     return Bounds(lower, upper)
-
-
-def _epsilon(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> float:
-    if not run:
-        return 0.0
-    return epsilon_at(_curve(run, direction, side, delta, refinement), delta, side)
-
-
-def _curve(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-    if len(run) == 1 and run[0][1] == 1:
-        return run[0][0].curve(direction, side, delta, refinement)
-    blocks = sum(count for _, count in run)
-    tail = max(min(0.01, _TAIL * delta / blocks), 1e-300)
-    variance = sum(count * block.spread**2 for block, count in run) / blocks
-    reach = max(_reach(block, tail) for block, _ in run)
-    gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
-    parts = [
-        (_pld(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
-        for block, count in run
-    ]
-    return ComposedCurve.of(side, parts)
-
-
-@lru_cache(maxsize=256)
-def _pld(
-    block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
-) -> PLDPmf:
-    return to_pld(block.curves(side, _HINT * tail, refinement), direction, gap, tail)
-
-
-@lru_cache(maxsize=256)
-def _reach(block: Block, tail: float) -> float:
-    return reach_of(block.curves(Side.UPPER, _HINT * tail, 0), tail)
 
 
 def _two_hop_directions(parts: Decomposition, delta: float) -> list[float]:
@@ -208,9 +165,9 @@ def _two_hop(first: Run, second: Run, delta: float) -> float:
         return 0.0
     if not first or not second:
         direction = Direction.REMOVE if first else Direction.ADD
-        return _epsilon(first or second, direction, Side.UPPER, delta, 0)
-    remove = _curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0)
-    add = _curve(second, Direction.ADD, Side.UPPER, delta / 100, 0)
+        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
+    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0)
+    add = run_curve(second, Direction.ADD, Side.UPPER, delta / 100, 0)
     best = math.inf
     for share in np.linspace(0.02, 0.98, 25):
         try:
@@ -259,7 +216,7 @@ def _worst(
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Upper ε of every kind of client, by the sorted sizes of her windows."""
-    law, sigma = scheme.participation, scheme.noise.noise_multiplier
+    law, sigma = scheme.participation, scheme.randomizer.noise_multiplier
     assert isinstance(law, AvailabilityCheckIn)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
@@ -273,7 +230,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     clients: dict[tuple[int, ...], _Client] = {}
     for key in set(_window_sizes(scheme, steps)[1]):
         hop = window_hop(upper_sigma, sigma, key, law.probability)
-        uppers = {d: _epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
+        uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
         clients[key] = _Client(hop, uppers)
     return clients
 

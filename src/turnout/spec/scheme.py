@@ -12,10 +12,10 @@ from turnout.spec.releases import ReleaseRule
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What happens, as mathematics: noise, who comes when, what is released, against whom.
+    """What happens, as mathematics: randomizer, who comes when, what is released, against whom.
 
     Attributes:
-        noise: protects one contribution.
+        randomizer: protects one contribution.
         participation: who takes part when.
         relation: the neighbouring relation. No default, on purpose.
         release: what a step makes of those who came.
@@ -23,7 +23,7 @@ class Scheme:
         trust: whom the client must trust.
     """
 
-    noise: GaussianNoise
+    randomizer: GaussianNoise
     participation: ParticipationLaw
     relation: Relation
     release: ReleaseRule = ReleaseRule.AGGREGATED
