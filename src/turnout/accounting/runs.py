@@ -1,0 +1,66 @@
+"""The privacy curve of a whole run: its blocks' curves, composed."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from turnout.accounting.blocks import Block
+from turnout.accounting.composition import ComposedCurve, reach_of, to_pld
+from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
+from turnout.accounting.decomposition import Run
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
+
+_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
+_MOST_LOSSES = 2**16  # points of one block's first loss grid
+_HINT = 100.0  # the δ at which a block's curves are sharpest, over the δ at which its grid ends
+_TAIL = 3e-4  # part of δ that may go to infinity in a composition
+
+
+def run_epsilon(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> float:
+    """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks."""
+    if not run:
+        return 0.0
+    return epsilon_at(run_curve(run, direction, side, delta, refinement), delta, side)
+
+
+def run_curve(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+    """The curve of a run of at least one block, sharp near one δ and valid everywhere.
+
+    Args:
+        run: blocks and how often each is repeated.
+        direction: remove or add.
+        side: whether blocks' upper or lower curves are composed.
+        delta: the δ near which the curve should be sharp.
+        refinement: each level halves the steps of all grids.
+
+    Raises:
+        NumericalError: a block's curve cannot be certified at so small a δ.
+    """
+    if len(run) == 1 and run[0][1] == 1:
+        return run[0][0].curve(direction, side, delta, refinement)
+    blocks = sum(count for _, count in run)
+    tail = max(min(0.01, _TAIL * delta / blocks), 1e-300)
+    variance = sum(count * block.spread**2 for block, count in run) / blocks
+    reach = max(_reach(block, tail) for block, _ in run)
+    gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
+    parts = [
+        (_pld(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+        for block, count in run
+    ]
+    return ComposedCurve.of(side, parts)
+
+
+@lru_cache(maxsize=256)
+def _pld(
+    block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
+) -> PLDPmf:
+    return to_pld(block.curves(side, _HINT * tail, refinement), direction, gap, tail)
+
+
+@lru_cache(maxsize=256)
+def _reach(block: Block, tail: float) -> float:
+    return reach_of(block.curves(Side.UPPER, _HINT * tail, 0), tail)
