@@ -1,4 +1,4 @@
-"""``turnout account``: what a noise multiplier is worth."""
+"""``turnout account``: what a noise multiplier is worth, and what that means for a person."""
 
 from __future__ import annotations
 
@@ -7,13 +7,39 @@ from typing import Any
 import click
 
 from turnout.cli.options import question_options
+from turnout.core.errors import ParameterError
 
 
 @click.command()
 @click.option("--noise-multiplier", type=float, help="Noise standard deviation / clip norm.")
+@click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
+@click.option(
+    "--prior", type=float, help="With --explain: how likely an attacker thinks she took part."
+)
+@click.option(
+    "--picture",
+    metavar="FILE",
+    help="With --explain: draw error rates and δ(ε) into a .svg, .png or .pdf file.",
+)
 @question_options
-def account(as_json: bool, **flags: Any) -> None:
+def account(
+    as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
+) -> None:
     """Prints the proved ε of a scheme, in both directions, without training."""
+    for name, value in {"--prior": prior, "--picture": picture}.items():
+        if value is not None and not explain:
+            raise ParameterError(name, value, "--explain beside it")
+    if prior is not None and not 0.0 < prior < 1.0:
+        raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
     from turnout.reporting import answers
 
-    answers.show(answers.account(flags), as_json=as_json)
+    if picture is None:
+        answers.show(answers.account(flags, explained=explain, prior=prior), as_json=as_json)
+        return
+    from turnout.reporting.trade_off_picture import check_format, write_picture
+
+    path = check_format(picture)
+    answer = answers.account(flags, explained=True, prior=prior)
+    if answer.explanation is not None:
+        write_picture(answer.explanation, path)
+    answers.show(answer, as_json=as_json)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout import plans
+from turnout.reporting.explanation import Explanation, explain
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Answer:
         calibrated: whether it was calibrated.
         guarantee: what that noise is worth.
         seconds: how long the answer took.
+        explanation: what the guarantee means for a person, where that was asked.
     """
 
     scheme: dict[str, Any]
@@ -32,19 +34,25 @@ class Answer:
     calibrated: bool
     guarantee: Guarantee
     seconds: float
+    explanation: Explanation | None = None
 
     def record(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
-        return {
+        record = {
             "noise_multiplier": self.noise_multiplier,
             **guarantee_record(self.guarantee),
             "scheme": self.scheme,
             "seconds": self.seconds,
         }
+        if self.explanation is not None:
+            record["explanation"] = self.explanation.record()
+        return record
 
 
-def account(flags: Mapping[str, object]) -> Answer:
-    """What a noise multiplier is worth; raises as `turnout.plans.account` does."""
+def account(
+    flags: Mapping[str, object], *, explained: bool = False, prior: float | None = None
+) -> Answer:
+    """What a noise multiplier is worth; raises as `turnout.plans.account` and `explain` do."""
     import turnout.accounting  # noqa: F401 (loading it is not what is timed)
 
     question = plans.ask(flags)
@@ -52,7 +60,9 @@ def account(flags: Mapping[str, object]) -> Answer:
     guarantee = plans.account(question)
     seconds = time.perf_counter() - started
     noise_multiplier = question.promise.noise_multiplier or 0.0
-    return Answer(_echo(question), noise_multiplier, False, guarantee, seconds)
+    scheme = question.scheme_for(noise_multiplier)
+    explanation = explain(scheme, guarantee, prior) if explained else None
+    return Answer(_echo(question), noise_multiplier, False, guarantee, seconds, explanation)
 
 
 def calibrate(flags: Mapping[str, object]) -> Answer:
@@ -77,7 +87,12 @@ def show(answer: Answer, *, as_json: bool) -> None:
     law = f"{name[1]}: " + ", ".join(f"{key} {value}" for key, value in fields)
     note = " (calibrated)" if answer.calibrated else ""
     rows = {"scheme": law, "noise multiplier": f"{answer.noise_multiplier:.6g}{note}"}
-    Console().print(guarantee_table(answer.guarantee, "", rows))
+    table = guarantee_table(answer.guarantee, "", rows)
+    if answer.explanation is not None:
+        table.add_row()
+        for name, value in answer.explanation.rows().items():
+            table.add_row(name, value)
+    Console().print(table)
 
 
 def _echo(question: plans.Question) -> dict[str, Any]:

@@ -72,6 +72,10 @@ class Picture:
         """As a drawing on white."""
         return self._saved(Palette("#222222"), "svg", "white").decode()
 
+    def pdf(self) -> bytes:
+        """As a page on white."""
+        return self._saved(Palette("#222222"), "pdf", "white")
+
     def inline_svg(self) -> str:
         """As an element of a page: no ground of its own, ink in the page's text colour."""
         text = self._saved(Palette(_PAGE_INK), "svg", "none").decode()
@@ -97,6 +101,6 @@ class Picture:
                 axis.grid(color=ink, alpha=0.15, linewidth=0.6)
             self.draw(axes, palette)
             file = io.BytesIO()
-            fixed = {"Date": None} if kind == "svg" else {"Software": None}
+            fixed = {{"svg": "Date", "pdf": "CreationDate"}.get(kind, "Software"): None}
             figure.savefig(file, format=kind, dpi=150, facecolor=ground, metadata=fixed)
         return file.getvalue()

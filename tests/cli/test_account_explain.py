@@ -1,0 +1,96 @@
+"""`turnout account --explain`: after the table, in JSON, as a picture, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from turnout.cli.main import main
+
+QUESTION = (
+    "account --scheme check-in --noise-multiplier 1 --window 50 --delta 1e-5 --relation add-remove"
+)
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main([*QUESTION.split(), *arguments])
+    printed = capsys.readouterr()
+    assert isinstance(end.value.code, int)
+    return end.value.code, printed.out, printed.err
+
+
+def test_the_explanation_stands_under_the_guarantee(capsys):
+    code, out, err = run(capsys, "--explain", "--prior", "0.25")
+    assert (code, err) == (0, "")
+    for word in ("trust model", "as a bet", "prior 50 %", "prior 25 %", "true positives", "GDP"):
+        assert word in out
+    assert out.index("method") < out.index("as a bet")
+    without = run(capsys)[1]
+    assert out.startswith(without.rstrip())
+
+
+def test_json_has_the_same(capsys):
+    answer = json.loads(run(capsys, "--explain", "--prior", "0.25", "--json")[1])
+    explanation = answer.pop("explanation")
+    assert [guess["prior"] for guess in explanation["guesses"]] == [0.5, 0.25]
+    assert 0 < explanation["advantage_lower"] <= explanation["advantage"] < 1
+    plain = json.loads(run(capsys, "--json")[1])
+    assert plain.keys() == answer.keys()
+    assert plain["epsilon"] == answer["epsilon"]
+
+
+def test_the_picture_is_written_beside_the_answer(capsys, tmp_path):
+    file = tmp_path / "what-it-means.svg"
+    code, out, _ = run(capsys, "--explain", "--picture", str(file))
+    assert code == 0
+    assert "as a bet" in out
+    assert "quoted" in file.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--prior 0.5", "--prior = 0.5: expected --explain beside it"),
+        ("--picture a.svg", "--picture = 'a.svg': expected --explain beside it"),
+        ("--explain --prior 1", "--prior = 1.0: expected a number strictly between 0 and 1"),
+        ("--explain --prior nan", "--prior = nan: expected a number strictly between"),
+        ("--explain --picture a.jpg", "--picture = 'a.jpg': expected a file that ends in .svg"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(capsys, flags, line):
+    code, out, err = run(capsys, *flags.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"turnout: {line}")
+    assert err.count("\n") == 1
+
+
+def test_a_picture_that_cannot_be_kept_ends_with_the_code_of_storage(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, out, err = run(capsys, "--explain", "--picture", str(tmp_path / "file" / "a.png"))
+    assert (code, out) == (4, "")
+    assert "cannot be written" in err
+    assert err.count("\n") == 1
+
+
+def test_the_readme_shows_what_is_printed(capsys):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    text = readme.split("### What does that mean for a person?")[1]
+    flags = re.search(r"With `(--scheme[^`]*)`", text)
+    shown = re.search(r"```text\n(.*?)```", text, re.DOTALL)
+    assert flags
+    assert shown
+    with pytest.raises(SystemExit):
+        main(["account", *flags[1].split()])
+    printed = capsys.readouterr().out.split()
+    expected = shown[1].split()
+    given = printed[len(printed) - len(expected) :]
+    number = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+    assert [number.sub("#", word) for word in given] == [number.sub("#", w) for w in expected]
+    for one, other in zip(given, expected, strict=True):
+        for x, y in zip(number.findall(one), number.findall(other), strict=True):
+            assert float(x) == pytest.approx(float(y), rel=0.05)

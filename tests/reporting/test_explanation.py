@@ -1,0 +1,178 @@
+"""What an ε means for a person: numbers from the right curves, rounded to the safe side."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+
+from turnout.accounting import price
+from turnout.core.errors import ParameterError, StorageError
+from turnout.reporting.explanation import CLAIMS, FALSE_POSITIVE_RATES, explain
+from turnout.reporting.trade_off_picture import check_format, trade_off_picture, write_picture
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+)
+
+
+def explained(law, sigma=1.0, relation=Relation.ADD_REMOVE, delta=1e-5, prior=None, **rest):
+    scheme = Scheme(GaussianNoise(sigma), law, relation, **rest)
+    return explain(scheme, price(scheme, delta), prior)
+
+
+def phi(z: float) -> float:
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    """μ = 1: every number has a closed form."""
+    return explained(EveryStep(4), 2.0, prior=0.1)
+
+
+@pytest.fixture(scope="module")
+def checked_in():
+    return explained(CheckIn(100), prior=0.3)
+
+
+def test_every_number_of_gaussian_noise(gaussian):
+    record = gaussian.record()
+    assert record["advantage_lower"] <= 2 * phi(0.5) - 1 <= record["advantage"]
+    threshold = math.log(9) + 0.5
+    for guess, truth in zip(
+        record["guesses"], (phi(0.5), 0.1 * phi(1 - threshold) + 0.9 * phi(threshold)), strict=True
+    ):
+        assert guess["success_lower"] <= truth <= guess["success"] <= truth * (1 + 1e-5)
+        assert guess["most_certain_of_presence"] < 0.9999
+    assert record["guesses"][1]["success_without_looking"] == 0.9
+    quantiles = (-3.090232306, -2.326347874, -1.281551566)
+    assert len(quantiles) == len(FALSE_POSITIVE_RATES)
+    for rates, z in zip(record["true_positive_rates"], quantiles, strict=True):
+        for name in ("remove", "add"):
+            assert rates[name]["rate_lower"] <= phi(1 + z) * (1 + 1e-8)
+            assert phi(1 + z) * (1 - 1e-8) <= rates[name]["rate"]
+    assert record["gaussian"]["mu_lower"] <= 1 <= record["gaussian"]["mu"] <= 1 + 1e-4
+    assert record["gaussian"]["delta"] <= 1e-5
+
+
+def test_the_record_is_json(checked_in):
+    record = checked_in.record()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert [guess["prior"] for guess in record["guesses"]] == [0.5, 0.3]
+
+
+def test_directions_keep_their_names(checked_in):
+    """Remove finds more than add at few false positives, as its heavier tail says."""
+    rate = checked_in.record()["true_positive_rates"][0]
+    assert rate["remove"]["rate_lower"] > rate["add"]["rate"]
+    guess = checked_in.record()["guesses"][0]
+    assert guess["most_certain_of_presence"] > guess["most_certain_of_absence"]
+
+
+def test_in_words(checked_in):
+    rows = checked_in.rows()
+    assert list(rows) == [
+        "as a bet",
+        "advantage",
+        "prior 50 %",
+        "prior 30 %",
+        "true positives",
+        "Gaussian",
+    ]
+    assert "this client took part, or was never there" in rows["as a bet"]
+    assert "a coin wins 50 %" in rows["as a bet"]
+    for claim in CLAIMS[Relation.ADD_REMOVE]:
+        assert claim in rows["prior 30 %"]
+    assert "0.0" not in rows["Gaussian"].split("-GDP")[1].split("δ")[0]
+
+
+def test_percentages_are_rounded_outwards(checked_in):
+    shown = re.search(r"at most ([\d.]+) % \(at least ([\d.]+) %\)", checked_in.rows()["advantage"])
+    assert shown
+    advantage = checked_in.advantage
+    assert float(shown[1]) >= 100 * advantage.upper
+    assert float(shown[2]) <= 100 * advantage.lower
+
+
+def test_a_gain_too_small_for_a_percentage_is_told_apart():
+    tiny = explained(CheckIn(1000), prior=0.01)
+    assert "99 % of the time; looking adds at most" in tiny.rows()["prior 1 %"]
+
+
+def test_replacing_her_record_has_one_direction():
+    replaced = explained(CheckIn(30), relation=Relation.REPLACE_ONE, sigma=2.0)
+    record = replaced.record()
+    assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
+    single = explained(CheckIn(30), sigma=2.0)
+    assert record["advantage"] > single.advantage.upper
+    assert "her data are these" in replaced.rows()["prior 50 %"]
+
+
+def test_where_nothing_is_proved_about_a_gaussian_it_says_so():
+    """Two hops at small σ prove no more than δ ≤ 1 at ε = 0."""
+    loose = explained(CheckIn(100), sigma=0.3, relation=Relation.REPLACE_ONE)
+    assert loose.fit is None
+    assert loose.record()["gaussian"] is None
+    assert "no Gaussian" in loose.rows()["Gaussian"]
+
+
+@pytest.mark.parametrize(
+    ("law", "relation", "rest"),
+    [
+        (PoissonSampling(0.0, 10), Relation.ADD_REMOVE, {}),
+        (PoissonSampling(0.02, 10), Relation.ZERO_OUT, {}),
+        (CheckIn(10, 2), Relation.ZERO_OUT, {"release": ReleaseRule.ONE_CLIENT}),
+        (CheckIn(10, 2), Relation.REPLACE_ONE, {"release": ReleaseRule.AVERAGED}),
+    ],
+)
+def test_every_kind_of_scheme_is_explained(law, relation, rest):
+    found = explained(law, sigma=3.0, relation=relation, **rest)
+    assert 0 <= found.advantage.lower <= found.advantage.upper < 1
+    assert found.success(0.5).upper >= 0.5
+    assert len(found.rows()) == 5
+
+
+@pytest.mark.parametrize("prior", [0.0, 1.0, math.nan])
+def test_a_prior_out_of_range_is_refused(prior):
+    with pytest.raises(ParameterError, match="prior"):
+        explained(EveryStep(1), prior=prior)
+
+
+def test_a_prior_of_one_half_is_not_told_twice():
+    assert explained(EveryStep(1), prior=0.5).priors == (0.5,)
+
+
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".svg", b"<?xml"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF")]
+)
+def test_the_picture_in_every_format(checked_in, tmp_path, ending, start):
+    path = check_format(str(tmp_path / f"picture{ending}"))
+    write_picture(checked_in, path)
+    assert path.read_bytes().startswith(start)
+    assert len(path.read_bytes()) > 10_000
+
+
+def test_the_picture_says_what_it_shows(checked_in):
+    picture = trade_off_picture(checked_in)
+    svg = picture.svg()
+    assert svg == picture.svg()
+    for word in ("a coin", "no privacy", "GDP", "remove", "add", "quoted", "this scheme, proved"):
+        assert word in svg
+    assert "true minus false positives of at most" in picture.text
+
+
+def test_a_picture_that_cannot_be_drawn_or_kept_is_refused(checked_in, tmp_path):
+    for name in ("picture.jpg", "picture", ""):
+        with pytest.raises(ParameterError, match="--picture"):
+            check_format(name)
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(StorageError):
+        write_picture(checked_in, tmp_path / "folder.png")
