@@ -1,0 +1,26 @@
+"""The papers' results under their own names, for comparison and reproduction.
+
+`turnout.accounting.price` is what to quote. ``RESULTS`` lists what is here, with source, status,
+directions, relation and range, so that a program can show it.
+"""
+
+from turnout.accounting.theorems import (
+    allocation_rdp,
+    allocation_sampling,
+    check_ins,
+    check_ins_approximate,
+    check_ins_utility,
+    random_allocation,
+)
+from turnout.accounting.theorems.results import PrivacyPoint, Result, Status
+
+RESULTS: tuple[Result, ...] = (
+    *check_ins.RESULTS,
+    *check_ins_approximate.RESULTS,
+    *check_ins_utility.RESULTS,
+    *random_allocation.RESULTS,
+    *allocation_rdp.RESULTS,
+    *allocation_sampling.RESULTS,
+)
+
+__all__ = ["RESULTS", "PrivacyPoint", "Result", "Status"]
