@@ -272,17 +272,17 @@ def test_a_target_met_at_the_limit_gives_the_limit(name, scheme_for, epsilon, li
         (
             "windows",
             lambda r: scheme(1.0, CheckIn(10, r)),
-            "no windows from 1 to 1,000,000 meets epsilon = 0.1: at 1 ε ≤ 2.65",
+            "no value of windows from 1 to 1,000,000 meets epsilon = 0.1: at 1 ε ≤ 2.65",
         ),
         (
             "window",
             lambda t: scheme(1.0, CheckIn(t, 100), release=ReleaseRule.AVERAGED, relation=REPLACE),
-            "no window from 1 to 10,000,000 meets epsilon = 0.1: at 10,000,000 ε ≤ ",
+            "no value of window from 1 to 10,000,000 meets epsilon = 0.1: at 10,000,000 ε ≤ ",
         ),
         (
             "probability",
             lambda p: scheme(1.0, CheckIn(9, 1, p), release=ReleaseRule.AVERAGED, relation=REPLACE),
-            "no probability from 1e-15 to 1 meets epsilon = 0.1: at 1e-15 ε ≤ ",
+            "no value of probability from 1e-15 to 1 meets epsilon = 0.1: at 1e-15 ε ≤ ",
         ),
         ("steps", lambda n: scheme(1.0, EveryStep(n)), "at 1 ε ≤ 4.8"),
     ],

@@ -22,7 +22,7 @@ PUBLIC = {
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run empty_steps_bound expected_check_ins expected_empty_steps joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question account all_keys ask "
-    "calibrate prepare read_plan",
+    "calibrate prepare read_plan solvable",
     "randomness": "OSRandomness SimulationRandomness SimulationStreams Source",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",

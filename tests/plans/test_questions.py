@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import ParameterError
-from turnout.plans import account, ask
+from turnout.plans import account, ask, calibrate, solvable
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -71,3 +72,87 @@ def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
     sliding = account(ask({**PROMISE, "scheme": "sliding", "window": 60}))
     fixed = account(ask({**PROMISE, "scheme": "check-in", "window": 60}))
     assert sliding.directions == fixed.directions
+
+
+CHECK_IN = {"scheme": "check-in", "window": 100, "windows": 3, "epsilon": 1.0, **PROMISE}
+
+
+def without(flags, *names):
+    return {name: value for name, value in flags.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "flags"),
+    [
+        ("noise-multiplier", CHECK_IN),
+        ("window", CHECK_IN),
+        ("windows", CHECK_IN),
+        ("probability", CHECK_IN),
+        ("delta", CHECK_IN),
+        ("rate", {**PROMISE, "scheme": "poisson", "steps": 20, "epsilon": 1.0}),
+        ("steps", {**PROMISE, "scheme": "poisson", "rate": 0.01, "epsilon": 1.0}),
+        ("steps", {**PROMISE, "scheme": "none", "noise_multiplier": 30.0, "epsilon": 1.0}),
+        ("window", {**PROMISE, "scheme": "sliding", "epsilon": 1.0}),
+        ("picks", {**PROMISE, "scheme": "k-subset", "window": 500, "epsilon": 1.0}),
+        ("window", {**PROMISE, "scheme": "k-subset", "picks": 3, "epsilon": 1.0}),
+    ],
+)
+def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
+    key = unknown.replace("-", "_")
+    asked, found = calibrate(ask(without(flags, key), unknown), unknown)
+    part = asked.promise if key in ("delta", "noise_multiplier") else asked.participation
+    assert getattr(part, key) == found.value
+    assert isinstance(found.value, int) == found.unknown.whole
+    again = ask({**flags, key: found.value})
+    scheme = again.scheme_for(again.promise.noise_multiplier)
+    assert found.epsilon <= 1.0
+    assert price(scheme, again.promise.delta).epsilon.upper <= 1.0
+    assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.promise.delta)
+
+
+def test_picks_stay_within_the_window():
+    flags = {**PROMISE, "scheme": "k-subset", "window": 4, "epsilon": 100.0}
+    assert calibrate(ask(flags, "picks"), "picks")[1].value == 4
+    flags = {**PROMISE, "scheme": "k-subset", "picks": 4, "epsilon": 100.0}
+    assert calibrate(ask(flags, "window"), "window")[1].value == 4
+
+
+@pytest.mark.parametrize(
+    ("scheme", "names"),
+    [
+        ("none", "noise-multiplier steps delta"),
+        ("poisson", "noise-multiplier rate steps delta"),
+        ("check-in", "noise-multiplier window windows probability delta"),
+        ("sliding", "noise-multiplier window delta"),
+        ("k-subset", "noise-multiplier window windows picks delta"),
+    ],
+)
+def test_what_can_be_solved_for(scheme, names):
+    assert solvable(scheme) == names.split()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "flags", "line"),
+    [
+        ("window", CHECK_IN, "--window = 100: expected nothing beside --solve-for window"),
+        ("delta", CHECK_IN, "--delta = 1e-06: expected nothing beside --solve-for delta"),
+        ("rate", CHECK_IN, "--solve-for = 'rate': expected one of 'noise-multiplier', 'window'"),
+        ("slots", CHECK_IN, "--solve-for = 'slots': expected one of 'noise-multiplier', "),
+        (
+            "noise-multiplier",
+            CHECK_IN,
+            "--noise-multiplier = 1.0: expected nothing beside --solve-for noise-multiplier",
+        ),
+        ("window", without(CHECK_IN, "window", "epsilon"), "--epsilon = (missing): expected a"),
+        (
+            "window",
+            without(CHECK_IN, "window", "noise_multiplier"),
+            "--noise-multiplier = (missing): expected a finite number above 0",
+        ),
+        ("windows", without(CHECK_IN, "window", "windows"), "--window = (missing): expected a"),
+    ],
+)
+def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
+    with pytest.raises(ParameterError, match=re.escape(line)) as error:
+        calibrate(ask(flags, unknown), unknown)
+    assert "\n" not in str(error.value)

@@ -3,7 +3,14 @@
 from turnout.plans.laws import AvailabilitySection
 from turnout.plans.plan import Plan, read_plan
 from turnout.plans.preparation import PreparedPlan, prepare
-from turnout.plans.questions import SCHEMES, Question, account, ask, calibrate
+from turnout.plans.questions import (
+    SCHEMES,
+    Question,
+    account,
+    ask,
+    calibrate,
+    solvable,
+)
 from turnout.plans.refusals import all_keys
 
 __all__ = [
@@ -18,4 +25,5 @@ __all__ = [
     "calibrate",
     "prepare",
     "read_plan",
+    "solvable",
 ]

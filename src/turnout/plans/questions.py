@@ -1,9 +1,10 @@
-"""A question to accounting without a plan around it: what is this worth, or which noise?"""
+"""A question to accounting without a plan around it: what is this worth, or which value?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, ValidationError
 
@@ -16,11 +17,12 @@ from turnout.plans.laws import (
     PoissonSection,
     SlidingSection,
 )
-from turnout.plans.refusals import MISSING, refusal
+from turnout.plans.refusals import MISSING, choices, refusal, tables
 from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
+    from turnout.accounting.calibration import Calibration, Unknown
 
 SCHEMES = {
     "none": "every-step",
@@ -30,6 +32,8 @@ SCHEMES = {
     "k-subset": "k-subset",
 }
 """What a question calls a law, and what a plan calls it."""
+NOISE, DELTA = "noise-multiplier", "delta"
+"""What can be solved for besides the parameters of a law."""
 
 
 class _Promise(Section):
@@ -67,12 +71,21 @@ class Question(Section):
             self.promise.release,
         )
 
+    def answered(self, unknown: str, value: float) -> Self:
+        """The question with a value for one parameter of its law or of its promise."""
+        key = unknown.replace("-", "_")
+        part = "promise" if key in _Promise.model_fields else "participation"
+        section: Section = getattr(self, part)
+        return self.model_copy(update={part: section.model_copy(update={key: value})})
 
-def ask(flags: Mapping[str, object]) -> Question:
+
+def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     """The question that command-line flags put.
 
     Args:
         flags: by name without dashes, None where not given; ``scheme`` is a key of `SCHEMES`.
+        unknown: a parameter that is asked for and must not be given; the question then has its
+            most private value in its place.
 
     Raises:
         ParameterError: a flag, named with its value and what is allowed.
@@ -82,6 +95,8 @@ def ask(flags: Mapping[str, object]) -> Question:
     if scheme not in SCHEMES:
         value = MISSING if scheme is None else scheme
         raise ParameterError("--scheme", value, f"one of {', '.join(map(repr, SCHEMES))}")
+    if unknown is not None:
+        given |= _stand_in(unknown, str(scheme), given)
     promise = {name: given.pop(name) for name in _Promise.model_fields if name in given}
     law = {"law": SCHEMES[str(scheme)], **given}
     try:
@@ -117,22 +132,82 @@ def account(question: Question) -> Guarantee:
     return price(scheme, promise.delta, promise.tolerance)
 
 
-def calibrate(question: Question) -> tuple[float, Guarantee]:
-    """The noise multiplier that meets the question's ε, and what it is worth.
+def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calibration]:
+    """The value of one unknown that spends the question's ε.
+
+    Args:
+        question: asked with the same unknown.
+        unknown: one of `solvable`.
 
     Returns:
-        a noise multiplier whose proved ε is at most the target.
+        the question with that value in its place, and what was found. The bounds on ε of both
+        `epsilon_upper` and, where it has an answer, `price` are at most the target.
 
     Raises:
-        ParameterError: no target.
-        UnsupportedError: no sound analysis is known.
+        ParameterError: no target, or no noise multiplier where it is not what is asked for.
+        UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
-    from turnout.accounting import calibrate_noise, price
+    from turnout.accounting.calibration import calibrate, calibrate_delta
 
-    promise = question.promise
+    promise, noise = question.promise, question.promise.noise_multiplier
     if promise.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
-    noise_multiplier = calibrate_noise(question.scheme_for, promise.epsilon, promise.delta)
-    scheme = question.scheme_for(noise_multiplier)
-    return noise_multiplier, price(scheme, promise.delta, promise.tolerance)
+    if noise is None:
+        raise ParameterError("--noise-multiplier", MISSING, "a finite number above 0")
+    if unknown == DELTA:
+        scheme = question.scheme_for(noise)
+        found = calibrate_delta(scheme, promise.epsilon, tolerance=promise.tolerance)
+        return question.answered(DELTA, found.value), found
+
+    def scheme_for(value: float) -> Scheme:
+        one = question.answered(unknown, value)
+        return one.scheme_for(one.promise.noise_multiplier or noise)
+
+    searched = _within_law(_unknown(unknown), question)
+    found = calibrate(
+        scheme_for, searched, promise.epsilon, promise.delta, tolerance=promise.tolerance
+    )
+    return question.answered(unknown, found.value), found
+
+
+def solvable(scheme: str) -> list[str]:
+    """What can be solved for under a law, by the names of flags without their dashes."""
+    from turnout.accounting.calibration import UNKNOWNS
+
+    law = SCHEMES[scheme]
+    section = next(
+        kind
+        for kind in tables(Question, "participation")
+        if law in choices(kind.model_fields["law"].annotation)
+    )
+    own = [name for name in UNKNOWNS if name.replace("-", "_") in section.model_fields]
+    return [NOISE, *own, DELTA]
+
+
+def _stand_in(unknown: str, scheme: str, given: Mapping[str, object]) -> dict[str, float]:
+    """The most private value of what is asked for, under the name of its flag."""
+    allowed, key = solvable(scheme), unknown.replace("-", "_")
+    if unknown not in allowed:
+        raise ParameterError("--solve-for", unknown, f"one of {', '.join(map(repr, allowed))}")
+    if key in given:
+        raise ParameterError(_flag(key), given[key], f"nothing beside --solve-for {unknown}")
+    return {key: _unknown(unknown).private_limit}
+
+
+def _unknown(name: str) -> Unknown:
+    """What accounting knows of one of `solvable`."""
+    from turnout.accounting.calibration import UNKNOWNS
+    from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
+
+    return DELTA_UNKNOWN if name == DELTA else UNKNOWNS[name]
+
+
+def _within_law(unknown: Unknown, question: Question) -> Unknown:
+    """The unknown within the limits that the rest of the law leaves: picks fit into a window."""
+    law = question.participation
+    if isinstance(law, KSubsetSection) and unknown.name == "picks":
+        return replace(unknown, most=law.window)
+    if isinstance(law, KSubsetSection) and unknown.name == "window":
+        return replace(unknown, least=law.picks)
+    return unknown

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout import plans
+from turnout.reporting.calibrations import Found
 from turnout.reporting.explanation import Explanation, explain
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
 
@@ -23,7 +24,7 @@ class Answer:
     Attributes:
         scheme: the question's law as the user put it.
         noise_multiplier: given or calibrated.
-        calibrated: whether it was calibrated.
+        found: what was calibrated, if anything was.
         guarantee: what that noise is worth.
         seconds: how long the answer took.
         explanation: what the guarantee means for a person, where that was asked.
@@ -31,19 +32,21 @@ class Answer:
 
     scheme: dict[str, Any]
     noise_multiplier: float
-    calibrated: bool
+    found: Found | None
     guarantee: Guarantee
     seconds: float
     explanation: Explanation | None = None
 
     def record(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
-        record = {
+        record: dict[str, Any] = {
             "noise_multiplier": self.noise_multiplier,
             **guarantee_record(self.guarantee),
             "scheme": self.scheme,
             "seconds": self.seconds,
         }
+        if self.found is not None:
+            record = {**self.found.record(), **record}
         if self.explanation is not None:
             record["explanation"] = self.explanation.record()
         return record
@@ -62,18 +65,25 @@ def account(
     noise_multiplier = question.promise.noise_multiplier or 0.0
     scheme = question.scheme_for(noise_multiplier)
     explanation = explain(scheme, guarantee, prior) if explained else None
-    return Answer(_echo(question), noise_multiplier, False, guarantee, seconds, explanation)
+    return Answer(_echo(question), noise_multiplier, None, guarantee, seconds, explanation)
 
 
-def calibrate(flags: Mapping[str, object]) -> Answer:
-    """The noise that a target needs; raises as `turnout.plans.calibrate` does."""
-    import turnout.accounting  # noqa: F401 (loading it is not what is timed)
+def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
+    """The value that a target allows; raises as `turnout.plans.calibrate` does."""
+    from turnout.accounting import price
 
-    question = plans.ask(flags)
+    question = plans.ask(flags, solve_for)
+    target = question.promise.epsilon or 0.0
     started = time.perf_counter()
-    noise_multiplier, guarantee = plans.calibrate(question)
+    question, calibration = plans.calibrate(question, solve_for)
+    promise = question.promise
+    noise_multiplier = promise.noise_multiplier or 0.0
+    guarantee = calibration.guarantee or price(
+        question.scheme_for(noise_multiplier), promise.delta, promise.tolerance
+    )
     seconds = time.perf_counter() - started
-    return Answer(_echo(question), noise_multiplier, True, guarantee, seconds)
+    found = Found(calibration, target)
+    return Answer(_echo(question), noise_multiplier, found, guarantee, seconds)
 
 
 def show(answer: Answer, *, as_json: bool) -> None:
@@ -85,8 +95,9 @@ def show(answer: Answer, *, as_json: bool) -> None:
 
     name, *fields = answer.scheme.items()
     law = f"{name[1]}: " + ", ".join(f"{key} {value}" for key, value in fields)
-    note = " (calibrated)" if answer.calibrated else ""
-    rows = {"scheme": law, "noise multiplier": f"{answer.noise_multiplier:.6g}{note}"}
+    rows = {"scheme": law, "noise multiplier": f"{answer.noise_multiplier:.6g}"}
+    if answer.found is not None:
+        rows[answer.found.unknown.name.replace("-", " ")] = answer.found.words()
     table = guarantee_table(answer.guarantee, "", rows)
     if answer.explanation is not None:
         table.add_row()

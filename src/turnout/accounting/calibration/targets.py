@@ -26,6 +26,7 @@ class Calibration:
     """The value that was asked for.
 
     Attributes:
+        unknown: what was asked for, with the limits of the search.
         value: as it should be printed: a whole number, or at most six digits.
         epsilon: proved upper bound on ε at that value; at most the target.
         refused: the nearest value on the costlier side that was tried and is not certified to meet
@@ -36,6 +37,7 @@ class Calibration:
         guarantee: what `price` says at the value; None if no tolerance was asked for.
     """
 
+    unknown: Unknown
     value: float
     epsilon: float
     refused: float | None
@@ -159,7 +161,7 @@ def _calibrated(
         found = _met(search)
     refused = None if search.missed is None else search.missed.value
     guarantee = guarantees.get(found.value)
-    return Calibration(found.value, found.epsilon, refused, search.evaluations, guarantee)
+    return Calibration(unknown, found.value, found.epsilon, refused, search.evaluations, guarantee)
 
 
 def _search(target: Target, unknown: Unknown, tolerance: float, slope: float) -> Search:
@@ -198,7 +200,8 @@ def _met(search: Search) -> Tried:
         return met
     assert missed is not None
     bound = f"ε ≤ {missed.epsilon:.4g}" if missed.certified else "no ε can be certified"
+    limits = f"{unknown.said(unknown.least)} to {unknown.said(unknown.most)}"
     raise UnsupportedError(
-        f"no {unknown.name} from {unknown.said(unknown.least)} to {unknown.said(unknown.most)} "
-        f"meets epsilon = {search.model.target.epsilon:g}: at {unknown.said(missed.value)} {bound}"
+        f"no value of {unknown.name} from {limits} meets epsilon = "
+        f"{search.model.target.epsilon:g}: at {unknown.said(missed.value)} {bound}"
     )

@@ -1,0 +1,84 @@
+"""`turnout calibrate --solve-for`: what it prints, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnout.cli.main import main
+
+PROMISE = "--delta 1e-6 --relation add-remove"
+
+
+@pytest.fixture
+def calibrate(capsys):
+    """Runs the command; gives its exit code, stdout and stderr."""
+
+    def run(flags: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["calibrate", *flags.split()])
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_a_window_is_solved_for(calibrate):
+    flags = f"--scheme check-in --noise-multiplier 1 --epsilon 0.5 --solve-for window {PROMISE}"
+    code, out, err = calibrate(f"{flags} --json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert (answer["solved_for"], answer["value"], answer["next_refused"]) == ("window", 218, 217)
+    assert answer["scheme"]["window"] == 218
+    assert 0.499 < answer["epsilon"] <= 0.5
+    code, out, err = calibrate(flags)
+    words = " ".join(out.split())
+    assert "window 218, the smallest certified to meet ε ≤ 0.5 (217 is not)" in words
+
+
+def test_a_delta_is_solved_for_and_shown_as_the_delta(calibrate):
+    flags = "--scheme none --noise-multiplier 1 --epsilon 3 --relation add-remove"
+    code, out, _ = calibrate(f"{flags} --solve-for delta --json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["delta"] == answer["value"] == pytest.approx(0.00153711, rel=2e-4)
+    assert answer["epsilon"] <= 3
+
+
+def test_a_limit_that_meets_the_target_is_said_to_be_one(calibrate):
+    flags = f"--scheme check-in --window 100 --noise-multiplier 3 --epsilon 2 {PROMISE}"
+    code, out, _ = calibrate(f"{flags} --solve-for probability")
+    assert code == 0
+    assert "1, the largest there is to try, meets ε ≤ 2" in " ".join(out.split())
+    answer = json.loads(calibrate(f"{flags} --solve-for probability --json")[1])
+    assert (answer["value"], answer["next_refused"]) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--solve-for window --window 9", "--window = 9: expected nothing beside --solve-for"),
+        ("--solve-for rate --window 9", "--solve-for = 'rate': expected one of 'noise-multipl"),
+        ("--solve-for colour", "--solve-for = 'colour': expected one of 'noise-multiplier', 'w"),
+        ("--window 9 --noise-multiplier 1", "--noise-multiplier = 1.0: expected nothing beside"),
+        ("--solve-for windows --noise-multiplier 1", "--window = (missing): expected a value"),
+        ("--solve-for window", "--noise-multiplier = (missing): expected a finite number above"),
+        (
+            "--solve-for windows --window 10 --noise-multiplier 0.5",
+            "no value of windows from 1 to 1,000,000 meets epsilon = 1: at 1 ε ≤ 8.69",
+        ),
+        ("--solve-for window --noise-multiplier 0", "--noise-multiplier = 0.0: expected a finite"),
+        (
+            "--solve-for window --noise-multiplier 1 --release averaged",
+            "averaged check-ins release how many clients came, which add-remove does not",
+        ),
+        ("--solve-for", "Option '--solve-for' requires an argument."),
+    ],
+)
+def test_refusals_are_one_line(calibrate, flags, line):
+    code, out, err = calibrate(f"--scheme check-in --epsilon 1 {PROMISE} {flags}")
+    assert code == 2
+    assert out == ""
+    assert err.startswith(f"turnout: {line}")
+    assert err.count("\n") == 1
