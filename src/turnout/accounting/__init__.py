@@ -6,7 +6,8 @@
 
 from turnout.accounting.calibration import calibrate_noise
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
-from turnout.accounting.pricing import epsilon_upper, price, spent
+from turnout.accounting.ledger import spent
+from turnout.accounting.pricing import epsilon_upper, price
 
 __all__ = [
     "ClientGuarantees",

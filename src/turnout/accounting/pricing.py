@@ -1,4 +1,4 @@
-"""The price of a scheme: certified bounds on ε, and what has been spent along the way."""
+"""The price of a scheme: certified bounds on ε."""
 
 from __future__ import annotations
 
@@ -65,23 +65,7 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
     if is_per_client(scheme):
         clients = _clients(scheme, delta, steps).values()
         return max((max(client.uppers.values()) for client in clients), default=0.0)
-    return _upper(decompose(scheme, steps), scheme.relation, delta)
-
-
-def spent(scheme: Scheme, delta: float, steps: Iterable[int]) -> list[float]:
-    """Proved upper bounds on ε after each number of steps; 0 before the first.
-
-    Guarantees:
-        Never falls with more steps. Who sees a part of the releases sees no more than who sees
-        all of them, so a later bound holds earlier too.
-    """
-    asked = list(steps)
-    bounds: dict[int, float] = {}
-    least = math.inf
-    for step in sorted(set(asked), reverse=True):
-        least = min(least, epsilon_upper(scheme, delta, step)) if step > 0 else 0.0
-        bounds[step] = least
-    return [bounds[step] for step in asked]
+    return decomposition_upper(decompose(scheme, steps), delta)
 
 
 def _guarantee(
@@ -115,7 +99,8 @@ def _directions(
     return {d.value: Bounds(lowers[i], uppers[i]) for i, d in enumerate(Direction)}
 
 
-def _upper(parts: Decomposition, relation: Relation, delta: float) -> float:
+def decomposition_upper(parts: Decomposition, delta: float) -> float:
+    """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
     if parts.other is not None:
         return max(_two_hop_directions(parts, delta))
     run = parts.present.upper

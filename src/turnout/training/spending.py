@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
 from turnout.spec import AvailabilityCheckIn, Scheme
@@ -41,29 +40,29 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
         Rises, and never above the whole run's ε: who sees a part of the releases sees no more
         than who sees all.
     """
+    from turnout.accounting.ledger import running
+
     scheme = prepared.scheme
     law, delta = scheme.participation, prepared.plan.privacy.delta
     if isinstance(law, AvailabilityCheckIn):
         interval = law.window * -(-law.windows // _TRACE_POINTS)
     steps = np.unique(np.append(np.arange(0, law.steps, interval), law.steps))
     total = prepared.guarantee.epsilon.upper
-    inner = [min(_until(scheme, step, delta), total) for step in steps[1:-1].tolist()]
-    epsilon = np.array([0.0, *inner, total])
-    return EpsilonCurve(steps, np.minimum.accumulate(epsilon[::-1])[::-1])
+    until = _until(scheme, delta)
+    inner = running(until, steps[:-1].tolist(), total)
+    return EpsilonCurve(steps, np.array([*inner, total]))
 
 
-def _until(scheme: Scheme, step: int, delta: float) -> float:
-    """ε after ``step`` steps; infinite where it cannot be certified, so that the next point counts.
-
-    Who is the worst client may change from window to window, so it is found anew.
-    """
+def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
+    """ε after a number of steps; the worst client may change, so she is found anew."""
     from turnout.accounting import epsilon_upper
 
     law = scheme.participation
-    try:
-        if not isinstance(law, AvailabilityCheckIn):
-            return epsilon_upper(scheme, delta, step)
+    if not isinstance(law, AvailabilityCheckIn):
+        return lambda step: epsilon_upper(scheme, delta, step)
+
+    def until(step: int) -> float:
         part = AvailabilityCheckIn(law.available[:, :step], law.window, law.probability)
         return epsilon_upper(costliest_clients(replace(scheme, participation=part)), delta)
-    except NumericalError:
-        return math.inf
+
+    return until

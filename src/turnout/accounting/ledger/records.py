@@ -1,0 +1,81 @@
+"""Schemes as plain dictionaries and back, so that a ledger can be written down.
+
+What comes back is built by the classes of `turnout.spec`, so it passes their checks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from turnout import spec
+from turnout.core.errors import ParameterError
+from turnout.spec import Scheme
+
+_CLASSES: Mapping[str, type] = {
+    name: value
+    for name, value in vars(spec).items()
+    if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
+}
+
+
+def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
+    """A scheme as dictionaries, lists, numbers and words.
+
+    >>> from turnout.spec import CheckIn, GaussianNoise, Relation
+    >>> scheme = Scheme(GaussianNoise(1.5), CheckIn(100), Relation.ADD_REMOVE)
+    >>> scheme_from_dict(scheme_to_dict(scheme)) == scheme
+    True
+    """
+    return _to_plain(scheme)
+
+
+def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
+    """What `scheme_to_dict` gave.
+
+    Raises:
+        ParameterError: something that no scheme consists of.
+    """
+    scheme = _from_plain(data)
+    if not isinstance(scheme, Scheme):
+        raise ParameterError("scheme", data, "a scheme written by scheme_to_dict")
+    return scheme
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return {"is": type(value).__name__, "value": value.value}
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: _to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {"is": type(value).__name__} | inner
+    if isinstance(value, np.ndarray):
+        return {"is": "array", "type": value.dtype.name, "values": value.tolist()}
+    if isinstance(value, tuple):
+        return {"is": "tuple", "values": [_to_plain(item) for item in value]}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ParameterError("scheme", value, "numbers, words, arrays and the classes of turnout.spec")
+
+
+def _from_plain(data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    content = dict(data)
+    kind = content.pop("is", None)
+    if kind == "array":
+        return np.array(content["values"], dtype=content["type"])
+    if kind == "tuple":
+        return tuple(_from_plain(item) for item in content["values"])
+    known = _CLASSES.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        raise ParameterError("is", kind, "the name of a class of turnout.spec")
+    try:
+        return known(**{name: _from_plain(value) for name, value in content.items()})
+    except TypeError:
+        raise ParameterError(str(kind), sorted(content), "the fields of this class") from None

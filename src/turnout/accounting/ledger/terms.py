@@ -1,0 +1,133 @@
+"""What all windows of a ledger share: who is protected against what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
+from turnout.accounting.decomposition import Run, decompose, is_per_client
+from turnout.accounting.pairs import GaussianPair, Pair
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Relation, unit and trust of a guarantee; every window of a ledger must have the same.
+
+    Attributes:
+        relation: the neighbouring relation. No default, on purpose.
+        unit: what one record is.
+        trust: whom the client must trust.
+    """
+
+    relation: Relation
+    unit: PrivacyUnit = PrivacyUnit.CLIENT
+    trust: TrustModel = TrustModel.CENTRAL
+
+    @classmethod
+    def of(cls, scheme: Scheme) -> Terms:
+        """The terms of a scheme."""
+        return cls(scheme.relation, scheme.unit, scheme.trust)
+
+    def require(self, scheme: Scheme) -> None:
+        """Refuses a scheme with other terms.
+
+        Raises:
+            ParameterError: relation, unit or trust differ.
+        """
+        for name in ("relation", "unit", "trust"):
+            ours, theirs = getattr(self, name), getattr(scheme, name)
+            if ours is not theirs:
+                raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
+
+    def run_of(self, scheme: Scheme) -> Run:
+        """The blocks of a scheme that a filter charges: one hop between neighbours.
+
+        Raises:
+            ParameterError: relation, unit or trust differ.
+            UnsupportedError: the relation takes two hops here, or clients have windows of
+                their own.
+        """
+        self.require(scheme)
+        if is_per_client(scheme):
+            raise UnsupportedError(
+                "filters and odometers keep one account for all clients, so windows cut from a "
+                "trace are refused; charge the smallest window that any client may have"
+            )
+        parts = decompose(scheme)
+        if parts.other is not None:
+            raise UnsupportedError(
+                f"{scheme.relation.value} takes two hops here, which filters and odometers do "
+                "not follow; keep the account under the relation of one hop"
+            )
+        return parts.present.upper
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain words."""
+        return {"relation": self.relation.value, "unit": self.unit.value, "trust": self.trust.value}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Terms:
+        """What `to_dict` gave."""
+        return cls(Relation(data["relation"]), PrivacyUnit(data["unit"]), TrustModel(data["trust"]))
+
+
+def merged(*runs: Run) -> Run:
+    """One run after the other, equal blocks counted together."""
+    counts: dict[Block, int] = {}
+    for run in runs:
+        for block, count in run:
+            counts[block] = counts.get(block, 0) + count
+    return [(block, count) for block, count in counts.items() if count > 0]
+
+
+def run_dominates(large: Run, small: Run) -> bool:
+    """Whether ``small`` is *proved* to be no larger than ``large``, whatever ε and direction.
+
+    Blocks are matched in order. False means "not proved", not "larger".
+    """
+    return len(small) <= len(large) and all(
+        few <= many and dominates(block, other)
+        for (other, few), (block, many) in zip(small, large, strict=False)
+    )
+
+
+def dominates(large: Block, small: Block) -> bool:
+    """Whether the likelihood ratio of ``small`` is proved to be smaller in convex order.
+
+    * A ratio seen with a smaller probability is closer to 1.
+    * An average of more independent copies of a ratio is smaller (Marshall & Olkin).
+    * Gaussian noise with a larger multiplier is noise added to the noise.
+    """
+    if type(large) is not type(small):
+        return False
+    if isinstance(large, PairBlock) and isinstance(small, PairBlock):
+        return small.probability <= large.probability and _noisier(large.pair, small.pair)
+    if isinstance(large, AllocationBlock) and isinstance(small, AllocationBlock):
+        fits = small.probability <= large.probability and small.window >= large.window
+        return fits and _noisier(large.pair, small.pair)
+    if isinstance(large, FixedSizeBlock) and isinstance(small, FixedSizeBlock):
+        return small.rate <= large.rate and _noisier(large.pair, small.pair)
+    return large == small
+
+
+def _noisier(large: Pair, small: Pair) -> bool:
+    if isinstance(large, GaussianPair) and isinstance(small, GaussianPair):
+        return small.noise_multiplier >= large.noise_multiplier
+    return large == small
+
+
+def as_windows(scheme: Scheme, windows: int) -> Scheme:
+    """A scheme with another number of windows (or of steps, where steps stand for themselves).
+
+    Raises:
+        UnsupportedError: the law is not a sequence of equal windows.
+    """
+    law = scheme.participation
+    name = "windows" if hasattr(law, "windows") else "steps"
+    try:
+        return replace(scheme, participation=replace(law, **{name: windows}))
+    except TypeError:
+        raise UnsupportedError(f"{type(law).__name__} is not a sequence of equal windows") from None
