@@ -199,6 +199,14 @@ def test_bounds_from_several_sharp_points_are_the_best_of_them():
     assert np.all(width <= 1e-3 * profile.worst.upper)
 
 
+def test_near_certainty_a_window_is_no_worse_than_one_step():
+    """At small σ a window's grid is coarse where δ is large; one step's closed form is not."""
+    profile = privacy_profile(scheme(CheckIn(2), 0.25), np.linspace(0.0, 1.0, 5))
+    for bounds in (profile.forward, profile.backward):
+        assert np.all(bounds.upper <= [gaussian_delta(e, 4.0) + 1e-12 for e in profile.epsilons])
+    assert holds(profile.backward, lambda e: add_delta(e, 2, 0.25))
+
+
 def test_the_reach_is_where_delta_has_come_down():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-6)
     reach = curves.reach(1e-5)

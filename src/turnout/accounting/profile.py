@@ -10,10 +10,11 @@ variation distance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from turnout.accounting.blocks import AllocationBlock
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.decomposition import Decomposition, Run, decompose, is_per_client
 from turnout.accounting.delta_bounds import DeltaBounds
@@ -92,6 +93,11 @@ class _Sharpest:
                 refused = error
         if refused is not None and not curves and side is Side.UPPER:
             raise refused
+        if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
+            # An average of ratios is below any one of them in convex order: with all steps but
+            # one left out the curve is exact, and sharper near δ = 1 where σ is small.
+            alone = replace(run[0][0], window=1)
+            curves.append(alone.curve(direction, side, sharp_to, refinement))
         return cls(side, curves, not run)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
