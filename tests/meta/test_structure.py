@@ -16,7 +16,8 @@ import turnout
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
 PUBLIC = {
-    "accounting": "ClientGuarantees Guarantee calibrate_noise epsilon_upper price spent",
+    "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Unknown calibrate "
+    "calibrate_delta calibrate_noise epsilon_upper price spent",
     "datasets": "DataFile ImageData MissingFileError Split cache_folder contents deal digits "
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
