@@ -50,11 +50,13 @@ def step_sum(steps, delta):
     return float(sum(t[0] for t in terms) + mpmath.sqrt(-2 * mpmath.log(delta) * square))
 
 
-def test_numbers_that_are_known():
+def test_known_numbers():
     assert check_ins.theorem_3_2(1.0, 1000, 1e-6) == pytest.approx(0.47493, abs=1e-5)
     assert check_ins.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6) == pytest.approx(
         2.49, abs=0.01
     )
+    assert check_ins.theorem_5_1(0.5, 10**4, 1e-6) == pytest.approx(0.0723, abs=1e-4)
+    assert check_ins.theorem_5_1(1.0, 10**5, 1e-6) == pytest.approx(0.1283, abs=1e-4)
     # The branch for approximate randomizers at ε₀ = 0.5 is the pure one at 4.
     assert check_ins.theorem_5_1(4.0, 10**6, 1e-6) == pytest.approx(347.4, abs=0.1)
 

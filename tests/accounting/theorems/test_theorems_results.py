@@ -22,7 +22,8 @@ MODULES = [
     "allocation_rdp",
     "allocation_sampling",
 ]
-HELPERS = {"composed", "at_total_delta", "estimate", "gaussian_log_moments"} | {
+HELPERS = {"composed", "at_total_delta", "estimate", "engine_poisson"} | {
+    "gaussian_log_moments",
     "randomized_response_log_moments",
     "lemma_a_3_rounds",
     "lemma_a_3_largest_delta",

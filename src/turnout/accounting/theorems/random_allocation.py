@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,32 +36,28 @@ _SHARE = 0.1  # of δ that goes to the tail bound unless told otherwise
 _REFINEMENT = 0  # of the Poisson run's grid
 _ROUNDING = 1e-12
 
+PoissonPrice = Callable[[Pair, float, int, float], float]
+"""ε of Poisson sampling in the remove direction, from pair, rate, steps and δ."""
 
-@dataclass(frozen=True, slots=True)
-class PoissonRun:
-    """The Poisson sampling that a theorem compares with.
 
-    Attributes:
-        rate: η or λ.
-        steps: how many.
-        delta: the δ at which it is priced.
+def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
+    """ε of Poisson sampling in the remove direction, a proved upper bound.
+
+    Raises:
+        NumericalError: δ lies below what the engine can certify for so many steps.
     """
-
-    rate: float
-    steps: int
-    delta: float
-
-    def epsilon(self, pair: Pair) -> float:
-        """ε of the run in the remove direction, from above.
-
-        Raises:
-            NumericalError: δ lies below what the engine can certify for so many steps.
-        """
-        run = [(PairBlock(pair, self.rate), self.steps)]
-        return run_epsilon(run, Direction.REMOVE, Side.UPPER, self.delta, _REFINEMENT)
+    run = [(PairBlock(pair, rate), steps)]
+    return run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, _REFINEMENT)
 
 
-def theorem_3_2(pair: Pair, window: int, delta: float, share: float = _SHARE) -> float:
+def theorem_3_2(
+    pair: Pair,
+    window: int,
+    delta: float,
+    *,
+    share: float = _SHARE,
+    poisson: PoissonPrice = engine_poisson,
+) -> float:
     """ε of one check-in in a window, by Poisson sampling at a rate just above 1/t.
 
     Source: Theorem 3.2: `corollary_3_12` with one pick.
@@ -72,6 +67,7 @@ def theorem_3_2(pair: Pair, window: int, delta: float, share: float = _SHARE) ->
         window: t.
         delta: the whole δ in (0, 1).
         share: the part of δ that the tail bound may use.
+        poisson: prices the Poisson run.
 
     Returns:
         ε, never below the true one in the remove direction.
@@ -80,11 +76,17 @@ def theorem_3_2(pair: Pair, window: int, delta: float, share: float = _SHARE) ->
         UnsupportedError: γ ≥ 1, where the theorem says nothing.
         NumericalError: the Poisson run cannot be certified.
     """
-    return corollary_3_12(pair, window, delta, 1, share)
+    return corollary_3_12(pair, window, delta, 1, share=share, poisson=poisson)
 
 
 def corollary_3_12(
-    pair: Pair, window: int, delta: float, picks: int, share: float = _SHARE
+    pair: Pair,
+    window: int,
+    delta: float,
+    picks: int,
+    *,
+    share: float = _SHARE,
+    poisson: PoissonPrice = engine_poisson,
 ) -> float:
     """ε of k picks in a window, by Poisson sampling at a rate just above k/t.
 
@@ -100,6 +102,7 @@ def corollary_3_12(
         delta: the whole δ in (0, 1).
         picks: k ≤ t.
         share: the part of δ that the tail bound may use.
+        poisson: prices the Poisson run.
 
     Raises:
         UnsupportedError: γ ≥ 1, where the corollary says nothing.
@@ -111,11 +114,17 @@ def corollary_3_12(
     tail = -math.log(share * delta / (2 * picks))
     mean = float(call(pair, np.array(math.exp(local))))
     excess = mean + math.sinh(local) * math.sqrt(2 * tail / part) if local < 300 else math.inf
-    return _run(excess, part, picks, (1 - share) * delta).epsilon(pair)
+    return poisson(pair, *_run(excess, part, picks, (1 - share) * delta))
 
 
 def theorem_3_2_by_variance(
-    pair: Pair, window: int, delta: float, picks: int = 1, share: float = _SHARE
+    pair: Pair,
+    window: int,
+    delta: float,
+    picks: int = 1,
+    *,
+    share: float = _SHARE,
+    poisson: PoissonPrice = engine_poisson,
 ) -> float:
     """Theorem 3.2 and Corollary 3.12 with Bernstein's inequality in place of Lemma 3.9.
 
@@ -128,6 +137,7 @@ def theorem_3_2_by_variance(
         delta: the whole δ in (0, 1).
         picks: k ≤ t.
         share: the part of δ that the tail bound may use.
+        poisson: prices the Poisson run.
 
     Raises:
         UnsupportedError: γ ≥ 1, where the bound says nothing.
@@ -138,11 +148,17 @@ def theorem_3_2_by_variance(
     rate = -math.log(share * delta / picks) / part
     variance = max(pair.second_moment - 1.0, 0.0) * (1 + 1e-9)
     excess = rate / 3 + math.sqrt(rate**2 / 9 + 2 * variance * rate)
-    return _run(excess, part, picks, (1 - share) * delta).epsilon(pair)
+    return poisson(pair, *_run(excess, part, picks, (1 - share) * delta))
 
 
 def theorem_3_2_as_printed(
-    pair: Pair, window: int, delta: float, local_epsilon: float, share: float = _SHARE
+    pair: Pair,
+    window: int,
+    delta: float,
+    local_epsilon: float,
+    *,
+    share: float = _SHARE,
+    poisson: PoissonPrice = engine_poisson,
 ) -> float:
     """ε by Theorem 3.2 as it stands: cosh(ε₀)√(2 ln(1/δ)/t), and tδ₀ added to δ.
 
@@ -159,11 +175,17 @@ def theorem_3_2_as_printed(
     k = np.array(math.exp(min(local_epsilon, 300.0)))
     local_delta = float(max(call(pair, k), k * put(pair, 1 / k)))
     excess = math.cosh(min(local_epsilon, 300.0)) * math.sqrt(-2 * math.log(share * delta) / window)
-    return _run(excess, part, 1, (1 - share) * delta - window * local_delta).epsilon(pair)
+    return poisson(pair, *_run(excess, part, 1, (1 - share) * delta - window * local_delta))
 
 
 def corollary_3_12_gaussian(
-    noise_multiplier: float, window: int, delta: float, picks: int = 1, share: float = _SHARE
+    noise_multiplier: float,
+    window: int,
+    delta: float,
+    picks: int = 1,
+    *,
+    share: float = _SHARE,
+    poisson: PoissonPrice = engine_poisson,
 ) -> float:
     """ε of k picks with Gaussian noise, by Poisson sampling at the rate 2k/t.
 
@@ -177,6 +199,7 @@ def corollary_3_12_gaussian(
         delta: the whole δ in (0, 1).
         picks: k.
         share: the part of δ that is 2δ'.
+        poisson: prices the Poisson run.
 
     Raises:
         UnsupportedError: σ is not that large.
@@ -194,10 +217,17 @@ def corollary_3_12_gaussian(
             f"the second part of Corollary 3.12 needs a noise multiplier above {least:.4g}"
         )
     rate = min(1.0, 2 * picks / window)
-    return PoissonRun(rate, window, (1 - share) * delta).epsilon(pair)
+    return poisson(pair, rate, window, (1 - share) * delta)
 
 
-def theorem_4_1(pair: Pair, window: int, delta: float, rate: float | None = None) -> float:
+def theorem_4_1(
+    pair: Pair,
+    window: int,
+    delta: float,
+    rate: float | None = None,
+    *,
+    poisson: PoissonPrice = engine_poisson,
+) -> float:
     """ε of one check-in in a window, from Poisson sampling that happened to take her.
 
     Source: Theorem 4.1 ("decomposition"): δ(ε) ≤ δ_Poisson(ε')/λ' with λ' = 1 − (1 − λ)^t,
@@ -208,6 +238,7 @@ def theorem_4_1(pair: Pair, window: int, delta: float, rate: float | None = None
         window: t.
         delta: δ in (0, 1).
         rate: λ in (0, 1]; 1/t if None.
+        poisson: prices the Poisson run.
 
     Raises:
         NumericalError: the Poisson run cannot be certified.
@@ -218,7 +249,7 @@ def theorem_4_1(pair: Pair, window: int, delta: float, rate: float | None = None
     checks.positive(rate=chosen)
     checks.probability(rate=chosen)
     taken = 1.0 if chosen == 1 else -math.expm1(window * math.log1p(-chosen))
-    inner = PoissonRun(chosen, window, taken * delta * (1 - _ROUNDING)).epsilon(pair)
+    inner = poisson(pair, chosen, window, taken * delta * (1 - _ROUNDING))
     if inner > 700:
         return inner - math.log(taken)
     return math.log1p(math.expm1(inner) / taken) * (1 + _ROUNDING)
@@ -230,13 +261,14 @@ def _part(window: int, picks: int) -> int:
     return window // picks
 
 
-def _run(excess: float, part: int, picks: int, delta: float) -> PoissonRun:
+def _run(excess: float, part: int, picks: int, delta: float) -> tuple[float, int, float]:
+    """Rate, steps and δ of the Poisson run."""
     if excess >= 1:
         raise UnsupportedError(f"the bound is void here: gamma = {excess:.4g} is not below 1")
     if delta <= 0:
         raise UnsupportedError("t * delta_0 leaves nothing of delta")
     rate = min(1.0, (1 + _ROUNDING) / (part * (1 - excess)))
-    return PoissonRun(rate, part * picks, delta)
+    return rate, part * picks, delta
 
 
 def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
