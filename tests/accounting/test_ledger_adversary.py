@@ -16,7 +16,7 @@ from turnout.accounting.ledger import (
     Odometer,
     RenyiFilter,
 )
-from turnout.accounting.ledger.renyi_filter import renyi_budget
+from turnout.accounting.ledger.odometer import renyi_budget
 from turnout.core.errors import BudgetExceededError
 
 ROUNDS = 4

@@ -16,8 +16,8 @@ from typing import Any
 
 from turnout.accounting.decomposition import Run
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
+from turnout.accounting.ledger.odometer import renyi_budget
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.renyi_filter import renyi_budget
 from turnout.accounting.ledger.terms import Terms, run_dominates
 from turnout.accounting.ledger.worst_case import Game, Item
 from turnout.accounting.renyi import run_renyi

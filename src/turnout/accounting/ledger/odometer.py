@@ -30,7 +30,12 @@ from turnout.core.errors import BudgetExceededError, NumericalError, ParameterEr
 from turnout.spec import Scheme
 
 _KIND = "odometer"
+LEFT_OUT_SHARE = 0.01
+"""Part of δ that the windows' cut tails may use up."""
+CANDIDATES = tuple(1 + 2 ** (k / 4) for k in range(-8, 41))
+"""Orders that are considered, from 1.25 to 1025."""
 _ORDERS = tuple(1 + 2.0**k for k in range(-1, 9))
+_AROUND = {-2: 0.08, -1: 0.17, 0: 0.5, 1: 0.17, 2: 0.08}  # weights by powers of 2 of α − 1
 _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 
 
@@ -76,6 +81,38 @@ class Odometer:
             raise ParameterError(
                 "weights", self.weights, "a share above 0 an order, at most 1 in all"
             )
+
+    @classmethod
+    def of(
+        cls,
+        expected: Scheme,
+        windows: int,
+        delta: float,
+        *,
+        most_windows: int = 1000,
+    ) -> Odometer:
+        """An odometer that is sharpest at one δ after about ``windows`` windows of one kind.
+
+        Whatever is really run, and whenever it ends, the guarantee holds.
+
+        Args:
+            expected: a typical window; its relation, unit and trust are the odometer's.
+            windows: after how many of them it should be sharpest.
+            delta: the δ at which it will be read.
+            most_windows: the most windows that will be run.
+        """
+        checks.open_unit(delta=delta)
+        checks.count(windows=windows, most_windows=most_windows)
+        terms, left_out = Terms.of(expected), LEFT_OUT_SHARE * delta / most_windows
+        curve = run_renyi(terms.run_of(expected), CANDIDATES, left_out)
+        rates = map(max, curve.remove, curve.add)
+        costs = [
+            windows * rate - renyi_budget(0.0, delta, order)
+            for order, rate in zip(CANDIDATES, rates, strict=True)
+        ]
+        best = CANDIDATES[costs.index(min(costs))]
+        orders = tuple(1 + (best - 1) * 2.0**power for power in _AROUND)
+        return cls(terms, orders, tuple(_AROUND.values()), left_out, most_windows)
 
     @property
     def spent(self) -> RenyiBounds:
@@ -197,3 +234,13 @@ def mixture_epsilon(
     value, slope = value_and_slope(low)
     found = value + slope * (high - low)
     return max(found + _ROUNDING * (1 + abs(found)), 0.0)
+
+
+def renyi_budget(epsilon: float, delta: float, order: float) -> float:
+    """The largest Rényi divergence of one order that implies (ε, δ); may be below 0.
+
+    Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
+    Proposition 12. Not rounded: it only chooses orders and steers grids.
+    """
+    log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
+    return epsilon + (math.log(delta) - log_c) / (order - 1)

@@ -11,12 +11,14 @@ out releases of the longest run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting import pricing
+from turnout.accounting.calibration.costs import CostModel, Target
+from turnout.accounting.calibration.search import Search
+from turnout.accounting.calibration.unknowns import UNKNOWNS
 from turnout.accounting.decomposition import Decomposition, Hop, decompose, is_per_client
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
 from turnout.accounting.ledger.terms import Terms, as_windows, merged
@@ -25,7 +27,6 @@ from turnout.core.errors import BudgetExceededError, NumericalError, Unsupported
 from turnout.spec import GaussianNoise, Scheme
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
-_LEAST_NOISE, _MOST_NOISE = 0.02, 1e6
 MOST_WINDOWS = 10**6
 """Where counting what a budget allows ends."""
 
@@ -146,7 +147,16 @@ class Ledger:
             UnsupportedError: no noise up to 10⁶ is enough.
         """
         self.require(epsilon, delta)
-        return least_noise(lambda sigma: self.add(scheme_for(sigma))._within(epsilon, delta))
+        unknown = UNKNOWNS["noise-multiplier"]
+        target = Target(lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta)
+        search = Search(CostModel(unknown, target, -unknown.power), _TOLERANCE)
+        search.run(lambda _: False, unknown.start)
+        if search.met is None:
+            raise UnsupportedError(
+                f"no noise multiplier up to {unknown.said(unknown.most)} keeps a further phase "
+                f"within epsilon = {epsilon:g} in all"
+            )
+        return search.met.value
 
     def _with(self, window: Scheme, count: int) -> Ledger:
         """The ledger after ``count`` repetitions, as few phases as the law allows."""
@@ -289,24 +299,3 @@ def largest(proved: Callable[[int], bool], most: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if proved(middle) else (low, middle)
     return low
-
-
-def least_noise(proved: Callable[[float], bool]) -> float:
-    """The smallest noise multiplier of six digits that is proved to do, to a relative 10⁻⁴.
-
-    Raises:
-        UnsupportedError: none up to 10⁶ is.
-    """
-
-    def rounded(sigma: float) -> float:
-        return float(f"{sigma:.6g}")
-
-    low, high = _LEAST_NOISE, 1.0
-    while not proved(high):
-        low, high = high, 4 * high
-        if high > _MOST_NOISE:
-            raise UnsupportedError(f"no noise multiplier up to {_MOST_NOISE:g} stays in the budget")
-    while high > low * (1 + _TOLERANCE):
-        middle = rounded(math.sqrt(low * high))
-        low, high = (low, middle) if proved(middle) else (middle, high)
-    return high

@@ -75,7 +75,10 @@ def _from_plain(data: Any) -> Any:
     known = _CLASSES.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.spec")
+    inner = {name: _from_plain(value) for name, value in content.items()}
     try:
-        return known(**{name: _from_plain(value) for name, value in content.items()})
-    except TypeError:
+        return known(**inner)
+    except ParameterError:
+        raise
+    except (TypeError, ValueError):
         raise ParameterError(str(kind), sorted(content), "the fields of this class") from None

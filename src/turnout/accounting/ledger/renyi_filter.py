@@ -8,13 +8,17 @@ advance, for the windows that are expected, or spread over several orders by wei
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting.ledger.entries import require_kind
-from turnout.accounting.ledger.odometer import Odometer
+from turnout.accounting.ledger.odometer import (
+    CANDIDATES,
+    LEFT_OUT_SHARE,
+    Odometer,
+    renyi_budget,
+)
 from turnout.accounting.ledger.plan import largest
 from turnout.accounting.ledger.terms import Terms
 from turnout.accounting.renyi import run_renyi
@@ -23,8 +27,6 @@ from turnout.core.errors import BudgetExceededError, ParameterError
 from turnout.spec import Scheme
 
 _KIND = "renyi-filter"
-_LEFT_OUT_SHARE = 0.01  # part of δ that the windows' cut tails may use up
-_CANDIDATES = tuple(1 + 2 ** (k / 4) for k in range(-8, 41))  # orders from 1.25 to 1025
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class RenyiFilter:
         checks.positive(epsilon=epsilon)
         checks.open_unit(delta=delta)
         checks.count(most_windows=most_windows)
-        left_out = _LEFT_OUT_SHARE * delta / most_windows
-        budgets = {a: renyi_budget(epsilon, (1 - _LEFT_OUT_SHARE) * delta, a) for a in _CANDIDATES}
+        left_out = LEFT_OUT_SHARE * delta / most_windows
+        budgets = {a: renyi_budget(epsilon, (1 - LEFT_OUT_SHARE) * delta, a) for a in CANDIDATES}
         orders = tuple(order for order, budget in budgets.items() if budget > 0)
         if not orders:
             raise ParameterError("epsilon", epsilon, "enough for a Rényi filter at this delta")
@@ -130,13 +132,3 @@ class RenyiFilter:
         """What `to_dict` gave."""
         require_kind(data, _KIND)
         return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))
-
-
-def renyi_budget(epsilon: float, delta: float, order: float) -> float:
-    """The largest Rényi divergence of one order that implies (ε, δ); may be below 0.
-
-    Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
-    Proposition 12. Not rounded: it only chooses orders and steers grids.
-    """
-    log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
-    return epsilon + (math.log(delta) - log_c) / (order - 1)
