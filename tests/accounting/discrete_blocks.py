@@ -83,7 +83,7 @@ def schemes_for(blocks: Mapping[str, TwoOutcomes], monkeypatch: pytest.MonkeyPat
         for i, name in enumerate(blocks)
     }
     runs = {schemes[name]: [(block, 1)] for name, block in blocks.items()}
-    monkeypatch.setattr(Terms, "run_of", lambda self, scheme: runs[scheme])
+    monkeypatch.setattr(Terms, "run_of", lambda self, scheme, steps=None: runs[scheme])
     return schemes
 
 

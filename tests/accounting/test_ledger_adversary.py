@@ -11,6 +11,7 @@ from discrete_blocks import TERMS, Game, TwoOutcomes, fixed_delta, response, sch
 from turnout.accounting.curves import Direction
 from turnout.accounting.ledger import (
     GaussianFilter,
+    Ledger,
     MenuFilter,
     MenuItem,
     Odometer,
@@ -119,7 +120,7 @@ def test_pricing_what_was_run_as_if_it_had_been_planned_is_no_filter(monkeypatch
     # The filter of this menu is at the worst strategy, not at the worst list.
     schemes = schemes_for(blocks, monkeypatch)
     menu = [MenuItem(schemes["push"]), MenuItem(schemes["jump"])]
-    honest = MenuFilter.of_units(menu, 1, delta, before=[(first, 1)])
+    honest = MenuFilter.of_units(menu, 1, delta, before=Ledger(TERMS).add(schemes["first"]))
     assert honest.epsilon > 1.04 * epsilon
     play.epsilon = lambda _: honest.epsilon
     assert 0.97 * delta < play.worst(Direction.REMOVE) <= delta

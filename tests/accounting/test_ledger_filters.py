@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -174,8 +175,7 @@ def test_an_item_may_be_several_windows_at_once():
 
 def test_what_is_run_before_is_composed_exactly():
     before = Ledger(TERMS).add(scheme(2.0, CheckIn(40, 5)))
-    run = TERMS.run_of(before.phases[0].scheme)
-    menu = MenuFilter.of_units([MenuItem(scheme(2.0, CheckIn(40)))], 3, DELTA, before=run)
+    menu = MenuFilter.of_units([MenuItem(scheme(2.0, CheckIn(40)))], 3, DELTA, before=before)
     whole = epsilon_upper(scheme(2.0, CheckIn(40, 8)), DELTA)
     assert menu.epsilon == pytest.approx(whole, rel=0.01)
     rest = GaussianFilter.of(TERMS, 2.0, DELTA, before=before)
@@ -353,6 +353,16 @@ def test_a_filter_over_its_budget_cannot_be_built():
     odometer = Odometer(TERMS, (8.0,), (1.0,), 1e-12, 10).record(scheme(0.5))
     with pytest.raises(BudgetExceededError):
         RenyiFilter(1.0, DELTA, odometer)
+
+
+def test_a_budget_larger_than_epsilon_allows_is_refused():
+    start = GaussianFilter.of(TERMS, 1.0, DELTA)
+    assert replace(start, budget=0.5 * start.budget).fits(scheme(20.0)) > 0
+    with pytest.raises(ParameterError, match="keeps"):
+        replace(start, budget=1.02 * start.budget)
+    half = start.spend(scheme(1.5 / math.sqrt(start.budget)))
+    with pytest.raises(BudgetExceededError):
+        replace(half, budget=0.1 * start.budget)
 
 
 def test_gaussian_blocks_are_charged_exactly_and_at_once():

@@ -21,14 +21,14 @@ import numpy as np
 from turnout.accounting.blocks import Block, PairBlock
 from turnout.accounting.composition import CurvePair, reach_of
 from turnout.accounting.curves import Direction, PairCurve, Side
-from turnout.accounting.decomposition import Run, decompose, is_per_client
+from turnout.accounting.decomposition import Run
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
-from turnout.accounting.ledger.plan import Ledger, joined, largest
+from turnout.accounting.ledger.plan import Ledger, largest, run_before
 from turnout.accounting.ledger.terms import Terms, merged
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.runs import run_epsilon
 from turnout.core import checks
-from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
+from turnout.core.errors import BudgetExceededError, NumericalError, ParameterError
 from turnout.spec import Scheme
 
 _KIND = "gaussian-filter"
@@ -88,6 +88,18 @@ class GaussianFilter:
     most_windows: int
     entries: Entries[GaussianCharge] = ()
 
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon, left_out=self.left_out, budget=self.budget)
+        checks.open_unit(delta=self.delta)
+        checks.count(most_windows=self.most_windows)
+        # Less may be right, where something is run before; more never is.
+        cuts = self.left_out * self.most_windows
+        whole = PairCurve(_gaussian(self.budget), Direction.REMOVE, Side.LOWER)
+        if cuts + float(whole.delta(np.array(math.exp(self.epsilon)))) > self.delta:
+            raise ParameterError("budget", self.budget, "a budget that keeps (epsilon, delta)")
+        if self.spent > self.budget:
+            raise BudgetExceededError(self.spent, self.budget, "μ²")
+
     @classmethod
     def of(
         cls,
@@ -114,7 +126,7 @@ class GaussianFilter:
         checks.positive(epsilon=epsilon)
         checks.open_unit(delta=delta)
         checks.count(most_windows=most_windows)
-        run = [] if before is None else _single_hop(terms, before)
+        run = run_before(terms, before)
         left_out = _LEFT_OUT_SHARE * delta / most_windows
         rest = delta * (1 - _LEFT_OUT_SHARE) * (1 - _ROUNDING)
         budget = _largest_square(run, epsilon, rest)
@@ -183,23 +195,15 @@ class GaussianFilter:
         )
 
 
-def _single_hop(terms: Terms, before: Ledger) -> Run:
-    """The blocks of what is run before."""
-    for phase in before.phases:
-        terms.require(phase.scheme)
-        if is_per_client(phase.scheme):
-            raise UnsupportedError("a filter keeps one account for all clients")
-    parts = joined([decompose(p.scheme, p.steps) for p in before.phases if p.steps > 0])
-    if parts.other is not None:
-        raise UnsupportedError("a filter does not follow a relation that takes two hops")
-    return parts.present.upper
+def _gaussian(square: float) -> GaussianPair:
+    return GaussianPair(1 / math.sqrt(square))
 
 
 def _largest_square(run: Run, epsilon: float, delta: float) -> float:
     """The largest μ² that, after a run, keeps (ε, δ), to a relative tolerance."""
 
     def proved(square: float) -> bool:
-        whole = merged(run, [(PairBlock(GaussianPair(1 / math.sqrt(square))), 1)])
+        whole = merged(run, [(PairBlock(_gaussian(square)), 1)])
         try:
             found = (run_epsilon(whole, d, Side.UPPER, delta, 0) for d in Direction)
             return max(found) <= epsilon

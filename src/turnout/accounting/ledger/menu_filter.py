@@ -17,6 +17,7 @@ from typing import Any
 from turnout.accounting.decomposition import Run
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
 from turnout.accounting.ledger.odometer import renyi_budget
+from turnout.accounting.ledger.plan import Ledger, run_before
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
 from turnout.accounting.ledger.terms import Terms, run_dominates
 from turnout.accounting.ledger.worst_case import Game, Item
@@ -80,7 +81,7 @@ class MenuFilter:
 
     @classmethod
     def of_units(
-        cls, menu: Sequence[MenuItem], units: int, delta: float, *, before: Run = ()
+        cls, menu: Sequence[MenuItem], units: int, delta: float, *, before: Ledger | None = None
     ) -> MenuFilter:
         """The filter with a number of units, and the ε that this costs.
 
@@ -88,7 +89,8 @@ class MenuFilter:
             menu: what may be chosen, all under the same relation, unit and trust.
             units: what all windows together may cost.
             delta: δ that holds at the end.
-            before: what is run before, fixed in advance, composed exactly.
+            before: what is run before, fixed in advance, composed exactly; its releases may
+                decide on everything after it.
 
         Raises:
             NumericalError: so small a δ cannot be certified.
@@ -97,8 +99,8 @@ class MenuFilter:
         checks.count(units=units)
         checks.at_most("the units of a menu", _MOST_UNITS, units=units)
         terms, items = _items(menu)
-        guess = _guess(items, before, delta, units)
-        game = Game(items, before, delta, guess, units)
+        run = run_before(terms, before)
+        game = Game(items, run, delta, _guess(items, run, delta, units), units)
         epsilon = next(islice(game.epsilons(), units, None))
         if math.isinf(epsilon):
             raise NumericalError(f"delta = {delta:.3g} cannot be certified for this menu")
@@ -106,7 +108,7 @@ class MenuFilter:
 
     @classmethod
     def within(
-        cls, menu: Sequence[MenuItem], epsilon: float, delta: float, *, before: Run = ()
+        cls, menu: Sequence[MenuItem], epsilon: float, delta: float, *, before: Ledger | None = None
     ) -> MenuFilter:
         """The filter with as many units as keep (ε, δ).
 
@@ -116,7 +118,8 @@ class MenuFilter:
         checks.positive(epsilon=epsilon)
         checks.open_unit(delta=delta)
         terms, items = _items(menu)
-        game = Game(items, before, delta, epsilon, _most_units(items, before, epsilon, delta))
+        run = run_before(terms, before)
+        game = Game(items, run, delta, epsilon, _most_units(items, run, epsilon, delta))
         kept, found = 0, math.inf
         for count, found in enumerate(islice(game.epsilons(), _MOST_UNITS + 1)):
             if found > epsilon:

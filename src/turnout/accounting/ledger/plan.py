@@ -19,7 +19,7 @@ from turnout.accounting import pricing
 from turnout.accounting.calibration.costs import CostModel, Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
-from turnout.accounting.decomposition import Decomposition, Hop, decompose, is_per_client
+from turnout.accounting.decomposition import Decomposition, Hop, Run, decompose, is_per_client
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
 from turnout.accounting.ledger.terms import Terms, as_windows, merged
 from turnout.core import checks
@@ -97,6 +97,15 @@ class Ledger:
             raise UnsupportedError("windows cut from a trace are priced in a phase of their own")
         parts = joined([decompose(phase.scheme, phase.steps) for phase in phases])
         return pricing.decomposition_upper(parts, delta)
+
+    def run(self) -> Run:
+        """The blocks of all phases, for what comes after them in a filter.
+
+        Raises:
+            UnsupportedError: the relation takes two hops, or clients have windows of their own.
+        """
+        done = [phase for phase in self.phases if phase.steps > 0]
+        return merged(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
         """Refuses a ledger whose ε is not proved to be at most a budget.
@@ -190,6 +199,20 @@ class Ledger:
             for item in data["phases"]
         )
         return cls(Terms.from_dict(data["terms"]), tuple(phases))
+
+
+def run_before(terms: Terms, before: Ledger | None) -> Run:
+    """What a filter finds already run, under its own terms.
+
+    Raises:
+        ParameterError: relation, unit or trust differ.
+        UnsupportedError: as `Ledger.run`.
+    """
+    if before is None:
+        return []
+    for phase in before.phases:
+        terms.require(phase.scheme)
+    return before.run()
 
 
 def joined(parts: list[Decomposition]) -> Decomposition:

@@ -42,8 +42,8 @@ class Terms:
             if ours is not theirs:
                 raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
 
-    def run_of(self, scheme: Scheme) -> Run:
-        """The blocks of a scheme that a filter charges: one hop between neighbours.
+    def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
+        """The blocks of a scheme (of its first steps) that a filter charges: one hop.
 
         Raises:
             ParameterError: relation, unit or trust differ.
@@ -56,7 +56,7 @@ class Terms:
                 "filters and odometers keep one account for all clients, so windows cut from a "
                 "trace are refused; charge the smallest window that any client may have"
             )
-        parts = decompose(scheme)
+        parts = decompose(scheme, steps)
         if parts.other is not None:
             raise UnsupportedError(
                 f"{scheme.relation.value} takes two hops here, which filters and odometers do "

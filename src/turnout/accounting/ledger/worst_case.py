@@ -102,7 +102,7 @@ class Law:
         plain = self._convolved(padded, self.transform, self.norm, grid.size)
         weights = np.exp(-grid.tilt * positions)
         tilted = self._convolved(padded * weights, self.tilted, self.tilted_norm, grid.size)
-        tilted *= np.exp(grid.tilt * grid.points)
+        tilted *= np.exp(grid.tilt * grid.points) * (1 + 1e-12)
         return np.minimum(np.minimum(plain, tilted) + self.infinity, 1.0)
 
     def _convolved(
