@@ -1,4 +1,8 @@
-"""The peers' own Python environment: python benchmarks/peers/environment.py"""
+"""The peers' own Python environments: python benchmarks/peers/environment.py [PEER]
+
+An environment lies in ``.venv`` beside the ``requirements.txt`` it is made from: pfl's in this
+folder, that of any other peer in ``environments/PEER``.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,22 @@ import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FOLDER = HERE / ".venv"
-READY = FOLDER / "ready"
 
 
-def python() -> Path:
-    """The environment's interpreter, made first if need be."""
-    interpreter = FOLDER / "bin" / "python"
-    requirements = (HERE / "requirements.txt").read_text()
-    if not READY.is_file() or READY.read_text() != requirements:
-        print(f"making {FOLDER} (once)", file=sys.stderr)
-        venv.create(FOLDER, with_pip=True, clear=True)
+def python(peer: str | None = None) -> Path:
+    """The interpreter of a peer's environment (of pfl's without a name), made first if need be."""
+    folder = HERE if peer is None else HERE / "environments" / peer
+    requirements, environment = folder / "requirements.txt", folder / ".venv"
+    interpreter, ready = environment / "bin" / "python", environment / "ready"
+    wanted = requirements.read_text()
+    if not ready.is_file() or ready.read_text() != wanted:
+        print(f"making {environment} (once)", file=sys.stderr)
+        venv.create(environment, with_pip=True, clear=True)
         install = [str(interpreter), "-m", "pip", "install", "--quiet", "-r"]
-        subprocess.run([*install, str(HERE / "requirements.txt")], check=True)
-        READY.write_text(requirements)
+        subprocess.run([*install, str(requirements)], check=True)
+        ready.write_text(wanted)
     return interpreter
 
 
 if __name__ == "__main__":
-    print(python())
+    print(python(*sys.argv[1:2]))

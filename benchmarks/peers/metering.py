@@ -1,0 +1,70 @@
+"""Answers of a peer and the CPU-seconds of each, as JSON lines, under a limit on each answer.
+
+Imported by the peers' scripts with the interpreters of their own environments, so it needs the
+standard library alone. An answer that passes its limit ends the process (SIGXCPU), at once and
+also inside compiled code; every answer before it has been printed by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Answer = Callable[[], dict[str, Any]]
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The question and its limits, as every peer's script is asked."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--sigma", type=float, required=True)
+    parser.add_argument("--window", type=int, required=True)
+    parser.add_argument("--windows", type=int, required=True)
+    parser.add_argument("--delta", type=float, required=True)
+    parser.add_argument("--scale", type=float, required=True, help="ε, roughly: where to start")
+    parser.add_argument("--seconds", type=float, required=True, help="CPU-seconds an answer")
+    parser.add_argument("--gibibytes", type=float, required=True, help="address space")
+    return parser
+
+
+def limit_memory(gibibytes: float) -> None:
+    size = int(gibibytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def measured(answer: Answer, seconds: float, **labels: Any) -> dict[str, Any]:
+    """One answer, or the error in its place, printed with its CPU-seconds."""
+    limit = math.ceil(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+    started = time.process_time()
+    try:
+        found = answer()
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+    row = {**labels, **found, "seconds": time.process_time() - started}
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def climb(
+    levels: Iterable[tuple[Answer, dict[str, Any]]],
+    seconds: float,
+    growth: float,
+    enough: Callable[[dict[str, Any]], bool],
+) -> None:
+    """Ever finer answers, until one is enough, memory ends, or the next would pass the limit.
+
+    ``growth`` is how many times longer a level takes than the one before, at least.
+    """
+    for answer, labels in levels:
+        row = measured(answer, seconds, **labels)
+        out_of_memory = row.get("error", "").startswith("MemoryError")
+        if out_of_memory or growth * row["seconds"] > seconds:
+            return
+        if "error" not in row and enough(row):
+            return

@@ -1,0 +1,95 @@
+"""Bounds of random-allocation on the ε of random allocation, as documented and at its best.
+
+Run by benchmarks/accounting.py with the interpreter of random-allocation's own environment;
+prints a JSON object a line. Three routes:
+
+default: the settings of the package's own examples.
+upper: the least of its upper bounds ("combined"), with ever finer privacy-loss distributions.
+lower: its lower bound, which knows one window only, with a tight search: the default search
+    returns the ε at which the bound is a little *below* δ, which is no lower bound.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from metering import arguments, climb, limit_memory, measured
+from random_allocation.comparisons.structs import Direction, PrivacyParams, SchemeConfig, Verbosity
+from random_allocation.random_allocation_scheme import (
+    allocation_epsilon_combined,
+    allocation_epsilon_lower_bound,
+    direct,
+)
+
+ORDERS = list(range(2, 61))  # of its Rényi divergences, as in its examples
+FIRST_STEP = 1e-3  # of the privacy-loss grid; its default is 1e-4
+LEVELS = 12
+
+
+def settings(step: float = 1e-4, tolerance: float = 1e-3) -> SchemeConfig:
+    return SchemeConfig(
+        discretization=step,
+        allocation_direct_alpha_orders=ORDERS,
+        epsilon_tolerance=tolerance,
+        verbosity=Verbosity.NONE,
+    )
+
+
+def upper(asked: PrivacyParams, config: SchemeConfig) -> dict[str, Any]:
+    direct.generate_partitions.cache_clear()
+    direct.allocation_RDP_remove.cache_clear()
+    by_direction = {
+        direction.value: allocation_epsilon_combined(asked, config, direction)
+        for direction in (Direction.REMOVE, Direction.ADD)
+    }
+    return {"upper": max(by_direction.values()), "directions": by_direction}
+
+
+def lower(asked: PrivacyParams, config: SchemeConfig) -> dict[str, Any]:
+    return {"lower": allocation_epsilon_lower_bound(asked, config)}
+
+
+def default(asked: PrivacyParams) -> dict[str, Any]:
+    found = upper(asked, settings())
+    return found if asked.num_epochs > 1 else {**lower(asked, settings()), **found}
+
+
+def levels(asked: PrivacyParams) -> Iterator:
+    for level in range(LEVELS):
+        step = FIRST_STEP / 2**level
+        yield partial(upper, asked, settings(step, 1e-6)), {"step": step}
+
+
+def warm_up() -> None:
+    """Compile or load what numba compiles: once for each length of a partition."""
+    for length in range(1, ORDERS[-1] + 1):
+        parts = (1,) * length
+        direct.compute_exp_term(partition=parts, alpha=length, num_steps=100, sigma=1.0)
+    asked = PrivacyParams(sigma=1.1, num_steps=20, delta=1e-5)
+    allocation_epsilon_combined(asked, SchemeConfig(allocation_direct_alpha_orders=[2, 3]))
+    lower(asked, settings())
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("route", choices=("default", "upper", "lower"))
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    warm_up()
+    limit_memory(given.gibibytes)
+    asked = PrivacyParams(
+        sigma=given.sigma, num_steps=given.window, num_epochs=given.windows, delta=given.delta
+    )
+    if given.route == "default":
+        measured(partial(default, asked), given.seconds)
+    elif given.route == "upper":
+        climb(levels(asked), given.seconds, 2.0, lambda row: False)
+    else:
+        measured(partial(lower, asked, settings(tolerance=1e-6 * given.scale)), given.seconds)
+
+
+if __name__ == "__main__":
+    main()
