@@ -41,7 +41,6 @@ def test_every_lower_curve_lies_below_every_upper_one(sigma, window, delta, dire
                 side,
                 delta_hint=delta,
                 refinement=refinement,
-                fewest_log2=13,
             )
         except NumericalError:
             continue

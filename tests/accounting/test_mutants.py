@@ -5,10 +5,13 @@ The checks are the suite's own, run here on an engine with one part replaced.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from turnout.accounting import allocation, blocks, convex_order, decomposition, runs, sums
+from turnout.accounting import allocation, blocks, convex_order, decomposition, runs
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pairs import GaussianPair
@@ -67,6 +70,14 @@ def dilution_holds() -> bool:
     return price(half, 1e-6).epsilon.upper < 0.9 * price(CHECK_IN, 1e-6).epsilon.lower
 
 
+def half_holds() -> bool:
+    """Coming with probability ½ divides δ of the remove direction by two at ln(1 + 2(K − 1))."""
+    half = Scheme(GaussianNoise(1.0), CheckIn(64, 1, 0.5), Relation.ADD_REMOVE)
+    epsilon = price(half, 5e-7, tolerance=1e-4).directions["remove"]
+    expected = math.log1p(math.expm1(1.13055) / 2)
+    return epsilon.lower <= expected * (1 + 1e-5) and epsilon.upper >= expected * (1 - 1e-5)
+
+
 def one_client_costs_twice_the_sensitivity() -> bool:
     """Displacing another client's update moves the release by 2C."""
     alone = Scheme(GaussianNoise(2.0), CheckIn(64), Relation.ADD_REMOVE, ReleaseRule.ONE_CLIENT)
@@ -79,9 +90,7 @@ def lower_adds_stay_below_uppers() -> bool:
     pair = GaussianPair(1.0)
     lower, upper = (
         [
-            allocation_curve(
-                pair, 10_000, Direction.ADD, side, delta_hint=hint, fewest_log2=14
-            ).delta(k)
+            allocation_curve(pair, 10_000, Direction.ADD, side, delta_hint=hint).delta(k)
             for hint in (0.1, 1e-2, 1e-4, 1e-7)
         ]
         for side in (Side.LOWER, Side.UPPER)
@@ -90,29 +99,50 @@ def lower_adds_stay_below_uppers() -> bool:
 
 
 def drop_the_size_bias(monkeypatch):
-    power = sums.power
-    monkeypatch.setattr(
-        sums,
-        "power",
-        lambda *a, **k: power(*a, **{**k, "bias": (1.0, 0.0) if "bias" in k else None}),
-    )
+    """(1 − K/S)₊ under Q, where the payoff belongs under P, whose law of S is size-biased."""
+    delta = allocation.AllocationCurve.delta
+
+    def unbiased(curve, k):
+        value = delta(curve, k)
+        return value / k if curve.frame.direction is Direction.REMOVE else value
+
+    monkeypatch.setattr(allocation.AllocationCurve, "delta", unbiased)
 
 
 def swap_the_directions(monkeypatch):
-    remove, add = allocation._remove_curve, allocation._add_curve
-    frames = allocation._remove_frame, allocation._add_frame
-    monkeypatch.setattr(allocation, "_remove_curve", add)
-    monkeypatch.setattr(allocation, "_add_curve", remove)
-    monkeypatch.setattr(allocation, "_remove_frame", frames[1])
-    monkeypatch.setattr(allocation, "_add_frame", frames[0])
+    curve = blocks.allocation_curve
+    other = {Direction.REMOVE: Direction.ADD, Direction.ADD: Direction.REMOVE}
+    monkeypatch.setattr(
+        blocks, "allocation_curve", lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k)
+    )
 
 
 def round_down_instead_of_spreading(monkeypatch):
     def rounded(pair, grid):
-        above = pair.q_above(grid.points[1:])
-        return np.append(np.cumsum(above[::-1])[::-1] * grid.step, 0.0)
+        masses = np.append(np.diff(pair.q_below(grid.points), prepend=0.0)[1:], 0.0)
+        masses[-1] = 1.0 - masses.sum()
+        return convex_order.GridLaw(masses, np.zeros(masses.size), 0.0)
 
-    monkeypatch.setattr(convex_order, "upper_calls", rounded)
+    monkeypatch.setattr(convex_order, "upper_law", rounded)
+
+
+def forget_the_tail(monkeypatch):
+    """What lies above the cap is worth nothing, where the cap is low."""
+    law, frame = convex_order.upper_law, allocation.Framing.frame
+    monkeypatch.setattr(convex_order, "upper_law", lambda *a: replace(law(*a), beyond=0.0))
+    monkeypatch.setattr(
+        allocation.Framing, "frame", lambda *a: replace(f := frame(*a), cap=0.5 * f.cap)
+    )
+
+
+def miscount_who_may_come(monkeypatch):
+    """p₀ off by one window of sixty-four."""
+    curve = blocks.diluted
+    monkeypatch.setattr(
+        blocks,
+        "diluted",
+        lambda base, direction, probability: curve(base, direction, probability * 63 / 64),
+    )
 
 
 def forget_a_window(monkeypatch):
@@ -138,15 +168,24 @@ def forget_the_displaced_client(monkeypatch):
 
 
 def forget_what_wraps_in_from_below(monkeypatch):
-    monkeypatch.setattr(allocation, "mass_below", lambda *a: 0.0)
-    monkeypatch.setattr(allocation, "_LOWER_REACH", 1e9)
-    monkeypatch.setattr(allocation, "_LOG_TILTED_TAIL", 2.0)
+    """What lies outside the edges is charged nothing, where the edges are narrow."""
+    monkeypatch.setattr(allocation, "_log_outside", lambda *a: -math.inf)
+    frame = allocation.Framing.frame
+
+    def narrow(*a):
+        wide = frame(*a)
+        low = 0.5 * (wide.low + wide.strike)
+        return replace(wide, low=low, high=max(wide.high, low + 1.01 * wide.cap))
+
+    monkeypatch.setattr(allocation.Framing, "frame", narrow)
 
 
 MUTANTS = [
     (drop_the_size_bias, golden_holds),
     (swap_the_directions, golden_holds),
     (round_down_instead_of_spreading, golden_holds),
+    (forget_the_tail, golden_holds),
+    (miscount_who_may_come, half_holds),
     (forget_a_window, composition_holds),
     (ignore_the_probability, dilution_holds),
     (forget_the_displaced_client, one_client_costs_twice_the_sensitivity),

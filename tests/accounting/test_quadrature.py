@@ -74,13 +74,14 @@ TRUTHS = {Direction.REMOVE: remove_delta, Direction.ADD: add_delta}
 
 def assert_bracketed(direction: Direction, window: int, sigma: float, epsilon: float) -> None:
     truth = TRUTHS[direction](epsilon, window, sigma)
-    hint = min(max(truth, 1e-9), 0.4)  # δ's below 1e-9 are read from a curve made for 1e-9
+    hint = min(max(truth, 1e-14), 0.4)  # smaller δ's are read from a curve made for 1e-14
     k = np.array([math.exp(epsilon)])
+    pair = GaussianPair(sigma)
     lower, upper = (
         float(
-            allocation_curve(GaussianPair(sigma), window, direction, side, delta_hint=hint).delta(
-                k
-            )[0]
+            allocation_curve(pair, window, direction, side, delta_hint=hint, refinement=1).delta(k)[
+                0
+            ]
         )
         for side in (Side.LOWER, Side.UPPER)
     )
@@ -88,7 +89,7 @@ def assert_bracketed(direction: Direction, window: int, sigma: float, epsilon: f
     assert lower <= truth + slack
     assert truth - slack <= upper
     if truth < 0.02:  # larger δ's are of no use to anybody, and the add curve is not sharp there
-        assert upper - lower <= 2e-3 * truth + 1e-10
+        assert upper - lower <= 2e-3 * truth + 1e-14
 
 
 @pytest.mark.parametrize("direction", Direction)

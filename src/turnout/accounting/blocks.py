@@ -6,15 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.composition import CurvePair
-from turnout.accounting.curves import Curve, Direction, PairCurve, Side, diluted
+from turnout.accounting.curves import Curve, Direction, PairCurve, Side, diluted, epsilon_at
 from turnout.accounting.pairs import Pair
 from turnout.core import checks
+from turnout.core.errors import NumericalError
 
-# δ's at which the add curve of a composed block is made sharp, besides the block's own.
-_ADD_HINTS = (0.1, 1e-2, 1e-4)
-_SINGLE_LOG2, _COMPOSED_LOG2 = 16, 15  # fewest bins for one window's curve, for one of many
+_HINTS_APART = 1e3  # ratio of the δ's at which the curves of a composed block are made sharp
+_LARGEST_HINT = 0.1
+_UNDILUTING_STEPS = 6
 
 
 class Block(Protocol):
@@ -90,30 +93,45 @@ class AllocationBlock:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The window's curve, diluted by the chance that she does not come at all."""
-        return self._curve(direction, side, delta, refinement, _SINGLE_LOG2)
-
-    def _curve(
-        self, direction: Direction, side: Side, delta: float, refinement: int, fewest_log2: int
-    ) -> Curve:
-        curve = allocation_curve(
-            self.pair,
-            self.window,
-            direction,
-            side,
-            delta_hint=min(0.5, delta / self.probability),
-            refinement=refinement,
-            fewest_log2=fewest_log2,
-        )
+        hint = self._undiluted(direction, delta)
+        curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)
 
-    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """One remove curve serves every δ; the add direction takes one tilt a few decades."""
-        hints = [*(hint for hint in _ADD_HINTS if hint > 10 * delta), delta]
-        return CurvePair(
-            side,
-            [self._curve(Direction.REMOVE, side, delta, refinement, _COMPOSED_LOG2)],
-            [self._curve(Direction.ADD, side, hint, refinement, _COMPOSED_LOG2) for hint in hints],
+    def _allocation(self, direction: Direction, side: Side, hint: float, refinement: int) -> Curve:
+        return allocation_curve(
+            self.pair, self.window, direction, side, delta_hint=hint, refinement=refinement
         )
+
+    def _undiluted(self, direction: Direction, delta: float) -> float:
+        """The δ of the surely coming client that decides what a diluted δ is.
+
+        In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`), which
+        is solved for u by damped steps.
+        """
+        p = self.probability
+        hint = min(0.5, delta / p)
+        if p == 1.0 or direction is Direction.REMOVE:
+            return hint
+        for _ in range(_UNDILUTING_STEPS):
+            base = self._allocation(direction, Side.UPPER, hint, 0)
+            try:
+                inner = math.exp(epsilon_at(base, hint, Side.UPPER))
+            except (NumericalError, OverflowError):
+                break
+            hint, before = math.sqrt(hint * min(0.5, delta * (p + inner * (1.0 - p)) / p)), hint
+            if abs(math.log(hint / before)) < 0.5:
+                break
+        return hint
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves that are made sharp every few decades of δ."""
+        decades = math.log(max(_LARGEST_HINT / delta, 1.0)) / math.log(_HINTS_APART)
+        hints = np.geomspace(delta, max(delta, _LARGEST_HINT), math.ceil(decades) + 1)
+        remove, add = (
+            [self.curve(direction, side, float(hint), refinement) for hint in hints]
+            for direction in Direction
+        )
+        return CurvePair(side, remove, add)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Chernoff bounds on the mass of a sum outside a window, from a law on few points.
+"""Exponential moments of a likelihood ratio: to choose grids by, and to bound what they miss.
 
-Spreading a law onto fewer points makes it larger in convex order, and e^{sx} and x·e^{sx} are
-convex: so a few hundred points bound the moments of a law on a million.
+Spreading a law onto fewer points makes it larger in convex order, and e^{sx} is convex: a few
+hundred points bound the moments of a law on a million, and show where its sum lies.
 """
 
 from __future__ import annotations
@@ -11,86 +11,92 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting import convex_order as order
-from turnout.accounting.pairs import Pair, call
+from turnout.accounting.pairs import Pair, call, put
 
 FloatArray = np.ndarray
-_POINTS = 400
+_POINTS = 160
+_LARGEST_EXPONENT = 600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseLaw:
-    """The law of X ∧ cap spread onto few points: larger in convex order, cheap to exponentiate."""
+    """The law of X ∧ cap spread onto few points."""
 
     points: FloatArray
     masses: FloatArray
 
     @classmethod
-    def of_calls(cls, points: FloatArray, calls: FloatArray) -> CoarseLaw:
-        """The law with these call prices at these points."""
-        slopes = np.diff(calls) / np.diff(points)
-        masses = np.diff(slopes, prepend=-1.0, append=0.0)
-        return cls(points, np.maximum(masses, 0.0))
-
-    @classmethod
     def of_pair(cls, pair: Pair, cap: float) -> CoarseLaw:
-        """The law of X ∧ cap, to choose grids by (its masses are made to add up to 1)."""
-        exponents = np.linspace(-21.0, 0.0, 200)
-        likely = pair.q_below(np.exp(exponents)) > 1e-7
-        low = min(math.exp(exponents[np.argmax(likely)]), 0.01 * cap)
-        points = np.append(0.0, np.geomspace(low, cap, _POINTS))
-        calls = call(pair, points)
-        law = cls.of_calls(points, calls - calls[-1])
-        return cls(points, law.masses / law.masses.sum())
+        """Few points, dense where the law is and near the cap; its masses are made to sum to 1."""
+        low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
+        low = min(low, 0.01 * cap)
+        points = [
+            np.zeros(1),
+            np.geomspace(low, cap, _POINTS),
+            np.linspace(0.0, cap, _POINTS // 2)[1:-1],
+            np.linspace(middle, high, _POINTS // 4),
+        ]
+        points = np.unique(np.minimum(np.concatenate(points), cap))
+        # Prices below 1 come from puts, above from calls: their differences keep digits there.
+        split = int(np.searchsorted(points, 1.0, side="right"))
+        low, high = points[:split], points[max(split - 1, 0) :]
+        puts = np.diff(put(pair, low)) / np.diff(low)
+        calls = np.diff(call(pair, high)) / np.diff(high)
+        masses = np.concatenate(
+            [
+                np.diff(puts, prepend=0.0),
+                [1.0 + (calls[0] if calls.size else 0.0) - (puts[-1] if puts.size else 0.0)],
+                np.diff(calls, append=0.0) if calls.size else [],
+            ]
+        )
+        masses = np.maximum(masses, 0.0)
+        return cls(points, masses / masses.sum())
 
-    def log_moments(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Ln E[e^{sX}] and ln E[X e^{sX}] for each s."""
+    def log_moments(self, s: FloatArray) -> FloatArray:
+        """Ln E[e^{sX}] for each s."""
         alive = self.masses > 0
-        points, masses = self.points[alive], self.masses[alive]
-        exponents = np.multiply.outer(s, points)
+        exponents = np.multiply.outer(s, self.points[alive])
         top = np.max(exponents, axis=1)
-        weights = np.exp(exponents - top[:, None])
-        plain, biased = weights @ masses, weights @ (masses * points)
-        with np.errstate(divide="ignore"):  # a law of nothing but 0 has E[X e^{sX}] = 0
-            return top + np.log(plain), top + np.log(biased)
+        sums = np.exp(exponents - top[:, None]) @ self.masses[alive]
+        return top + np.log(sums)
 
-    def log_chernoff(self, window: int, *, biased: bool) -> tuple[FloatArray, FloatArray]:
-        """Exponents s > 0 and ln E[e^{sΣ}] of the sum of ``window`` variables, at each."""
-        s = self._exponents(window)
-        plain, weighted = self.log_moments(s)
-        return s, weighted + (window - 1) * plain if biased else window * plain
+    def capped_moments(
+        self, s: FloatArray, caps: FloatArray, tails: FloatArray
+    ) -> tuple[FloatArray, ...]:
+        """About E[Yⁿ e^{sY}] for Y = X ∧ cap and n = 0, 1, 2, each of shape (caps, s).
 
-    def log_chernoff_below(self, window: int, tilt: float = 0.0) -> tuple[FloatArray, FloatArray]:
-        """Exponents s > 0 and ln E[e^{−sΣ}] under the law tilted by e^{−tilt·x}, at each."""
-        s = self._exponents(window)
-        plain = self.log_moments(np.append(-tilt - s, -tilt))[0]
-        return s, window * (plain[:-1] - plain[-1])
-
-    def _exponents(self, window: int) -> FloatArray:
-        s = np.geomspace(1e-9, 1e3, 120) / max(1.0, math.sqrt(window * self.points[-1]))
-        return np.append(s, np.linspace(0.05, 1.5, 40) * 45.0 / self.points[-1])
-
-
-def mass_above(
-    grid: order.Grid, calls: FloatArray, window: int, top: float, *, biased: bool
-) -> float:
-    """Chernoff bound on the mass at or above ``top`` of the sum of the very grid law used."""
-    index = _few_bins(grid.cells)
-    coarse = CoarseLaw.of_calls(grid.origin + grid.step * index, calls[index])
-    s, logs = coarse.log_chernoff(window, biased=biased)
-    return math.exp(min(0.0, float(np.min(logs - s * top))))
+        Args:
+            s: exponents.
+            caps: where the law is cut off; moments are infinite where s·cap is too large.
+            tails: Q(X > cap) at each, for which points are too far apart.
+        """
+        exponents = np.multiply.outer(self.points, s)
+        weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
+        last = np.searchsorted(self.points, caps)
+        heights = np.multiply.outer(caps, s)
+        at_cap = tails[:, None] * np.exp(np.minimum(heights, _LARGEST_EXPONENT))
+        moments = []
+        for power in range(3):
+            sums = np.cumsum(weights * self.points[:, None] ** power, axis=0)
+            sums = np.concatenate([np.zeros((1, s.size)), sums])[last]
+            moment = sums + at_cap * caps[:, None] ** power
+            moments.append(np.where(heights < _LARGEST_EXPONENT, moment, np.inf))
+        return tuple(moments)
 
 
-def mass_below(grid: order.Grid, calls: FloatArray, count: int, first_bin: int) -> float:
-    """Chernoff bound on the mass of a sum of ``count`` grid variables below a bin."""
-    if first_bin <= 0:
-        return 0.0
-    index = _few_bins(grid.cells)
-    coarse = CoarseLaw.of_calls(grid.step * index, calls[index])
-    s, logs = coarse.log_chernoff_below(count)
-    return math.exp(min(0.0, float(np.min(logs + s * grid.step * first_bin))))
+def _quantile(pair: Pair, mass: float) -> float:
+    """About the k with Q(X ≤ k) = ``mass``."""
+    low, high = -60.0, 60.0
+    for _ in range(4):
+        logs = np.linspace(low, high, 33)
+        after = int(np.searchsorted(pair.q_below(np.exp(logs)), mass))
+        low, high = float(logs[max(after - 1, 0)]), float(logs[min(after, 32)])
+    return math.exp(high)
 
 
-def _few_bins(cells: int) -> np.ndarray:
-    some = np.round(np.geomspace(1, cells, _POINTS)).astype(np.int64)
-    return np.unique(np.append(some, 0))
+def log_moment(points: FloatArray, masses: FloatArray, s: float) -> float:
+    """Ln Σ mass·e^{s·point} of the very law that is used, rounded up."""
+    exponents = s * points[masses > 0]
+    masses = masses[masses > 0]
+    top = float(exponents.max())
+    return top + math.log(float(np.exp(exponents - top) @ masses)) + 1e-13 * (1.0 + abs(top))

@@ -10,29 +10,41 @@ p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and call prices c(k) = E[(X �
 * Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
   neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
 
-The call price is accurate in the upper tail and the put price in the lower one, so the remove
-direction, which lives in the upper tail, is built from calls and the add direction from masses
-that come from puts in the lower tail and, from where they round less, from calls.
+The put price is accurate in the lower tail and the call price in the upper one, so masses are
+second differences of puts up to where calls round less, and of calls from there on.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair, call, call_rounding, put, put_rounding
+from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
+_EXCESS = 0.75  # part of the mean excess that a tangent may go on for
+_STEEP_CELLS = 256  # cells for which that is looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The points a, a + h, …, a + J·h."""
+    """The points a, a + h, …, a + J·h.
+
+    Attributes:
+        step: h.
+        cells: J.
+        origin: a.
+        edge: of a grid for a lower law, where the first cell's tangent touches; the values below
+            are gathered in the origin.
+    """
 
     step: float
     cells: int
     origin: float = 0.0
+    edge: float = 0.0
 
     @property
     def points(self) -> FloatArray:
@@ -40,90 +52,138 @@ class Grid:
         return self.origin + self.step * np.arange(self.cells + 1)
 
     @property
-    def middles(self) -> FloatArray:
-        """The middles of the J cells."""
-        return self.origin + self.step * (np.arange(self.cells) + 0.5)
-
-    @property
     def cap(self) -> float:
         """The last point."""
         return self.origin + self.step * self.cells
 
 
-def lower_grid(pair: Pair, step: float, cells: int) -> Grid:
-    """A grid for a lower law: its origin is the mean of X given that X < origin + h/2.
+def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
+    """A grid for a lower law: it begins at the mean of the lowest values of X.
 
     X has no atom at 0, so neither has a law below it in convex order. Gathering the lowest
     values in their conditional mean keeps E X = 1 even where h is far larger than 1, as it is
-    for small noise multipliers.
+    for small noise multipliers. The step becomes a little larger, so that the grid ends at the cap.
+    """
+    origin, edge = _lowest(pair, step)
+    if not cap > origin:
+        raise NumericalError("the grid ends below the law")
+    cells = max(2, math.floor((cap - origin) / step))
+    step = (cap - origin) / cells
+    origin, edge = _lowest(pair, step)
+    return Grid(step, cells, origin, edge)
+
+
+def _lowest(pair: Pair, step: float) -> tuple[float, float]:
+    """The mean of X below an edge, and that edge, about where the first tangent should touch."""
+    low, high = 1e-6 * min(step, 1.0), step + 1.0
+    for spaced in (np.geomspace, np.geomspace, np.linspace, np.linspace, np.linspace):
+        edges = spaced(low, high, 33)
+        mass = pair.q_below(edges)
+        means = np.where(mass > 0, pair.p_below(edges) / np.where(mass > 0, mass, 1.0), edges)
+        early = np.flatnonzero(edges < _touching(pair, means, step))
+        last = int(early[-1]) if early.size else 0
+        low, high = float(edges[last]), float(edges[min(last + 1, edges.size - 1)])
+    return float(means[last]), float(edges[last])
+
+
+def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
+    """Where the tangents of cells touch: the middle, or further right in a tail that is steep.
+
+    A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
+    so before the cell ends, or the polygon would end there.
+    """
+    middles = left + 0.5 * step
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = call(pair, middles) / pair.q_above(middles)
+    excess = np.where(np.isfinite(excess), excess, step)
+    return np.maximum(middles, left + step - np.minimum(_EXCESS * excess, step))
+
+
+def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
+    """One point a cell; where the law is steep there are few cells, if any, before it ends."""
+    left = grid.points[:-1]
+    touching = left + 0.5 * grid.step
+    touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
+    touching[0] = grid.edge
+    return touching
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridLaw:
+    """The law of Y ∧ cap for a Y that bounds a likelihood ratio in convex order.
+
+    Attributes:
+        masses: shape (J + 1,); what lies above the cap is in the last one.
+        errors: bounds on the rounding of the prices behind them, shape (J + 1,).
+        beyond: E[(Y − cap)₊], on the side of the law.
     """
 
-    def conditional_mean(edge: float) -> float:
-        q = float(pair.q_below(np.array(edge)))
-        return float(pair.p_below(np.array(edge))) / q if q > 0 else edge
-
-    low, high = 0.0, step + 1.0
-    for _ in range(60):
-        edge = 0.5 * (low + high)
-        near = edge - conditional_mean(edge) < 0.5 * step
-        low, high = (edge, high) if near else (low, edge)
-    return Grid(step, cells, conditional_mean(low))
+    masses: FloatArray
+    errors: FloatArray
+    beyond: float
 
 
-def upper_calls(pair: Pair, grid: Grid) -> FloatArray:
-    """Call prices of the spread of X ∧ cap, shape (J + 1,).
+def upper_law(pair: Pair, grid: Grid) -> GridLaw:
+    """The spread of X on a grid up to its cap and no change above: X ≤_cx Y."""
+    points, switch = grid.points, _switch(grid)
+    puts, calls = put(pair, points[: switch + 1]), call(pair, points[switch:])
+    masses = _masses(grid.step, puts, calls)
+    errors = _errors(pair, points, switch)
+    if masses is None:
+        masses, errors = _masses_of_puts(grid.step, put(pair, points)), put_rounding(pair, points)
+    beyond = call(pair, points[-1:]) + call_rounding(pair, points[-1:])
+    return GridLaw(masses, errors, float(beyond[0]))
 
-    With them δ_X ≤ δ_law + call(cap) in the remove direction.
+
+def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
+    """A law Y ≤_cx X on a grid up to its cap.
+
+    Where the two polygons, of puts and of calls, do not fit together, the law is below X only in
+    the order of increasing (``by_calls``) or of decreasing convex functions.
     """
-    calls = call(pair, grid.points)
-    return calls - calls[-1]
+    points, switch = grid.points, _switch(grid)
+    touching = _touching_points(pair, grid)
+    puts = _lower_puts(pair, points[: switch + 2], touching[: switch + 1])[: switch + 1]
+    first = switch - 1
+    calls = _lower_calls(pair, points[first:], touching[first:])[1:]
+    errors = _errors(pair, points, switch)
+    masses = None
+    if calls.size and abs(calls[0] - puts[-1] - 1.0 + points[switch]) <= 8.0 * errors[switch]:
+        masses = _masses(grid.step, puts, calls)
+    if masses is None and by_calls:
+        calls = _lower_calls(pair, points, touching)
+        calls[0] = 1.0 - grid.origin
+        masses, errors = _masses_of_calls(grid.step, calls), call_rounding(pair, points)
+    elif masses is None:
+        puts = _lower_puts(pair, points, touching)
+        masses, errors = _masses_of_puts(grid.step, puts), put_rounding(pair, points)
+    return GridLaw(masses, errors, _beyond(pair, points, calls))
 
 
-def lower_calls(pair: Pair, grid: Grid) -> FloatArray:
-    """Call prices of a law below X ∧ cap in increasing convex order, shape (J + 1,)."""
-    calls = _lower_call_polygon(pair, grid)
-    calls -= calls[-1]
-    slopes = np.diff(calls)
-    if np.all(np.diff(slopes) >= 0):
-        return calls
-    convex = -np.cumsum(np.minimum(_increasing(slopes), 0.0)[::-1])[::-1]
-    # Summing again rounds J times; shrinking the prices by as much keeps them below.
-    return np.append(convex * (1.0 - grid.cells * UNIT_ROUNDOFF), 0.0)
+def _beyond(pair: Pair, points: FloatArray, calls: FloatArray) -> float:
+    """E[(Y − cap)₊] if the polygon may go on straight behind the cap without crossing the price.
 
-
-def upper_masses(pair: Pair, grid: Grid) -> tuple[FloatArray, FloatArray]:
-    """Masses of the spread of X ∧ cap, an upper law in the add direction.
-
-    Returns:
-        masses and bounds on the rounding errors of the prices behind them, shapes (J + 1,).
+    It may where it comes in no less steep than the price leaves, as it does without atoms.
     """
-    return _masses(grid, pair, put(pair, grid.points), call(pair, grid.points))
+    cap, step = points[-1:], points[-1] - points[-2]
+    if calls.size < 2 or (calls[-2] - calls[-1]) * (1.0 + 1e-9) < step * pair.q_above(cap)[0]:
+        return 0.0
+    return max(float(calls[-1] - call_rounding(pair, cap)[0]), 0.0)
 
 
-def lower_masses(pair: Pair, grid: Grid) -> tuple[FloatArray, FloatArray]:
-    """Masses of a lower law in the add direction, summing to less than 1.
-
-    What lies above the cap is raised to infinity, where a put pays nothing: its atom is 0.
-
-    Returns:
-        masses and bounds on the rounding errors of the prices behind them, shapes (J + 1,).
-    """
-    puts = _lower_put_polygon(pair, grid)
-    masses, errors = _masses(grid, pair, puts, _lower_call_polygon(pair, grid))
-    masses[-1] = 0.0
-    return masses, errors
+def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
+    return np.concatenate(
+        [put_rounding(pair, points[:switch]), call_rounding(pair, points[switch:])]
+    )
 
 
-def _switch(pair: Pair, grid: Grid) -> int:
-    """The first point, but not point 0, where a call price rounds less than a put price."""
-    points = grid.points[1:]
-    calls_win = call_rounding(pair, points) < put_rounding(pair, points)
-    return 1 + int(np.argmax(calls_win)) if calls_win.any() else grid.cells + 1
+def _switch(grid: Grid) -> int:
+    """The first point, but not point 0, above the mean 1, from where calls round less than puts."""
+    return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
-def _lower_put_polygon(pair: Pair, grid: Grid) -> FloatArray:
-    middles = grid.middles
-    values = under_tangents(grid.points, middles, put(pair, middles), pair.q_below(middles))
+def _lower_puts(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    values = under_tangents(points, touching, put(pair, touching), pair.q_below(touching))
     # By the choice of the origin the first tangent passes through (origin, 0). A put price is
     # never negative: the polygon leaves 0 one point after its last negative value.
     values[0] = 0.0
@@ -133,11 +193,11 @@ def _lower_put_polygon(pair: Pair, grid: Grid) -> FloatArray:
     return values
 
 
-def _lower_call_polygon(pair: Pair, grid: Grid) -> FloatArray:
-    middles, points = grid.middles, grid.points
-    values = under_tangents(points, middles, call(pair, middles), -pair.q_above(middles))
-    # By the choice of the origin the first tangent passes through (origin, 1 − origin).
-    values[0] = 1.0 - grid.origin
+def _lower_calls(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    """Call prices under the tangents from some point on; the first one must not be used."""
+    if touching.size == 0:
+        return np.zeros(0)
+    values = under_tangents(points, touching, call(pair, touching), -pair.q_above(touching))
     return trimmed_call_polygon(points, values)
 
 
@@ -169,31 +229,30 @@ def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
     return values
 
 
-def _masses(
-    grid: Grid, pair: Pair, puts: FloatArray, calls: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Second differences: of the puts, and of the calls from where they round less.
+def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | None:
+    """Masses from puts up to a point and calls from it on.
 
-    Prices are differenced before anything is divided by h, so that their rounding errors enter
-    a transform of the masses only through second differences of its kernel. Slopes end where
-    those of a law do, at 1 and at 0: a polygon under tangents may overshoot next to an atom.
+    None where there are no calls, or where atoms leave the two without a convex joint.
     """
-    switch = _switch(pair, grid)
-    if switch < grid.cells:
-        below = _increasing(np.diff(puts[: switch + 1]))
-        above = np.minimum(_increasing(np.diff(calls[switch:])), 0.0)
-        junction = grid.step + above[:1] - below[-1:]
-        if junction[0] >= 0:
-            parts = [np.diff(below, prepend=0.0), junction, np.diff(above), -above[-1:]]
-            by_puts = np.arange(puts.size) < switch
-            errors = np.where(
-                by_puts, put_rounding(pair, grid.points), call_rounding(pair, grid.points)
-            )
-            return np.concatenate(parts) / grid.step, errors
-    # Puts alone, where there are no others, or atoms leave the two without a convex joint.
-    below = np.minimum(_increasing(np.diff(puts)), grid.step)
-    masses = np.diff(below, prepend=0.0, append=grid.step) / grid.step
-    return masses, put_rounding(pair, grid.points)
+    if calls.size < 2:
+        return None
+    below = _increasing(np.diff(puts))
+    above = np.minimum(_increasing(np.diff(calls)), 0.0)
+    junction = step + above[:1] - below[-1:]
+    if junction[0] < 0:
+        return None
+    parts = [np.diff(below, prepend=0.0), junction, np.diff(above), -above[-1:]]
+    return np.concatenate(parts) / step
+
+
+def _masses_of_puts(step: float, puts: FloatArray) -> FloatArray:
+    below = np.minimum(_increasing(np.diff(puts)), step)
+    return np.diff(below, prepend=0.0, append=step) / step
+
+
+def _masses_of_calls(step: float, calls: FloatArray) -> FloatArray:
+    above = np.clip(_increasing(np.diff(calls)), -step, 0.0)
+    return np.diff(above, prepend=-step, append=0.0) / step
 
 
 def _increasing(slopes: FloatArray) -> FloatArray:

@@ -6,7 +6,6 @@ A curve is convex and decreasing in K with slope in [−1, 0]. Curves are stated
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -25,6 +24,9 @@ from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
+
+
+_EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 
 
 class Direction(StrEnum):
@@ -121,8 +123,14 @@ def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 
-def epsilon_at(curve: Curve, delta: float, side: Side) -> float:
+def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> float:
     """The ε at which a curve reaches δ, on the private side of the root.
+
+    Args:
+        curve: δ(K).
+        delta: δ.
+        side: on which side of the truth the curve lies.
+        near: an ε below which to look more closely, for a curve that is sharp there only.
 
     Returns:
         UPPER: an ε with curve(ε) ≤ δ. LOWER: the largest ε found with curve(ε) > δ, or 0.
@@ -130,7 +138,8 @@ def epsilon_at(curve: Curve, delta: float, side: Side) -> float:
     Raises:
         NumericalError: an upper curve that does not come down to δ (below its error floor).
     """
-    epsilons = np.append(0.0, np.geomspace(1e-7, 600.0, 400))
+    closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
+    epsilons = np.unique(np.concatenate([_EPSILONS, closely]))
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
         raise NumericalError("a privacy curve is not a number")
@@ -147,8 +156,12 @@ def epsilon_at(curve: Curve, delta: float, side: Side) -> float:
         return float(epsilons[min(index, epsilons.size - 1)])
     low, high = float(epsilons[index - 1]), float(epsilons[index])
     while high - low > 1e-12 + 1e-9 * high:
-        middle = 0.5 * (low + high)
-        above = float(curve.delta(np.array(math.exp(middle)))) > delta
-        low, high = (middle, high) if above else (low, middle)
+        between = np.linspace(low, high, 34)[1:-1]
+        above = curve.delta(np.exp(between)) > delta
+        first = int(np.argmin(above)) if not above.all() else between.size
+        low, high = (
+            float(between[first - 1]) if first > 0 else low,
+            float(between[first]) if first < between.size else high,
+        )
     rounding = 4 * UNIT_ROUNDOFF * (1.0 + high)  # of K = e^ε
     return high + rounding if side is Side.UPPER else max(low - rounding, 0.0)

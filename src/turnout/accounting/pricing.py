@@ -118,7 +118,8 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
         except NumericalError:
             refinement += 1
             continue
-        lower = max(lower, run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement))
+        found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
+        lower = max(lower, found)
         missing = (upper - lower if must_meet else before - upper) / (tolerance * upper + 1e-9)
         if missing <= 1.0:
             return Bounds(lower, upper)

@@ -16,15 +16,26 @@ if TYPE_CHECKING:
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
-_HINT = 100.0  # the δ at which a block's curves are sharpest, over the δ at which its grid ends
+_HINT = 0.9  # the smallest δ at which a block's curves are sharp, over the δ at which its grid ends
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
-def run_epsilon(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> float:
-    """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks."""
+def run_epsilon(
+    run: Run,
+    direction: Direction,
+    side: Side,
+    delta: float,
+    refinement: int,
+    *,
+    near: float = 0.0,
+) -> float:
+    """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks.
+
+    A lower bound is looked for more closely below ``near``, a known upper one.
+    """
     if not run:
         return 0.0
-    return epsilon_at(run_curve(run, direction, side, delta, refinement), delta, side)
+    return epsilon_at(run_curve(run, direction, side, delta, refinement), delta, side, near)
 
 
 def run_curve(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:

@@ -71,19 +71,17 @@ def power(
     size: int,
     first: int,
     *,
-    bias: tuple[float, float] | None = None,
     relative_error: float = 0.0,
     price_errors: FloatArray | None = None,
     tilt: float = 0.0,
 ) -> SumLaw:
-    """The law of V_1 + … + V_count, or a size-biased version of it.
+    """The law of V_1 + … + V_count.
 
     Args:
         calls: E[(V − j)₊] in bins, shape (J + 1,), J < ``size``; the last is 0.
         count: t.
         size: N, even; its prime factors should be 2 and 3.
         first: lowest bin of the window to return.
-        bias: (a, h) to weight the law by a + h·V_1, one variable's own value; None not to.
         relative_error: relative error of each call price handed in.
         price_errors: absolute errors of the (tilted) prices in bins from which V's law was
             differenced; at frequency ω they weigh |z − 1|² + ``tilt``².
@@ -107,39 +105,21 @@ def power(
         spread = max(spread, _spread(price_errors))
     modulus = np.hypot(1.0 + offset.real, offset.imag)
 
-    others = count if bias is None else count - 1
-    shift = round(others * mean)
-    kept = np.flatnonzero(modulus + phi_error > np.exp(_NEGLIGIBLE_LOG / others))
-    exponent = others * (
+    shift = round(count * mean)
+    kept = np.flatnonzero(modulus + phi_error > np.exp(_NEGLIGIBLE_LOG / count))
+    exponent = count * (
         _log1p_minus(offset[kept]) + mean * _turn_minus(omega[kept]) + curvature[kept]
-    ) - 1j * omega[kept] * (others * mean - shift)
+    ) - 1j * omega[kept] * (count * mean - shift)
     values = np.exp(exponent)
     magnitude = np.abs(values)
-    error = _power_error(modulus[kept], phi_error[kept], others)
+    error = _power_error(modulus[kept], phi_error[kept], count)
     local = magnitude * 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent))
     dropped = np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
     l2_error = 0.0
-    if bias is not None:
-        weighted = rest * np.arange(rest.size)
-        indexed, at = _rfft(weighted, size)[kept], turn[kept]
-        derivative = (1.0 + at) * (mean + 2 * at * transform[kept]) + at * at * indexed
-        factor = bias[0] * (1.0 + offset[kept]) + bias[1] * derivative
-        distance = np.abs(at)
-        factor_error = bias[0] * distance**2 * rest.sum()
-        factor_error += bias[1] * (2 * distance * rest.sum() + distance**2 * weighted.sum())
-        l2_error = _norm(gamma * factor_error * magnitude, max(spread, _spread(weighted)), size)
-        terms = bias[0] * (1.0 + mean * distance + np.abs(curvature[kept])) + bias[1] * (
-            mean + 2 * distance * np.abs(transform[kept]) + distance**2 * np.abs(indexed)
-        )
-        error, local = np.abs(factor) * error, local * np.abs(factor)
-        local += 8 * UNIT_ROUNDOFF * terms * magnitude
-        values = factor * values
-        dropped *= bias[0] + bias[1] * mean
-
     spectrum = np.zeros(omega.size, dtype=complex)
     spectrum[kept] = values
     masses = np.asarray(fft.irfft(spectrum, size))
-    l2_error += _norm(error, spread, size) + float(np.linalg.norm(local)) + dropped
+    l2_error = _norm(error, spread, size) + float(np.linalg.norm(local)) + dropped
     l2_error = np.sqrt(2.0 / size) * l2_error + gamma * float(np.linalg.norm(masses))
     return SumLaw(first, np.roll(masses, shift - first), l2_error)
 
