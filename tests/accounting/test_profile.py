@@ -193,7 +193,7 @@ def test_a_polygon_through_the_points_is_no_lower_bound():
 
 
 def test_bounds_from_several_sharp_points_are_the_best_of_them():
-    curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-8)
+    curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-8, refinement=2)
     profile = curves.at(np.linspace(0.0, curves.reach(1e-8), 60))
     width = profile.worst.upper - profile.worst.lower
     assert np.all(width <= 1e-3 * profile.worst.upper)

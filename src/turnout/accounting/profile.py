@@ -185,7 +185,7 @@ class ProfileCurves:
         return float(epsilons[low[0]])
 
 
-def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 0) -> ProfileCurves:
+def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
     """The curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
 
     Args:
@@ -214,7 +214,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
 
 
 def privacy_profile(
-    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 0
+    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 1
 ) -> Profile:
     """δ at each ε of a scheme, as proved bounds in both directions.
 
