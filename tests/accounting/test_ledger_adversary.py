@@ -86,6 +86,21 @@ def test_a_menu_filter_is_exactly_the_worst_strategy(costs, monkeypatch):
     assert 0.97 * 0.02 < worst <= 0.02
 
 
+@pytest.mark.parametrize(
+    "rare",
+    [TwoOutcomes(0.03, 0.002), TwoOutcomes(0.002, 0.03), TwoOutcomes(0.006, 1e-12)],
+    ids=["remove", "add", "beyond the grid"],
+)
+def test_a_menu_filter_sees_the_direction_and_the_tail_that_count(rare, monkeypatch):
+    blocks = {"rare": rare, "weak": response(0.3)}
+    schemes = schemes_for(blocks, monkeypatch)
+    start = MenuFilter.of_units([MenuItem(schemes[name]) for name in blocks], 3, 0.02)
+    play = Game(blocks, accepts(start, schemes), 3, lambda names: start.epsilon)
+    worst = [play.worst(direction) for direction in Direction]
+    assert 0.97 * 0.02 < max(worst) <= 0.02
+    assert min(worst) < 0.7 * max(worst)
+
+
 def test_an_odometer_holds_for_whoever_stops_when_it_suits_him(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     start = Odometer(TERMS, (1.5, 2.0, 3.0, 5.0, 9.0), (0.2,) * 5, 1e-6, ROUNDS)
