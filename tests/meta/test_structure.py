@@ -22,8 +22,8 @@ PUBLIC = {
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run empty_steps_bound expected_check_ins expected_empty_steps joined trace_statistics",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question account all_keys ask "
-    "calibrate prepare read_plan solvable",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep account all_keys ask "
+    "calibrate prepare read_plan solvable sweep",
     "randomness": "OSRandomness SimulationRandomness SimulationStreams Source",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",

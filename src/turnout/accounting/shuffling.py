@@ -41,8 +41,8 @@ _SINGLE, _COMPOSED = 256, 64  # groups of C for one round, for one of many
 _DEVIATIONS = 9.0  # of C that the groups cover; the rest is one group at either end
 _SLACK = 1e-9  # relative error that a binomial tail may have
 _SHARE = 0.1  # of δ that goes to τ
-_ROUNDS = 6  # how often ε₀ is chosen anew
-_AHEAD = 1.002  # how far above the last ε the next one is assumed to be
+_ROUNDS = 8  # how often ε₀ is chosen anew
+_AHEAD = 1.003  # how far above the last ε the next one is assumed to be
 _AT_ONCE = 512  # K's, so that arrays stay small
 _LARGEST_LOCAL_EPSILON = 600.0
 
@@ -212,16 +212,23 @@ def shuffled_gaussian(
     alone = [(PairBlock(GaussianPair(noise_multiplier / (2 * math.sqrt(rounds)))), 1)]
     best = run_epsilon(alone, Direction.REMOVE, Side.UPPER, delta, 0)
     message = PairCurve(GaussianPair(noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
-    assumed = 0.0  # τ is paid for as if ε were this; a proof needs that it is no more
+    assumed, before = 0.0, None  # τ is paid for as if ε were this; it must turn out to be no more
     for _ in range(_ROUNDS):
         local = _cheapest_local_epsilon(message, clients, _SHARE * delta / rounds, assumed)
         if local is None:
-            return best
+            break
         found = clones_2021(local, clients, (1 - _SHARE) * delta, rounds)
         if found <= assumed or found >= best:
             return min(found, best)
-        assumed = found * _AHEAD
+        assumed, before = _next_assumed(assumed, found, before), (assumed, found)
     return best
+
+
+def _next_assumed(assumed: float, found: float, before: tuple[float, float] | None) -> float:
+    """A little above the ε that would be found if it were assumed, by a secant."""
+    rise = 0.0 if before is None else (found - before[1]) / (assumed - before[0])
+    ahead = (found - assumed) * (1 / (1 - rise) if rise < 1 else 10.0)
+    return (assumed + ahead) * _AHEAD
 
 
 def message_slack(message: Curve, local_epsilon: float, clients: int) -> float:

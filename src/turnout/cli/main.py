@@ -17,7 +17,7 @@ from turnout.core.errors import (
     TurnoutError,
 )
 
-COMMANDS = ("account", "calibrate", "train")
+COMMANDS = ("account", "calibrate", "compare", "train")
 """Subcommands; each is the function of that name in the module of that name."""
 
 EXIT_CODES: dict[type[BaseException], int] = {

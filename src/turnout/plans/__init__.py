@@ -12,6 +12,7 @@ from turnout.plans.questions import (
     solvable,
 )
 from turnout.plans.refusals import all_keys
+from turnout.plans.sweeps import Sweep, sweep
 
 __all__ = [
     "SCHEMES",
@@ -19,6 +20,7 @@ __all__ = [
     "Plan",
     "PreparedPlan",
     "Question",
+    "Sweep",
     "account",
     "all_keys",
     "ask",
@@ -26,4 +28,5 @@ __all__ = [
     "prepare",
     "read_plan",
     "solvable",
+    "sweep",
 ]

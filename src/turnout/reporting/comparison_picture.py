@@ -1,0 +1,95 @@
+"""The picture of a comparison: ε by method, and how many times check-in's it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from turnout.reporting.comparison import Comparison, Curve
+from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.folder import write
+from turnout.reporting.words import rounded_up
+
+_COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#8e5bbf", "#c0504d", "#6b6b6b", "#a07820", "#20343f")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "")
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Draws a comparison into a file, in the format of its ending.
+
+    Raises:
+        StorageError: the file system refuses.
+    """
+    picture = comparison_picture(comparison)
+    kinds = {".svg": picture.svg, ".png": picture.png, ".pdf": picture.pdf}
+    write(path, kinds[path.suffix.lower()]())
+
+
+def comparison_picture(comparison: Comparison) -> Picture:
+    """ε against what was swept, in one panel; in the other, over check-in's ε."""
+    asked = comparison.asked
+    ours = _epsilons(comparison.curves[0])
+    shown = [(curve, i) for i, curve in enumerate(comparison.curves) if not curve.empty]
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        for curve, index in shown:
+            _draw(axes[0], comparison, curve, index, np.ones(ours.size))
+            if index > 0:
+                _draw(axes[1], comparison, curve, index, ours)
+        axes[0].set_title(f"ε at δ = {asked.delta:g}, {asked.relation.value}, proved")
+        axes[1].set_title("times the ε of check-in")
+        axes[1].axhline(1.0, color=_COLOURS[0], linewidth=1)
+        axes[1].set_xlabel(asked.against.replace("-", " "))
+        for axis in axes:
+            axis.set_xlim(comparison.values[0], comparison.values[-1])
+            _scale(axis)
+        axes[0].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0, fontsize=8)
+
+    known = ours[~np.isnan(ours)]
+    fall = f"; check-in's least is {rounded_up(float(known.min()))}" if known.size else ""
+    text = (
+        f"ε by method against {asked.against.replace('-', ' ')} from {comparison.values[0]:g} to "
+        f"{comparison.values[-1]:g}{fall}."
+    )
+    return Picture("comparison", "What each way to come costs", text, draw, panels=2)
+
+
+def _draw(
+    axis: Axes, comparison: Comparison, curve: Curve, index: int, divisor: np.ndarray
+) -> None:
+    """One method's line: dashed where it is about another relation, dotted where no guarantee."""
+    method, values = curve.method, np.array(comparison.values, dtype=float)
+    line, note = "-", ""
+    if comparison.relation(method) is not comparison.asked.relation:
+        line, note = "--", f" ({comparison.relation(method).value})"
+    elif method.directions == ("remove",):
+        line, note = ":", " (remove only)"
+    high = _epsilons(curve) / divisor
+    style = {"color": _COLOURS[index], "marker": _MARKERS[index], "markersize": 3.5}
+    style |= {"linewidth": 2.2, "zorder": 3.0} if index == 0 else {"linewidth": 1.3}
+    axis.plot(values, high, line, label=method.name + note, **style)
+    low = _epsilons(curve, lower=True) / divisor
+    axis.fill_between(values, low, high, color=_COLOURS[index], alpha=0.25, linewidth=0)
+
+
+def _scale(axis: Axes) -> None:
+    """Logarithms on both axes, with numbers as people write them."""
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for side, subs in ((axis.xaxis, (1.0, 2.0, 5.0)), (axis.yaxis, (1.0,))):
+        side.set_major_locator(LogLocator(subs=subs, numticks=12))
+        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        side.set_minor_formatter(NullFormatter())
+
+
+def _epsilons(curve: Curve, *, lower: bool = False) -> np.ndarray:
+    """Upper (lower) bounds, NaN where there is none or it is 0, which no logarithm has."""
+    found = [
+        None if isinstance(quote, str) else quote.epsilon_lower if lower else quote.epsilon
+        for quote in curve.quotes
+    ]
+    values = np.array([np.nan if value is None else value for value in found], dtype=float)
+    return np.where(values > 0, values, np.nan)

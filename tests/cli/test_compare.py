@@ -1,0 +1,84 @@
+"""`turnout compare` as a command: table, JSON, picture, and refusals of one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnout.cli.main import main
+
+SWEEP = "--against window --from 10 --to 1000 --points 3 --noise-multiplier 4"
+PROMISE = "--delta 1e-6 --relation add-remove"
+
+
+@pytest.fixture
+def compare(capsys):
+    """Runs the command; gives its exit code, stdout and stderr."""
+
+    def run(flags: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["compare", *flags.split()])
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
+    picture = tmp_path / "new" / "compare.svg"
+    code, out, err = compare(f"{SWEEP} {PROMISE} --json --picture {picture}")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert answer["against"] == "window"
+    assert answer["values"] == [10, 100, 1000]
+    epsilons = answer["methods"][0]["epsilon"]
+    assert epsilons == sorted(epsilons, reverse=True)
+    assert answer["methods"][0]["epsilon"][2] == pytest.approx(0.02658, rel=1e-2)
+    assert picture.read_text().count("shuffling") == 0
+    code, out, err = compare(f"{SWEEP} {PROMISE}")
+    assert (code, err) == (0, "")
+    assert "1,000" in out
+    assert "– shuffling, everywhere: needs the number of clients (--clients)" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("", "--against = (missing): expected what is swept"),
+        ("--against colour --from 1 --to 2", "--against = 'colour': expected 'noise-multiplier'"),
+        ("--against window --from 1 --to 9", "--noise-multiplier = (missing): expected a value"),
+        (f"{SWEEP} --window 9", "--window = 9: expected nothing beside --against window"),
+        (f"{SWEEP} --to 5", "--to = 5.0: expected more than --from = 10"),
+        (f"{SWEEP} --to 1000.5", "--to = 1000.5: expected a whole number, as is --window"),
+        (f"{SWEEP} --points 1", "--points = 1: expected from 2 to 1000"),
+        (f"{SWEEP} --clients 0", "--clients = 0: expected a whole number of at least 1"),
+        (f"{SWEEP} --delta 0", "--delta = 0.0: expected a number strictly between 0 and 1"),
+        (f"{SWEEP} --relation near", "--relation = 'near': expected 'add-remove'"),
+        (f"{SWEEP} --tolerance 2", "--tolerance = 2.0: expected a number strictly between"),
+        (f"{SWEEP} --noise-multiplier -1", "--noise-multiplier = -1.0: expected a finite number"),
+        (f"{SWEEP} --windows 0", "--windows = 0: expected a whole number of at least 1"),
+        (f"{SWEEP} --picture here.bmp", "--picture = 'here.bmp': expected a file that ends in"),
+        (f"{SWEEP} --points many", "Invalid value for '--points': 'many' is not a valid integer."),
+        (f"{SWEEP} --colour red", "No such option '--colour'."),
+    ],
+)
+def test_refusals_are_one_line(compare, flags, line):
+    promise = "" if "--delta" in flags or "--relation" in flags else PROMISE
+    if "--delta" in flags:
+        promise = "--relation add-remove"
+    if "--relation" in flags:
+        promise = "--delta 1e-6"
+    code, out, err = compare(f"{flags} {promise}")
+    assert code == 2
+    assert out == ""
+    assert err.startswith(f"turnout: {line}")
+    assert err.count("\n") == 1
+
+
+def test_a_picture_that_cannot_be_written_is_a_storage_error(compare, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, out, err = compare(f"{SWEEP} {PROMISE} --picture {tmp_path}/file/compare.svg")
+    assert code == 4
+    assert "check-in" in out  # what was computed is not lost
+    assert err.count("\n") == 1

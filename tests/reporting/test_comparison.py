@@ -1,0 +1,240 @@
+"""Comparisons: each method says what it says alone, and who says nothing leaves a reason."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from turnout.accounting import comparison as methods
+from turnout.accounting import price
+from turnout.accounting.comparison import METHODS, Method, Quote, Setting
+from turnout.accounting.shuffling import shuffled_gaussian
+from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.reporting.comparison import compare, show
+from turnout.reporting.comparison_picture import comparison_picture, write_comparison
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    PoissonSampling,
+    Relation,
+    Scheme,
+)
+
+FLAGS = {
+    "against": "noise-multiplier",
+    "first": 2.0,
+    "last": 32.0,
+    "points": 3,
+    "window": 200,
+    "clients": 20_000,
+    "delta": 1e-6,
+    "relation": "add-remove",
+}
+NAMED = {method.name: method for method in METHODS}
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return compare(FLAGS)
+
+
+def setting(**changes) -> Setting:
+    given = {"noise_multiplier": 3.0, "window": 100, "windows": 1, "delta": 1e-6}
+    given |= {"relation": Relation.ADD_REMOVE, "clients": 10_000}
+    return Setting(**{**given, **changes})
+
+
+@pytest.mark.parametrize("windows", [1, 4])
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+def test_exact_methods_are_prices_of_schemes(windows, relation):
+    at = setting(windows=windows, relation=relation)
+    laws = {
+        "check-in": CheckIn(100, windows),
+        "Poisson": PoissonSampling(0.01, 100 * windows),
+        "no amplif.": EveryStep(windows),
+    }
+    for name, law in laws.items():
+        bounds = price(Scheme(GaussianNoise(3.0), law, relation), 1e-6, at.tolerance).epsilon
+        assert NAMED[name].quote(at) == Quote(bounds.upper, bounds.lower)
+
+
+def test_shuffling_counts_a_round_a_window():
+    assert NAMED["shuffling"].quote(setting(windows=2)).epsilon == shuffled_gaussian(
+        3.0, 10_000, 1e-6, 2
+    )
+
+
+@pytest.mark.parametrize("noise", [1.0, 4.0, 16.0])
+@pytest.mark.parametrize("windows", [1, 3])
+def test_papers_bounds_lie_above_the_truth_of_their_direction(noise, windows):
+    at = setting(noise_multiplier=noise, windows=windows)
+    law = CheckIn(100, windows)
+    remove = price(Scheme(GaussianNoise(noise), law, at.relation), 1e-6).directions["remove"]
+    found = 0
+    for method in METHODS:
+        if method.directions == ("remove",):
+            try:
+                assert method.quote(at).epsilon >= remove.lower, method.name
+            except UnsupportedError:
+                continue
+            found += 1
+    assert found >= 1
+
+
+def test_the_check_in_papers_branch_for_gaussians_is_vacuous_until_noise_is_huge():
+    theorem = NAMED["check-ins 3.2"]
+    with pytest.raises(UnsupportedError, match="vacuous"):
+        theorem.quote(setting())
+    quote = theorem.quote(setting(noise_multiplier=3000.0, window=10**7, delta=1e-3))
+    assert quote.epsilon > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("shuffling", {"clients": None}, "needs the number of clients"),
+        ("RDP 4.6", {"relation": Relation.REPLACE_ONE}, "says nothing about replace-one"),
+        ("alloc. 3.2", {"relation": Relation.REPLACE_ONE}, "says nothing about replace-one"),
+        ("alloc. 3.2", {"noise_multiplier": 0.5}, "is not below 1"),
+        ("alloc. 4.1", {"windows": 2}, "is about one window"),
+        ("alloc. 4.1", {"relation": Relation.REPLACE_ONE}, "says nothing about replace-one"),
+        ("check-ins 3.2", {"windows": 2}, "is about one window"),
+    ],
+)
+def test_what_a_method_does_not_cover_it_refuses(name, changes, reason):
+    with pytest.raises(UnsupportedError, match=reason):
+        NAMED[name].quote(setting(**changes))
+
+
+def test_a_record_has_every_number_with_its_relation(compared):
+    record = json.loads(json.dumps(compared.record(), allow_nan=False))
+    assert record["values"] == [2.0, 8.0, 32.0]
+    assert (record["window"], record["windows"], record["delta"]) == (200, 1, 1e-6)
+    by_name = {method["name"]: method for method in record["methods"]}
+    assert list(by_name) == list(NAMED)
+    for method in record["methods"]:
+        assert len(method["epsilon"]) == len(method["epsilon_lower"]) == 3
+        assert method["relation"]
+        assert method["trust_model"]
+        assert method["directions"]
+        blank = [
+            value for value, e in zip(record["values"], method["epsilon"], strict=True) if e is None
+        ]
+        assert [entry["value"] for entry in method["blanks"]] == blank
+    ours, none = by_name["check-in"], by_name["no amplif."]
+    assert ours["relation"] == "add-remove"
+    assert by_name["shuffling"]["relation"] == "replace-one"
+    assert by_name["shuffling"]["trust_model"] == "shuffled"
+    assert by_name["RDP 4.6"]["directions"] == ["remove"]
+    for low, high, other in zip(
+        ours["epsilon_lower"], ours["epsilon"], none["epsilon"], strict=True
+    ):
+        assert low <= high <= low * 1.01
+        assert high < other / 5
+
+
+def test_the_table_fits_a_terminal_and_explains_itself(compared, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    show(compared, as_json=False)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    words = " ".join(printed.split())
+    for text in (
+        "ε at δ = 1e-06, add-remove: window 200, windows 1, 20,000 clients",
+        "relation add-remove: this client took part, or was never there",
+        "unit client: everything that one client holds",
+        "the remove direction alone, no guarantee",
+        "(replace)",
+        "(remove)",
+        "trust model shuffled (shuffling)",
+        "– check-ins 3.2, everywhere: vacuous",
+        "– alloc. 3.2, at 2: the bound is void here",
+    ):
+        assert text in words
+    first = next(line for line in printed.splitlines() if line.strip().startswith("2 "))
+    assert first.split().count("–") == 1
+
+
+def test_printed_numbers_are_rounded_to_the_safe_side(compared, capsys):
+    show(compared, as_json=False)
+    row = next(
+        line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("    8")
+    )
+    quote = compared.curves[0].quotes[1]
+    assert float(row[1]) >= quote.epsilon
+    assert float(row[2]) <= quote.epsilon_lower
+
+
+def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
+    def broken(at):
+        if at.noise_multiplier < 5:
+            raise NumericalError(f"no digits left at {at.noise_multiplier:g}")
+        return Quote(1.0)
+
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        methods, "METHODS", (NAMED["check-in"], Method("broken", "a trial", broken))
+    )
+    found = compare(FLAGS, lambda done, of: seen.append((done, of)))
+    assert [
+        quote if isinstance(quote, str) else quote.epsilon for quote in found.curves[1].quotes
+    ] == [
+        "no digits left at 2",
+        1.0,
+        1.0,
+    ]
+    assert not any(isinstance(quote, str) for quote in found.curves[0].quotes)
+    assert seen == [(i, 6) for i in range(6)]
+
+
+def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
+    def refuses(at):
+        raise UnsupportedError(f"gamma = {at.noise_multiplier:.3e} is too large")
+
+    monkeypatch.setattr(
+        methods, "METHODS", (NAMED["no amplif."], Method("other", "a trial", refuses))
+    )
+    show(compare(FLAGS), as_json=False)
+    printed = capsys.readouterr().out
+    assert printed.count("too large") == 1
+    assert "– other, everywhere: gamma = 2.000e+00 is too large" in printed
+
+
+def test_a_mistake_of_ours_is_no_blank(monkeypatch):
+    def broken(at):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(methods, "METHODS", (Method("broken", "a trial", broken),))
+    with pytest.raises(ZeroDivisionError):
+        compare(FLAGS)
+
+
+def test_the_picture_shows_who_has_numbers(compared, tmp_path):
+    picture = comparison_picture(compared)
+    svg = picture.svg()
+    for name in ("check-in", "Poisson", "shuffling (replace-one)", "RDP 4.6 (remove only)"):
+        assert name in svg
+    assert "check-ins 3.2" not in svg
+    assert "noise multiplier" in svg
+    assert not re.search(r"\d × 10|mathdefault", svg)
+    assert "check-in's least is" in picture.text
+    for kind, head in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        path = tmp_path / f"comparison{kind}"
+        write_comparison(compared, path)
+        assert path.read_bytes().startswith(head)
+
+
+def test_a_picture_without_any_number_of_ours_is_still_one(monkeypatch):
+    def refuses(_):
+        raise UnsupportedError("no")
+
+    monkeypatch.setattr(
+        methods, "METHODS", (Method("ours", "a trial", refuses), NAMED["no amplif."])
+    )
+    found = compare(FLAGS)
+    with np.errstate(all="raise"):
+        assert comparison_picture(found).svg().count("no amplif.") == 1
