@@ -8,6 +8,7 @@ imports and compilation are left out. turnout starts from cold caches and counts
 three.
 
     python benchmarks/accounting.py [--json FILE] [--peer-seconds 60] [--cells 1,2] [--alone]
+    python benchmarks/accounting.py --peers FILE  # theirs as an earlier run found them
 """
 
 from __future__ import annotations
@@ -89,22 +90,28 @@ def forget() -> None:
             found.cache_clear()
 
 
-def brackets_of(cell: Cell, peer_seconds: float, alone: bool) -> list[Bracket]:
-    """Everybody's brackets, ours first."""
-    ours = turnout(cell)
-    if alone:
-        return [ours]
-    asked = Asked(cell, ours.upper or 1.0, peer_seconds)
-    theirs = [default("pld-accounting", asked)]
-    if ours.upper is None and theirs[0].upper is not None:
-        asked = Asked(cell, theirs[0].upper, peer_seconds)
+def peers_brackets(cell: Cell, epsilon: float | None, seconds: float) -> list[Bracket]:
+    """The peers' brackets; our ε, if there is one, tells them where to start."""
+    asked = Asked(cell, epsilon or 1.0, seconds)
+    first = default("pld-accounting", asked)
+    asked = Asked(cell, epsilon or first.upper or 1.0, seconds)
     return [
-        ours,
-        *theirs,
+        first,
         pld_accounting_at_best(asked, WIDTH_LIMIT),
         default("random-allocation", asked),
         random_allocation_at_best(asked, WIDTH_LIMIT),
     ]
+
+
+def earlier_brackets(file: Path) -> dict[Cell, list[Bracket]]:
+    """The peers' brackets that a run has written."""
+    found = {}
+    for row in json.loads(file.read_text())["rows"]:
+        answers = [dict(answer) for answer in row["answers"][1:]]
+        for answer in answers:
+            del answer["width"]
+        found[Cell(**row["cell"])] = [Bracket(**answer) for answer in answers]
+    return found
 
 
 def shortfalls(brackets: Sequence[Bracket]) -> list[str]:
@@ -155,33 +162,43 @@ def main() -> None:
     parser.add_argument("--peer-seconds", type=float, default=60.0, help="CPU-seconds a bracket")
     parser.add_argument("--cells", help="numbers of the cells, from 1, with commas between")
     parser.add_argument("--alone", action="store_true", help="without the peers")
+    parser.add_argument("--peers", type=Path, help="JSON of a run whose peers' answers are taken")
     given = parser.parse_args()
     cells = CELLS
     if given.cells:
         cells = [CELLS[int(number) - 1] for number in given.cells.split(",")]
+    earlier = earlier_brackets(given.peers) if given.peers else {}
     turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not what is measured
     names = ("lower ε", "upper ε", "width", "CPU-s", "ratio")
     print(f"{'':29}{names[0]:>12}{names[1]:>12}{names[2]:>10}{names[3]:>10}{names[4]:>8}")
     rows, short = [], 0
     for cell in cells:
-        brackets = brackets_of(cell, given.peer_seconds, given.alone)
+        ours = turnout(cell)
+        theirs = earlier.get(cell, [])
+        if not given.peers and not given.alone:
+            theirs = peers_brackets(cell, ours.upper, given.peer_seconds)
+        brackets = [ours, *theirs]
         show(cell, brackets)
         missing = shortfalls(brackets)
         short += bool(missing)
         answers = [{**asdict(b), "width": b.width} for b in brackets]
         rows.append({"cell": asdict(cell), "answers": answers, "shortfalls": missing})
+        if given.json:
+            about = {**surroundings(), "peer_seconds": given.peer_seconds}
+            given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     print(f"\n{len(cells) - short} of {len(cells)} cells within all limits")
-    if given.json:
-        about = {
-            "python": platform.python_version(),
-            "numpy": numpy.__version__,
-            "scipy": scipy.__version__,
-            "cores": os.cpu_count(),
-            "load": os.getloadavg(),
-            "peer_seconds": given.peer_seconds,
-        }
-        given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     sys.exit(1 if short else 0)
+
+
+def surroundings() -> dict[str, object]:
+    """What the figures depend on."""
+    return {
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+    }
 
 
 if __name__ == "__main__":

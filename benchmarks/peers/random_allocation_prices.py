@@ -11,8 +11,9 @@ lower: its lower bound, which knows one window only, with a tight search: the de
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from random_allocation.random_allocation_scheme import (
 
 ORDERS = list(range(2, 61))  # of its Rényi divergences, as in its examples
 FIRST_STEP = 1e-3  # of the privacy-loss grid; its default is 1e-4
-LEVELS = 12
+LEVELS = 6
 
 
 def settings(step: float = 1e-4, tolerance: float = 1e-3) -> SchemeConfig:
@@ -59,8 +60,19 @@ def default(asked: PrivacyParams) -> dict[str, Any]:
 
 def levels(asked: PrivacyParams) -> Iterator:
     for level in range(LEVELS):
-        step = FIRST_STEP / 2**level
+        step = FIRST_STEP / 4**level
         yield partial(upper, asked, settings(step, 1e-6)), {"step": step}
+
+
+def settled() -> Callable[[dict[str, Any]], bool]:
+    """Whether a finer grid has stopped to help: its bounds have a width of their own."""
+    least = [math.inf]
+
+    def enough(row: dict[str, Any]) -> bool:
+        before, least[0] = least[0], min(least[0], row["upper"])
+        return math.isfinite(before) and least[0] > before * (1 - 1e-3)
+
+    return enough
 
 
 def warm_up() -> None:
@@ -86,7 +98,7 @@ def main() -> None:
     if given.route == "default":
         measured(partial(default, asked), given.seconds)
     elif given.route == "upper":
-        climb(levels(asked), given.seconds, 2.0, lambda row: False)
+        climb(levels(asked), given.seconds, 2.0, settled())
     else:
         measured(partial(lower, asked, settings(tolerance=1e-6 * given.scale)), given.seconds)
 

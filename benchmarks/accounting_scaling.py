@@ -1,0 +1,203 @@
+"""How the accounting scales: CPU-seconds against the window, bracket width against the grid.
+
+Draws accounting_seconds.svg and accounting_width.svg and prints what is in them, with the orders
+fitted to the second.
+
+A grid is laid out for one δ: what cap and window cost is a fixed share of that δ, and more bins
+do not lessen it. So that this floor lies far below what is to be seen, the grids of the second
+picture are laid out for a thousandth of the δ at which they are read.
+
+    python benchmarks/accounting_scaling.py [--out docs/figures] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from accounting import turnout
+from matplotlib.axes import Axes
+from peers.brackets import Cell
+
+from turnout.accounting.allocation import AllocationCurve, allocation_curve
+from turnout.accounting.curves import Direction, Side, epsilon_at
+from turnout.accounting.pairs import GaussianPair
+from turnout.reporting.drawing import Palette, Picture
+
+FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
+# Colour and marker; the colours differ in lightness too.
+STYLES = (("#1d4ed8", "s"), ("#c2410c", "o"), ("#0f766e", "^"), ("#a855f7", "D"))
+NOISES = [(0.5, 1e-5), (1.0, 1e-6), (2.0, 1e-8)]  # noise multiplier, δ
+WINDOWS = [2, 3, 6, 10, 30, 100, 300, *(m * 10**n for n in (3, 4, 5, 6) for m in (1, 3)), 10**7]
+GRIDS = [
+    Cell(0.6, 100, 1e-5),
+    Cell(1.0, 64, 1e-6),
+    Cell(1.0, 1_000, 1e-6),
+    Cell(2.0, 100_000, 1e-8),
+]
+REFINEMENTS = range(7)
+LAID_OUT_FOR = 1e-3  # times the δ at which a grid is read
+REFERENCES = (1.0, 1e-1, 1e-2, 1e-3)  # grids among which the narrowest bracket is looked for
+SHARP = 5.0  # how many times the best bracket, or the floor, an error must be to be counted
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What one price took; seconds is NaN where it could not be certified."""
+
+    noise_multiplier: float
+    delta: float
+    window: int
+    seconds: float
+    relative_width: float
+
+
+@dataclass(frozen=True)
+class Refined:
+    """Bounds of one cell's *remove* direction on finer and finer grids.
+
+    Attributes:
+        truth: the narrowest bracket of any grid.
+        bins: of each grid.
+        lower, upper: ε on each grid.
+    """
+
+    cell: Cell
+    truth: tuple[float, float]
+    bins: list[int]
+    lower: list[float]
+    upper: list[float]
+
+    @property
+    def orders(self) -> tuple[float, float]:
+        """Of the width and of the upper bound's error."""
+        widths = self.widths
+        return order(*widths, floor=float(widths[1].min())), order(*self.upper_errors)
+
+    @property
+    def widths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bins and upper − lower."""
+        return np.array(self.bins), np.array(self.upper) - np.array(self.lower)
+
+    @property
+    def upper_errors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bins and upper − truth, where the truth is known well enough for it."""
+        low, high = self.truth
+        errors = np.array(self.upper) - 0.5 * (low + high)
+        known = errors > SHARP * 0.5 * (high - low)
+        return np.array(self.bins)[known], errors[known]
+
+
+def timed() -> list[Timed]:
+    """Every window at every noise, from cold caches."""
+    found = []
+    for sigma, delta in NOISES:
+        for window in WINDOWS:
+            bracket = turnout(Cell(sigma, window, delta))
+            numbers = (bracket.seconds, bracket.width)
+            seconds, width = (float("nan") if n is None else n for n in numbers)
+            found.append(Timed(sigma, delta, window, seconds, width))
+            print(f"σ={sigma:g} δ={delta:g} t={window:<12,}{seconds:8.3f} s  width {width:.1e}")
+    return found
+
+
+def refined(cell: Cell) -> Refined:
+    """Both bounds on one grid after the other, each of twice the bins."""
+    grids = {level: bounds(cell, LAID_OUT_FOR, level) for level in REFINEMENTS}
+    finest = [bounds(cell, share, REFINEMENTS[-1]) for share in REFERENCES]
+    truth = max(grid[1] for grid in finest), min(grid[2] for grid in finest)
+    unlike = {bins: (lower, upper) for bins, lower, upper in grids.values()}
+    lower, upper = ([both[i] for both in unlike.values()] for i in range(2))
+    return Refined(cell, truth, list(unlike), lower, upper)
+
+
+def bounds(cell: Cell, share: float, refinement: int) -> tuple[int, float, float]:
+    """Bins, lower and upper ε on a grid laid out for a share of δ."""
+    found = []
+    for side in (Side.LOWER, Side.UPPER):
+        curve = allocation_curve(
+            GaussianPair(cell.sigma),
+            cell.window,
+            Direction.REMOVE,
+            side,
+            delta_hint=share * cell.delta,
+            refinement=refinement,
+        )
+        found.append(epsilon_at(curve, cell.delta, side))
+    assert isinstance(curve, AllocationCurve)
+    return curve.frame.bins(refinement), found[0], found[1]
+
+
+def order(bins: np.ndarray, errors: np.ndarray, floor: float = 0.0) -> float:
+    """The power of 1/bins by which errors above a floor fall: least squares on logarithms."""
+    falling = errors > SHARP * floor
+    if np.count_nonzero(falling) < 3:
+        return float("nan")
+    return -float(np.polyfit(np.log(bins[falling]), np.log(errors[falling]), 1)[0])
+
+
+def seconds_picture(points: list[Timed]) -> Picture:
+    """CPU-seconds against the window."""
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        (axis,) = axes
+        for (sigma, delta), (colour, marker) in zip(NOISES, STYLES, strict=False):
+            mine = [p for p in points if (p.noise_multiplier, p.delta) == (sigma, delta)]
+            x, y = [p.window for p in mine], [p.seconds for p in mine]
+            label = f"σ = {sigma:g}, δ = {delta:g}"
+            axis.plot(x, y, color=colour, marker=marker, markersize=4, label=label)
+        guide = np.array([1e4, 1e7])
+        axis.plot(guide, 1e-2 * np.sqrt(guide / 1e4), ":", color=palette.ink, label="∝ √t")
+        axis.set(xscale="log", yscale="log", xlabel="window t", ylabel="CPU-seconds")
+        axis.set_title("One price, both directions from above and below, width ≤ 1e-3")
+        axis.legend(fontsize=8)
+
+    text = "CPU-seconds of one price against the window, from 2 to ten million steps."
+    return Picture("accounting_seconds", "What a price takes", text, draw)
+
+
+def width_picture(grids: list[Refined]) -> Picture:
+    """Bracket width and upper error against the number of bins, with the fitted orders."""
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        for grid, (colour, marker) in zip(grids, STYLES, strict=True):
+            parts = zip(axes, (grid.widths, grid.upper_errors), grid.orders, strict=True)
+            for axis, (bins, errors), fitted in parts:
+                label = f"{grid.cell}: order {fitted:.2f}"
+                axis.plot(bins, errors, color=colour, marker=marker, markersize=4, label=label)
+        for axis, name in zip(axes, ("upper ε − lower ε", "upper ε − ε"), strict=True):
+            axis.set(xscale="log", yscale="log", xlabel="bins", ylabel=name)
+            axis.legend(fontsize=8)
+        axes[0].set_title("Width of the bracket")
+        axes[1].set_title("Error of the upper bound")
+
+    text = "Width of the bracket and error of the upper bound fall as the square of the step."
+    return Picture("accounting_width", "Width against grid", text, draw, panels=2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the pictures")
+    parser.add_argument("--json", type=Path, help="also write the figures there")
+    given = parser.parse_args()
+    grids = [refined(cell) for cell in GRIDS]
+    for grid in grids:
+        width, upper = grid.orders
+        print(f"{grid.cell}: order of the width {width:.2f}, of the upper bound {upper:.2f}")
+        for bins, width in zip(*grid.widths, strict=True):
+            print(f"  {bins:>9,} bins  width {width:.2e}")
+    turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not what is measured
+    points = timed()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for picture in (seconds_picture(points), width_picture(grids)):
+        (given.out / f"{picture.name}.svg").write_text(picture.svg())
+    if given.json:
+        found = {"seconds": [asdict(p) for p in points], "grids": [asdict(g) for g in grids]}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
