@@ -20,7 +20,7 @@ from turnout.accounting.shuffling import (
     message_slack,
     shuffled_gaussian,
 )
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 Law = dict[int, float]
 
@@ -190,6 +190,15 @@ def test_gaussian_messages_pay_for_all_of_delta(noise, clients, rounds, monkeypa
     tau = rounds * message_slack(message, local_epsilon, clients)
     assert share + (1 + math.exp(epsilon)) * tau <= 1e-6
     assert epsilon < 5 * clones_2021(local_epsilon, clients, 1e-6, rounds)
+
+
+def test_what_cannot_be_certified_is_worth_no_less_than_alone(monkeypatch):
+    def refuses(*_):
+        raise NumericalError("no digits left")
+
+    alone = shuffled_gaussian(8.0, 1, 1e-6, 3)
+    monkeypatch.setattr(shuffling, "clones_2021", refuses)
+    assert shuffled_gaussian(8.0, 10**5, 1e-6, 3) == alone
 
 
 def test_more_clients_more_noise_and_fewer_rounds_cost_less():

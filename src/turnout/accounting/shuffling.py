@@ -34,7 +34,7 @@ from turnout.accounting.curves import Curve, Direction, PairCurve, Side
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.runs import run_epsilon
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import NumericalError, UnsupportedError
 
 FloatArray = np.ndarray
 _SINGLE, _COMPOSED = 256, 64  # groups of C for one round, for one of many
@@ -201,10 +201,8 @@ def shuffled_gaussian(
         rounds: r ≥ 1; each is shuffled afresh.
 
     Returns:
-        ε under replace-one, never below the true one.
-
-    Raises:
-        NumericalError: the composition cannot be certified at this δ.
+        ε under replace-one, never below the true one; what the messages are worth on their own
+        where clones prove, or can be certified to prove, no more.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(clients=clients, rounds=rounds)
@@ -217,7 +215,10 @@ def shuffled_gaussian(
         local = _cheapest_local_epsilon(message, clients, _SHARE * delta / rounds, assumed)
         if local is None:
             break
-        found = clones_2021(local, clients, (1 - _SHARE) * delta, rounds)
+        try:
+            found = clones_2021(local, clients, (1 - _SHARE) * delta, rounds)
+        except NumericalError:
+            break
         if found <= assumed or found >= best:
             return min(found, best)
         assumed, before = _next_assumed(assumed, found, before), (assumed, found)

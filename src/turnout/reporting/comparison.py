@@ -181,18 +181,18 @@ def _table(comparison: Comparison) -> Table:
     asked = comparison.asked
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, title_justify="left")
     table.title = _title(comparison)
-    table.add_column(asked.against.partition("-")[0], justify="right")
+    table.add_column(asked.against.partition("-")[0], justify="right", no_wrap=True)
     columns: list[list[str]] = []
     for curve in comparison.curves:
         if curve.empty:
             continue
-        table.add_column(_heading(curve.method), justify="right")
+        table.add_column(_heading(curve.method), justify="right", overflow="fold")
         columns.append([_up(quote) for quote in curve.quotes])
         if curve.method is comparison.curves[0].method:
             table.add_column("at least", justify="right")
             columns.append([_down(quote) for quote in curve.quotes])
     for value, *row in zip(comparison.values, *columns, strict=True):
-        table.add_row(f"{value:,}" if asked.whole else f"{value:g}", *row)
+        table.add_row(_said(comparison, value), *row)
     return table
 
 
@@ -220,6 +220,7 @@ def _notes(comparison: Comparison) -> Iterable[str]:
         )
         about = f"; {method.relation.value}" if method.relation is not None else ""
         yield f"{method.name}: {method.about}{about}{note}"
+    yield ""
     yield f"relation {asked.relation.value}: {RELATIONS[asked.relation]}"
     yield f"unit {PrivacyUnit.CLIENT.value}: {UNITS[PrivacyUnit.CLIENT]}"
     for trust in dict.fromkeys(curve.method.trust for curve in comparison.curves):
@@ -235,10 +236,15 @@ def _blanks(comparison: Comparison) -> Iterable[str]:
             kinds.setdefault(re.sub(r"\d[\d.e+-]*", "", reason), []).append((value, reason))
         for blanks in kinds.values():
             values = [value for value, _ in blanks]
-            where = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
+            ends = [_said(comparison, value) for value in (values[0], values[-1])]
+            where = ends[0] if len(values) == 1 else " to ".join(ends)
             everywhere = len(values) == len(comparison.values)
             place = "everywhere" if everywhere else f"at {where}"
             yield f"{_BLANK} {curve.method.name}, {place}: {blanks[0][1]}"
+
+
+def _said(comparison: Comparison, value: float) -> str:
+    return f"{value:,}" if comparison.asked.whole else f"{value:g}"
 
 
 def _up(quote: Quote | str) -> str:
