@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lock clean
+.PHONY: help demo test check figures lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ check: $(VENV)/.dev  ## Run everything that a change must pass.
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+figures: $(VENV)/.runtime  ## Draw the papers' figures anew, our curve in each.
+	$(BIN)/python benchmarks/figures
 
 lock: $(VENV)/.dev  ## Write the lock files anew from pyproject.toml.
 	$(INSTALL) pip-tools

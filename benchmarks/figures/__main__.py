@@ -1,0 +1,35 @@
+"""Draws the figures of docs/figures.md anew, a line of numbers for each curve.
+
+python benchmarks/figures [--only N ...] [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from allocation import figure_1, figure_2, figure_3, figure_4
+from check_ins import figure_5
+
+FIGURES = {1: figure_1, 2: figure_2, 3: figure_3, 4: figure_4, 5: figure_5}
+FOLDER = Path(__file__).parents[2] / "docs" / "figures"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", type=int, nargs="+", choices=FIGURES, help="which figures")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="where SVGs go")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for number in options.only or FIGURES:
+        started = time.perf_counter()
+        print(f"figure {number}", flush=True)
+        drawn = FIGURES[number]()
+        path = options.out / f"{drawn.name}.svg"
+        path.write_text(drawn.svg())
+        print(f"  {path} in {time.perf_counter() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A figure for Balle, Kairouz, McMahan, Thakkar and Guha Thakurta 2020, with our curves.
+
+Their Figure 1 is a sketch of the protocol. Their Figure 2 compares Theorem 5.1 (shuffling) with
+Erlingsson et al. 2019; the second panel is that comparison. The first panel does the same for
+check-ins themselves, Theorem 3.2: stated for replace-one, but with her own slot left to somebody
+else each step of its proof mixes with a smaller difference, so it holds under add-remove as well.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from curves import Panel, line, picture
+from scipy.stats import binom
+
+from turnout.accounting.shuffling import clones_2021
+from turnout.accounting.theorems import check_ins
+from turnout.core.errors import UnsupportedError
+from turnout.reporting.drawing import Picture
+
+DELTA = 1e-6
+TICKS = ((0.1, 0.2, 0.5, 1, 2, 4), ())
+SIZES = {10**3: ":", 10**4: "--", 10**5: "-"}
+
+
+def figure_5() -> Picture:
+    local = np.geomspace(0.1, 4.0, 12)
+    first, second = [], []
+    for window, dashes in SIZES.items():
+        change = {"linestyle": dashes}
+        name = f"{window:,}".replace(",", " ")
+        first.append(
+            line(
+                f"Theorem 3.2, m = {name}",
+                "theorem 4.1",
+                local,
+                lambda e, m=window: check_ins.theorem_3_2(e, m, DELTA),
+                change,
+            )
+        )
+        first.append(
+            line(
+                f"turnout, m = {name}",
+                "turnout",
+                local,
+                lambda e, m=window: exact(e, m, DELTA),
+                change,
+            )
+        )
+        second.append(
+            line(
+                f"Theorem 5.1, n = {name}",
+                "theorem 4.1",
+                local,
+                lambda e, n=window: check_ins.theorem_5_1(e, n, DELTA),
+                change,
+            )
+        )
+        second.append(
+            line(
+                f"Erlingsson et al., n = {name}",
+                "shuffling",
+                local,
+                lambda e, n=window: erlingsson_2019(e, n, DELTA),
+                change,
+            )
+        )
+        second.append(
+            line(
+                f"turnout, n = {name}",
+                "turnout",
+                local,
+                lambda e, n=window: clones_2021(float(e), n, DELTA),
+                change,
+            )
+        )
+    for curves in (first, second):
+        curves.append(line("no amplification", "local", local, float))
+    axes = (local, "ε₀ of one message", "ε")
+    return picture(
+        "check-ins",
+        "Check-ins and shuffling",
+        "ε against the ε₀ of the randomizer: check-ins into m steps, and n shuffled clients.",
+        [
+            Panel(
+                "one check-in among m steps, δ = 1e-6, add-remove",
+                *axes,
+                first,
+                limits=(None, 10.0),
+                ticks=TICKS,
+            ),
+            Panel(
+                "n shuffled messages, δ = 1e-6, replace-one",
+                *axes,
+                second,
+                limits=(None, 10.0),
+                ticks=TICKS,
+            ),
+        ],
+    )
+
+
+def erlingsson_2019(local_epsilon: float, clients: int, delta: float) -> float:
+    """12ε₀√(ln(1/δ)/n) for ε₀ < ½, n ≥ 1000 and δ < 1/100 (Corollary 9)."""
+    if local_epsilon >= 0.5 or clients < 1000 or delta >= 0.01:
+        raise UnsupportedError("out of the corollary's range")
+    return 12 * local_epsilon * math.sqrt(-math.log(delta) / clients)
+
+
+def exact(local_epsilon: float, window: int, delta: float) -> float:
+    """One check-in under add-remove, by the exact binomial law: the larger of both directions.
+
+    Whoever else has her slot, two messages of an ε₀-randomizer are no easier to tell apart than
+    those of two-valued randomized response.
+    """
+    growth = math.exp(local_epsilon)
+    ones = np.arange(window + 1)
+    ratio = (ones * growth + (window - ones) / growth) / window
+    law = binom.pmf(ones, window, 1 / (1 + growth))
+    low, high = 0.0, float(local_epsilon)
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        k = math.exp(middle)
+        remove = float(law @ np.maximum(ratio - k, 0))
+        add = float(law @ np.maximum(1 - k * ratio, 0))
+        low, high = (middle, high) if max(remove, add) > delta else (low, middle)
+    return high
