@@ -57,7 +57,7 @@ def test_a_result_says_what_it_is(result):
     text = result.function.__doc__
     assert (result.status is Status.UNSAFE) == text.startswith("UNSAFE")
     if result.status is not Status.UNSAFE:
-        assert "Source:" in text or "Bernstein" in text or "as it stands" in text or "whole" in text
+        assert "Source:" in text
     assert set(result.directions) <= {"remove", "add", "replace"}
     assert (result.relation is None) == (not result.directions)
     assert result.range

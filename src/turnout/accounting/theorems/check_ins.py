@@ -203,7 +203,10 @@ def theorem_4_1(
 def theorem_4_1_best_split(
     local_epsilon: float, population: int, window: int, delta: float
 ) -> float:
-    """ε of Theorem 4.1 where the *whole* δ is given, at the best split that was tried."""
+    """ε of averaged check-ins where the *whole* δ is given, at the best split that was tried.
+
+    Source: Theorem 4.1.
+    """
     checks.open_unit(delta=delta)
     shares = (2.0**-power for power in range(1, 30))
     return min(

@@ -128,8 +128,8 @@ def theorem_3_2_by_variance(
 ) -> float:
     """Theorem 3.2 and Corollary 3.12 with Bernstein's inequality in place of Lemma 3.9.
 
-    1 − X is at most 1 with variance v = E X² − 1, so no ε₀ is needed:
-    γ = ℓ/3 + √(ℓ²/9 + 2vℓ) with ℓ = ln(k/δ)/u. Ours; far tighter where ε₀ is large.
+    Source: ours, with the proof of Theorem 3.2. 1 − X is at most 1 with variance v = E X² − 1, so
+    no ε₀ is needed: γ = ℓ/3 + √(ℓ²/9 + 2vℓ) with ℓ = ln(k/δ)/u. Far tighter where ε₀ is large.
 
     Args:
         pair: the randomizer's dominating pair.
@@ -162,8 +162,8 @@ def theorem_3_2_as_printed(
 ) -> float:
     """ε by Theorem 3.2 as it stands: cosh(ε₀)√(2 ln(1/δ)/t), and tδ₀ added to δ.
 
-    δ₀ is the larger of the pair's two hockey-sticks at ε₀. Looser than sinh, and its Lemma 3.8
-    has a gap for δ₀ > 0; no violation is known.
+    Source: Theorem 3.2. δ₀ is the larger of the pair's two hockey-sticks at ε₀. Looser than sinh,
+    and its Lemma 3.8 has a gap for δ₀ > 0; no violation is known.
 
     Raises:
         UnsupportedError: γ ≥ 1, or tδ₀ leaves nothing of δ.

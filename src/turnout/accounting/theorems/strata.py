@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ FloatArray = np.ndarray
 _LOWEST_SCORE = -9.0  # of the cells of finite width
 _FIRST_STEP, _LEAST_CELLS, _MOST_CELLS = 0.02, 1 << 9, 1 << 18
 _OVERSHOOT = 0.1  # of the exponent, that the cells' width may cost in all
-_TRIED_EDGES = 24
+_TRIED_EDGES = 16
 
 
 class Stratum(Protocol):
@@ -211,16 +211,14 @@ def _best_tilted(
 
 
 def _finer(stratum: Stratum) -> Stratum:
-    """Cells so narrow that the ends of cells cost little, and the best tilt for them."""
+    """The same tilt over cells so narrow that their ends cost little."""
     if not isinstance(stratum, TiltedStratum) or math.isinf(stratum.log_bound):
         return stratum
     target = max(stratum.strike, 1 / stratum.strike)
     step = _OVERSHOOT / (abs(stratum.theta) * stratum.window * stratum.mu * target)
     upward = stratum.theta > 0
     top = float(stratum.edges[-1 if upward else -2])
-    edges = _edges(top, min(step, _FIRST_STEP), not upward)
-    sign = math.copysign(1.0, stratum.theta)
-    return _best_tilted(stratum.mu, stratum.window, stratum.strike, edges, sign)
+    return replace(stratum, edges=_edges(top, min(step, _FIRST_STEP), not upward))
 
 
 def _minimizer(function: Callable[[float], float], low: float, high: float) -> float:
