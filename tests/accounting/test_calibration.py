@@ -60,21 +60,21 @@ CASES = [
     Case("noise-multiplier, one window", lambda s: scheme(s, CheckIn(1000)), 0.5),
     Case("noise-multiplier, short window", lambda s: scheme(s, CheckIn(10)), 10.0, 1e-5),
     Case("noise-multiplier, long window", lambda s: scheme(s, CheckIn(10**6)), 0.01, 1e-8),
-    Case("noise-multiplier, windows", lambda s: scheme(s, CheckIn(100, 300)), 3.0),
-    Case("noise-multiplier, replace-one", lambda s: scheme(s, CheckIn(100, 30), REPLACE), 2.0),
+    Case("noise-multiplier, windows", lambda s: scheme(s, CheckIn(50, 30)), 3.0),
+    Case("noise-multiplier, replace-one", lambda s: scheme(s, CheckIn(100), REPLACE), 2.0),
     Case("noise-multiplier, poisson", lambda s: scheme(s, PoissonSampling(0.01, 1000)), 2.0),
     Case("noise-multiplier, alone", lambda s: scheme(s, EveryStep(1000)), 3.0),
     Case("noise-multiplier, much", lambda s: scheme(s, EveryStep(1)), 0.01),
     Case("window", lambda t: scheme(1.0, CheckIn(t)), 0.5),
     Case("window, long", lambda t: scheme(1.0, CheckIn(t)), 0.005),
     Case("window, little noise", lambda t: scheme(0.5, CheckIn(t)), 4.0),
-    Case("window, composed", lambda t: scheme(1.0, CheckIn(t, 100)), 0.2),
+    Case("window, composed", lambda t: scheme(2.0, CheckIn(t, 100)), 1.0),
     Case("window, sliding", lambda t: scheme(1.0, SlidingWindow(t, 2 * t - 1)), 0.3),
     Case("window, stairs", lambda t: scheme(1.0, KSubset(t, 5)), 0.5, limits=(5, 10**7)),
     Case("windows, few", lambda r: scheme(1.0, CheckIn(1000, r)), 1.0),
     Case("windows, one", lambda r: scheme(1.0, CheckIn(1000, r)), 0.2),
-    Case("windows, many", lambda r: scheme(2.0, CheckIn(10**4, r)), 3.0),
-    Case("windows, very many", lambda r: scheme(4.0, CheckIn(10**6, r)), 0.2),
+    Case("windows, many", lambda r: scheme(2.0, CheckIn(1000, r)), 4.0),
+    Case("windows, many long ones", lambda r: scheme(4.0, CheckIn(10**6, r)), 0.1),
     Case("probability", lambda p: scheme(1.0, CheckIn(100, 1, p)), 0.01),
     Case("probability, composed", lambda p: scheme(1.0, CheckIn(100, 10, p)), 1.0),
     Case("probability, tiny", lambda p: scheme(0.3, CheckIn(10, 1, p)), 1.0),
@@ -227,7 +227,7 @@ def test_no_window_of_a_full_scan_is_missed():
 
 def test_a_tolerance_leaves_less_unspent():
     def scheme_for(sigma):
-        return scheme(sigma, CheckIn(1000, 10))
+        return scheme(sigma, CheckIn(100, 10))
 
     sigma = UNKNOWNS["noise-multiplier"]
     quick = calibrate(scheme_for, sigma, 1.0, 1e-6)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 
 from turnout.accounting import comparison as methods
 from turnout.accounting import price
 from turnout.accounting.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.reporting import comparison as reporting
 from turnout.reporting.comparison import compare, show
 from turnout.reporting.comparison_picture import comparison_picture, write_comparison
 from turnout.spec import (
@@ -202,6 +205,33 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert printed.count("too large") == 1
     assert "– other, everywhere: gamma = 2.000e+00 is too large" in printed
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [("1", True), ("", False)])
+def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
+    started = threading.Event()
+    monkeypatch.setattr(reporting, "_SECONDS_BEFORE_PROGRESS", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", terminal)
+    begin = Progress.start
+
+    def start(bar: Progress) -> None:
+        begin(bar)
+        started.set()
+
+    monkeypatch.setattr(Progress, "start", start)
+    with reporting.progress() as watch:
+        assert started.wait(10)
+        watch(3, 6)
+    printed = capsys.readouterr()
+    assert ("comparing" in printed.err) is shown
+    assert printed.out == ""
+
+
+def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with reporting.progress() as watch:
+        watch(1, 2)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_mistake_of_ours_is_no_blank(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -153,16 +154,15 @@ def progress() -> Iterator[Watcher]:
 
     console = Console(stderr=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    task, started = bar.add_task("comparing", total=None), time.perf_counter()
-
-    def watch(done: int, of: int) -> None:
-        if not bar.live.is_started and time.perf_counter() - started > _SECONDS_BEFORE_PROGRESS:
-            bar.start()
-        bar.update(task, completed=done, total=of)
-
+    task = bar.add_task("comparing", total=None)
+    patience = threading.Timer(_SECONDS_BEFORE_PROGRESS, bar.start)
+    patience.daemon = True
+    patience.start()
     try:
-        yield watch
+        yield lambda done, of: bar.update(task, completed=done, total=of)
     finally:
+        patience.cancel()
+        patience.join()
         bar.stop()
 
 
