@@ -156,9 +156,32 @@ def show(cell: Cell, brackets: Sequence[Bracket]) -> None:
         print(f"  falls short: {shortfall}", flush=True)
 
 
+def markdown(cells: Sequence[tuple[Cell, Sequence[Bracket]]]) -> str:
+    """The table as the page docs/benchmarks.md has it, a line a cell."""
+    names = [bracket.who for bracket in max((b for _, b in cells), key=len)]
+    lines = [
+        "| cell | " + " | ".join(f"{name} | CPU-s" for name in names) + " |",
+        "|---|" + "---|---:|" * len(names),
+    ]
+    for cell, brackets in cells:
+        parts = [str(cell)]
+        for bracket in brackets:
+            if bracket.upper is None:
+                parts += [bracket.failure.split(":")[0], "–"]
+                continue
+            lower = "–" if bracket.lower is None else f"{bracket.lower:.6g}"
+            width = "" if bracket.width is None else f" ({bracket.width:.1e})"
+            seconds, ours = bracket.seconds or 0.0, brackets[0].seconds
+            ratio = f" ({seconds / ours:,.0f}×)" if ours and bracket is not brackets[0] else ""
+            parts += [f"[{lower}, {bracket.upper:.6g}]{width}", f"{seconds:.3g}{ratio}"]
+        lines.append(f"| {' | '.join(parts)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write everything there")
+    parser.add_argument("--markdown", type=Path, help="also write the table there")
     parser.add_argument("--peer-seconds", type=float, default=60.0, help="CPU-seconds a bracket")
     parser.add_argument("--cells", help="numbers of the cells, from 1, with commas between")
     parser.add_argument("--alone", action="store_true", help="without the peers")
@@ -171,7 +194,7 @@ def main() -> None:
     turnout(Cell(1.1, 20, 1e-5, windows=2))  # imports are not what is measured
     names = ("lower ε", "upper ε", "width", "CPU-s", "ratio")
     print(f"{'':29}{names[0]:>12}{names[1]:>12}{names[2]:>10}{names[3]:>10}{names[4]:>8}")
-    rows, short = [], 0
+    rows, table, short = [], [], 0
     for cell in cells:
         ours = turnout(cell)
         theirs = earlier.get(cell, [])
@@ -179,6 +202,7 @@ def main() -> None:
             theirs = peers_brackets(cell, ours.upper, given.peer_seconds)
         brackets = [ours, *theirs]
         show(cell, brackets)
+        table.append((cell, brackets))
         missing = shortfalls(brackets)
         short += bool(missing)
         answers = [{**asdict(b), "width": b.width} for b in brackets]
@@ -186,6 +210,8 @@ def main() -> None:
         if given.json:
             about = {**surroundings(), "peer_seconds": given.peer_seconds}
             given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    if given.markdown:
+        given.markdown.write_text(markdown(table))
     print(f"\n{len(cells) - short} of {len(cells)} cells within all limits")
     sys.exit(1 if short else 0)
 
