@@ -27,10 +27,11 @@ import numpy as np
 
 from turnout.accounting import convex_order as order
 from turnout.accounting import sums
+from turnout.accounting.binomial import binomial_curve
 from turnout.accounting.chernoff import log_moment
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.frames import Frame, Framing
-from turnout.accounting.pairs import Pair
+from turnout.accounting.pairs import Pair, PurePair
 from turnout.core import checks
 from turnout.core.errors import NumericalError
 
@@ -155,7 +156,7 @@ def allocation_curve(
             the inverse square of the number of bins.
 
     Returns:
-        A curve on K ≥ 1; exact for t = 1.
+        A curve on K ≥ 1; exact for t = 1 and for pure-DP pairs.
 
     Raises:
         NumericalError: the grid is too coarse to hold the law.
@@ -166,6 +167,8 @@ def allocation_curve(
         raise NumericalError(f"delta = {delta_hint:.3g} is too small to be certified")
     if window == 1:
         return PairCurve(pair, direction, side)
+    if isinstance(pair, PurePair):
+        return binomial_curve(pair, window, direction, side)
     frame = _frame(pair, window, direction, delta_hint)
     return _curve(pair, side, frame, frame.bins(refinement))
 

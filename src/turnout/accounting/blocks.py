@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.composition import CurvePair
-from turnout.accounting.curves import Curve, Direction, PairCurve, Side, diluted, epsilon_at
+from turnout.accounting.curves import Curve, Direction, PairCurve, Side, diluted, epsilon_at, leaky
 from turnout.accounting.pairs import Pair
 from turnout.core import checks
 from turnout.core.errors import NumericalError
@@ -28,11 +28,6 @@ class Block(Protocol):
         """About the standard deviation of the block's privacy loss (only steers grids)."""
         ...
 
-    @property
-    def exact(self) -> bool:
-        """Whether curves do not depend on a grid."""
-        ...
-
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve made sharp near one δ."""
         ...
@@ -48,25 +43,22 @@ class PairBlock:
 
     pair: Pair
     probability: float = 1.0
+    leak: float = 0.0
 
     @property
     def spread(self) -> float:
         """Standard deviation of the diluted likelihood ratio, at most 1."""
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
-    @property
-    def exact(self) -> bool:
-        """Closed form."""
-        return True
-
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The exact curve, whatever the side."""
-        return diluted(PairCurve(self.pair, direction, side), direction, self.probability)
+        curve = leaky(PairCurve(self.pair, direction, side), direction, side, self.leak)
+        return diluted(curve, direction, self.probability)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The exact curves."""
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
-        return CurvePair(side, [remove], [add])
+        return CurvePair(side, [remove], [add], self.probability * self.leak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +68,7 @@ class AllocationBlock:
     pair: Pair
     window: int
     probability: float = 1.0
+    leak: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window)
@@ -86,11 +79,6 @@ class AllocationBlock:
         variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
-    @property
-    def exact(self) -> bool:
-        """Closed form only for windows of one step."""
-        return self.window == 1
-
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The window's curve, diluted by the chance that she does not come at all."""
         hint = self._undiluted(direction, delta)
@@ -98,9 +86,12 @@ class AllocationBlock:
         return diluted(curve, direction, self.probability)
 
     def _allocation(self, direction: Direction, side: Side, hint: float, refinement: int) -> Curve:
-        return allocation_curve(
+        if direction is Direction.REMOVE:
+            hint = max(hint - self.leak, 0.01 * hint)
+        curve = allocation_curve(
             self.pair, self.window, direction, side, delta_hint=hint, refinement=refinement
         )
+        return leaky(curve, direction, side, self.leak)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
         """The δ of the surely coming client that decides what a diluted δ is.
@@ -131,7 +122,7 @@ class AllocationBlock:
             [self.curve(direction, side, float(hint), refinement) for hint in hints]
             for direction in Direction
         )
-        return CurvePair(side, remove, add)
+        return CurvePair(side, remove, add, self.probability * self.leak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +145,6 @@ class FixedSizeBlock:
     def spread(self) -> float:
         """As of Poisson sampling at the same rate."""
         return PairBlock(self.pair, self.rate).spread
-
-    @property
-    def exact(self) -> bool:
-        """Closed form."""
-        return True
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The same curve in both directions."""

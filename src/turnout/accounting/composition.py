@@ -41,12 +41,13 @@ class CurvePair:
     """Both directions of one mechanism on one side, each by one or more curves.
 
     Where there are several curves the sharpest counts at each K: the smallest upper or the
-    largest lower one.
+    largest lower one. ``floor`` is the δ below which neither direction falls, however large ε.
     """
 
     side: Side
     remove: Sequence[Curve]
     add: Sequence[Curve]
+    floor: float = 0.0
 
     def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
         values = np.stack([curve.delta(k) for curve in curves])
@@ -94,7 +95,7 @@ def to_pld(pair: CurvePair, direction: Direction, gap: float, tail: float) -> PL
     else:
         middles = np.exp(epsilons[:-1] + 0.5 * gap)
         prices = under_tangents(points, middles, *pair.price_and_slope(direction, middles))
-        _trim(prices, reach)
+        _trim(prices, reach, pair.floor)
     widths = points[:-1] * math.expm1(gap)
     below, above = _convex(np.diff(prices) / widths, widths, reach)
     masses = np.concatenate(
@@ -186,24 +187,25 @@ def reach_of(pair: CurvePair, tail: float) -> float:
     worst = np.maximum(
         *(pair.price_and_slope(direction, np.exp(candidates))[0] for direction in Direction)
     )
-    below = np.flatnonzero(worst <= tail)
+    below = np.flatnonzero(worst <= tail + pair.floor)
     if not below.size:
         raise NumericalError(f"a privacy curve does not fall below {tail:.3g}")
     return float(candidates[below[0]])
 
 
-def _trim(prices: FloatArray, middle: int) -> None:
-    """Lowers a polygon under the prices of a lower curve to 0 where it ends or turns negative.
+def _trim(prices: FloatArray, middle: int, floor: float) -> None:
+    """Lowers a polygon under the prices of a lower curve to where it may end.
 
-    Each half reaches 0 one point before its first negative value, seen from K = 1.
+    That is 0 to the left and the floor to the right. Each half reaches it one point before its
+    first value below it, seen from K = 1.
     """
-    prices[0] = prices[-1] = 0.0
-    negative = np.flatnonzero(prices[: middle + 1] < 0)
-    if negative.size:
-        prices[: negative[-1] + 2] = 0.0
-    negative = np.flatnonzero(prices[middle:] < 0)
-    if negative.size:
-        prices[middle + max(negative[0] - 1, 0) :] = 0.0
+    prices[0], prices[-1] = 0.0, floor
+    low = np.flatnonzero(prices[: middle + 1] < 0)
+    if low.size:
+        prices[: low[-1] + 2] = 0.0
+    low = np.flatnonzero(prices[middle:] < floor)
+    if low.size:
+        prices[middle + max(low[0] - 1, 0) :] = floor
 
 
 def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:

@@ -118,6 +118,43 @@ class DilutedCurve:
             return 1.0 + np.minimum((k - 1.0) / self.probability, _LARGEST_RATIO)
 
 
+@dataclass(frozen=True, slots=True)
+class LeakyCurve:
+    """The curve of a pair of which P has some mass where Q has none: there she is found out.
+
+    δ = leak + (1 − leak)·δ'(K/(1 − leak)) in the remove direction, δ'(K·(1 − leak)) in the add
+    direction, δ' being the curve of the ratio scaled to mean 1. Exact; the leak counts once,
+    however many steps a window has, for she takes part in one.
+    """
+
+    base: Curve
+    direction: Direction
+    side: Side
+    leak: float
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1."""
+        kept = 1.0 - self.leak
+        if self.direction is Direction.REMOVE:
+            return np.minimum(self.leak + kept * self.base.delta(k / kept), 1.0)
+        inner = k * kept
+        # Below K = 1 the curve is at most 1 − K above its value at 1, and never below it.
+        short = np.maximum(1.0 - inner, 0.0) if self.side is Side.UPPER else 0.0
+        return np.minimum(self.base.delta(np.maximum(inner, 1.0)) + short, 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        kept = 1.0 - self.leak
+        if self.direction is Direction.REMOVE:
+            return self.base.slope(k / kept)
+        return kept * self.base.slope(np.maximum(k * kept, 1.0))
+
+
+def leaky(base: Curve, direction: Direction, side: Side, leak: float) -> Curve:
+    """``base`` itself where nothing leaks."""
+    return base if leak == 0.0 else LeakyCurve(base, direction, side, leak)
+
+
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
     """``base`` itself where she surely comes."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)

@@ -70,7 +70,7 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     law, release, relation = scheme.participation, scheme.release, scheme.relation
     require_central(scheme)
     steps = law.steps if steps is None else steps
-    sigma = scheme.randomizer.noise_multiplier
+    sigma = scheme.noise_multiplier
     if release is ReleaseRule.AVERAGED:
         return _averaged(scheme, sigma, steps)
     if isinstance(law, FixedSize):

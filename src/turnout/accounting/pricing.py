@@ -202,7 +202,7 @@ def _worst(
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Upper ε of every kind of client, by the sorted sizes of her windows."""
-    law, sigma = scheme.participation, scheme.randomizer.noise_multiplier
+    law, sigma = scheme.participation, scheme.noise_multiplier
     assert isinstance(law, AvailabilityCheckIn)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:

@@ -140,7 +140,7 @@ def rule_for(
     """
     checks.positive(clip_norm=clip_norm_l2)
     checks.count(minibatch=minibatch)
-    noise_std = scheme.randomizer.noise_multiplier * clip_norm_l2
+    noise_std = scheme.noise_multiplier * clip_norm_l2
     if scheme.release is ReleaseRule.ONE_CLIENT:
         return OneClientRule(noise_std, minibatch)
     if minibatch != 1:

@@ -69,7 +69,7 @@ class Console:
             f"({outcome.expected_empty_steps:.1f} expected)",
             "check-ins": f"{history.participations:,} "
             f"({outcome.expected_check_ins.sum():,.0f} expected)",
-            "noise multiplier": f"{prepared.scheme.randomizer.noise_multiplier:.5g}",
+            "noise multiplier": f"{prepared.scheme.noise_multiplier:.5g}",
             "training time": f"{outcome.seconds:.1f} s",
         }
         if summary.trace is not None:

@@ -105,7 +105,7 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
     prepared, history = outcome.prepared, outcome.history
     averaged = prepared.scheme.release is ReleaseRule.AVERAGED
     return {
-        "noise_multiplier": prepared.scheme.randomizer.noise_multiplier,
+        "noise_multiplier": prepared.scheme.noise_multiplier,
         "clients": prepared.population,
         "steps": int(history.check_ins.size),
         "dummy_steps": history.dummy_steps,

@@ -12,24 +12,42 @@ from turnout.spec.participation import (
     SelfSampling,
     SlidingWindow,
 )
-from turnout.spec.randomizers import GaussianNoise
+from turnout.spec.randomizers import (
+    ApproximateRandomizer,
+    DiscreteGaussianNoise,
+    GaussianNoise,
+    LaplaceNoise,
+    PairRandomizer,
+    PureRandomizer,
+    Randomizer,
+    RoundedGaussianNoise,
+    TableRandomizer,
+)
 from turnout.spec.releases import ReleaseRule
 from turnout.spec.scheme import Scheme
 
 __all__ = [
+    "ApproximateRandomizer",
     "AvailabilityCheckIn",
     "CheckIn",
+    "DiscreteGaussianNoise",
     "EveryStep",
     "FixedSize",
     "GaussianNoise",
     "KSubset",
+    "LaplaceNoise",
+    "PairRandomizer",
     "ParticipationLaw",
     "PoissonSampling",
     "PrivacyUnit",
+    "PureRandomizer",
+    "Randomizer",
     "Relation",
     "ReleaseRule",
+    "RoundedGaussianNoise",
     "Scheme",
     "SelfSampling",
     "SlidingWindow",
+    "TableRandomizer",
     "TrustModel",
 ]

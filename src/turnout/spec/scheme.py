@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.core.errors import UnsupportedError
 from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
 from turnout.spec.participation import ParticipationLaw
-from turnout.spec.randomizers import GaussianNoise
+from turnout.spec.randomizers import GaussianNoise, Randomizer
 from turnout.spec.releases import ReleaseRule
 
 
@@ -23,9 +24,22 @@ class Scheme:
         trust: whom the client must trust.
     """
 
-    randomizer: GaussianNoise
+    randomizer: Randomizer
     participation: ParticipationLaw
     relation: Relation
     release: ReleaseRule = ReleaseRule.AGGREGATED
     unit: PrivacyUnit = PrivacyUnit.CLIENT
     trust: TrustModel = TrustModel.CENTRAL
+
+    @property
+    def noise_multiplier(self) -> float:
+        """σ of Gaussian noise, the one randomizer that training executes.
+
+        Raises:
+            UnsupportedError: the randomizer is another one.
+        """
+        if not isinstance(self.randomizer, GaussianNoise):
+            raise UnsupportedError(
+                f"only Gaussian noise has a noise multiplier, not {type(self.randomizer).__name__}"
+            )
+        return self.randomizer.noise_multiplier
