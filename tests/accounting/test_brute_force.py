@@ -51,9 +51,6 @@ class DiscretePair:
     def p_above(self, k):
         return self._sum(k, True, True)
 
-    def upper_quantile(self, mass: float) -> float:
-        return float(max(self.values))
-
 
 def randomized_response(ratio: Fraction) -> DiscretePair:
     """X = e^{ε₀} with probability 1/(e^{ε₀} + 1), else e^{−ε₀}."""

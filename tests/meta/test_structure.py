@@ -27,9 +27,10 @@ PUBLIC = {
     "randomness": "OSRandomness SimulationRandomness SimulationStreams Source",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "AvailabilityCheckIn CheckIn EveryStep FixedSize GaussianNoise KSubset "
-    "ParticipationLaw PoissonSampling PrivacyUnit Relation ReleaseRule Scheme SelfSampling "
-    "SlidingWindow TrustModel",
+    "spec": "ApproximateRandomizer AvailabilityCheckIn CheckIn DiscreteGaussianNoise EveryStep "
+    "FixedSize GaussianNoise KSubset LaplaceNoise PairRandomizer ParticipationLaw PoissonSampling "
+    "PrivacyUnit PureRandomizer Randomizer Relation ReleaseRule RoundedGaussianNoise Scheme "
+    "SelfSampling SlidingWindow TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Watcher resume train",
 }
 

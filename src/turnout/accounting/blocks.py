@@ -58,7 +58,9 @@ class PairBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The exact curves."""
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
-        return CurvePair(side, [remove], [add], self.probability * self.leak)
+        # Without her nothing is impossible with her, unless she surely comes.
+        zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
+        return CurvePair(side, [remove], [add], (self.probability * self.leak, zero))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class AllocationBlock:
             [self.curve(direction, side, float(hint), refinement) for hint in hints]
             for direction in Direction
         )
-        return CurvePair(side, remove, add, self.probability * self.leak)
+        return CurvePair(side, remove, add, (self.probability * self.leak, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class FixedSizeBlock:
 
     pair: Pair
     rate: float
+    leak: float = 0.0
 
     @property
     def spread(self) -> float:
@@ -149,9 +152,10 @@ class FixedSizeBlock:
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The same curve in both directions."""
         base = PairCurve(self.pair, Direction.REMOVE, side)
+        base = leaky(base, Direction.REMOVE, side, self.leak)
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The same curve in both directions."""
         curve = self.curve(Direction.REMOVE, side, delta, refinement)
-        return CurvePair(side, [curve], [curve])
+        return CurvePair(side, [curve], [curve], (self.rate * self.leak, self.rate * self.leak))

@@ -41,13 +41,17 @@ class CurvePair:
     """Both directions of one mechanism on one side, each by one or more curves.
 
     Where there are several curves the sharpest counts at each K: the smallest upper or the
-    largest lower one. ``floor`` is the δ below which neither direction falls, however large ε.
+    largest lower one. ``floors`` are the δ's (remove, add) below which no ε helps.
     """
 
     side: Side
     remove: Sequence[Curve]
     add: Sequence[Curve]
-    floor: float = 0.0
+    floors: tuple[float, float] = (0.0, 0.0)
+
+    def floor(self, direction: Direction) -> float:
+        """The δ of one direction for ε without end: mass that the other world does not have."""
+        return self.floors[0 if direction is Direction.REMOVE else 1]
 
     def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
         values = np.stack([curve.delta(k) for curve in curves])
@@ -95,7 +99,7 @@ def to_pld(pair: CurvePair, direction: Direction, gap: float, tail: float) -> PL
     else:
         middles = np.exp(epsilons[:-1] + 0.5 * gap)
         prices = under_tangents(points, middles, *pair.price_and_slope(direction, middles))
-        _trim(prices, reach, pair.floor)
+        _trim(prices, reach, pair.floor(direction))
     widths = points[:-1] * math.expm1(gap)
     below, above = _convex(np.diff(prices) / widths, widths, reach)
     masses = np.concatenate(
@@ -184,10 +188,12 @@ def _probabilities(pmf: PLDPmf) -> FloatArray:
 def reach_of(pair: CurvePair, tail: float) -> float:
     """The ε from which on both directions are below ``tail``."""
     candidates = np.geomspace(1e-6, 400.0, 800)
-    worst = np.maximum(
-        *(pair.price_and_slope(direction, np.exp(candidates))[0] for direction in Direction)
-    )
-    below = np.flatnonzero(worst <= tail + pair.floor)
+    points = np.exp(candidates)
+    above = [
+        pair.price_and_slope(direction, points)[0] - pair.floor(direction) * (1.0 + 1e-9)
+        for direction in Direction
+    ]
+    below = np.flatnonzero(np.maximum(*above) <= tail)
     if not below.size:
         raise NumericalError(f"a privacy curve does not fall below {tail:.3g}")
     return float(candidates[below[0]])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
+from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.pairs import GaussianPair
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
@@ -70,109 +71,126 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     law, release, relation = scheme.participation, scheme.release, scheme.relation
     require_central(scheme)
     steps = law.steps if steps is None else steps
-    sigma = scheme.noise_multiplier
     if release is ReleaseRule.AVERAGED:
-        return _averaged(scheme, sigma, steps)
+        return _averaged(scheme, steps)
     if isinstance(law, FixedSize):
-        return _fixed_size(scheme, sigma, steps)
+        return _fixed_size(scheme, steps)
+    alone = dominating(scheme.randomizer, 1.0)
     if release is ReleaseRule.AGGREGATED and isinstance(law, EveryStep):
-        # With no chance involved the neighbours are two Gaussians up to 2C apart: exact.
+        # With no chance involved the neighbours differ by up to 2C in each step: exact.
         reach = 2.0 if relation is Relation.REPLACE_ONE else 1.0
-        return Decomposition(blocks_of(law, sigma / reach, sigma / reach, steps))
+        worst = dominating(scheme.randomizer, reach)
+        return Decomposition(blocks_of(law, worst, worst, steps))
     if release is ReleaseRule.AGGREGATED:
-        hop = blocks_of(law, sigma, sigma, steps)
+        hop = blocks_of(law, alone, alone, steps)
         return Decomposition(hop, hop if relation is Relation.REPLACE_ONE else None)
     # One client a step: she may displace somebody else's update, 2C; alone she moves C.
-    hop = blocks_of(law, sigma / 2, sigma, steps)
+    hop = blocks_of(law, dominating(scheme.randomizer, 2.0), alone, steps)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(hop)
-    null = blocks_of(law, sigma, sigma, steps) if relation is Relation.ZERO_OUT else hop
+    null = blocks_of(law, alone, alone, steps) if relation is Relation.ZERO_OUT else hop
     return Decomposition(hop, null)
 
 
 @singledispatch
-def blocks_of(law: object, upper: float, lower: float, steps: int) -> Hop:
+def blocks_of(law: object, upper: Dominating, lower: Dominating, steps: int) -> Hop:
     """Her presence against her absence under a participation law.
 
     Args:
         law: the participation law.
-        upper: noise multiplier at the largest sensitivity, for the upper bound.
-        lower: noise multiplier that is really attained, for the lower bound.
+        upper: what one step shows at the largest sensitivity, for the upper bound.
+        lower: what is really attained, for the lower bound.
         steps: how many steps of the run have been released.
     """
     raise UnsupportedError(f"no analysis is known for {type(law).__name__}")
 
 
 @blocks_of.register
-def _(law: EveryStep, upper: float, lower: float, steps: int) -> Hop:
-    def run(sigma: float) -> Run:
-        return [(PairBlock(GaussianPair(sigma / steps**0.5)), 1)]
-
-    return Hop(run(upper), run(lower), "Gaussian in every step, no amplification, exact")
+def _(law: EveryStep, upper: Dominating, lower: Dominating, steps: int) -> Hop:
+    return Hop(
+        _repeated(upper, steps),
+        _repeated(lower, steps),
+        "every step, no amplification, exact",
+    )
 
 
 @blocks_of.register(PoissonSampling)
 @blocks_of.register(SelfSampling)
-def _(law: PoissonSampling | SelfSampling, upper: float, lower: float, steps: int) -> Hop:
-    def run(sigma: float) -> Run:
-        return [(PairBlock(GaussianPair(sigma), law.rate), steps)] if law.rate > 0 else []
+def _(law: PoissonSampling | SelfSampling, upper: Dominating, lower: Dominating, steps: int) -> Hop:
+    def run(worst: Dominating) -> Run:
+        return [(_step(worst, law.rate), steps)] if law.rate > 0 else []
 
-    return Hop(run(upper), run(lower), "subsampled Gaussian, composed as PLD")
+    return Hop(run(upper), run(lower), "Poisson-subsampled steps, composed as PLD")
 
 
 @blocks_of.register
-def _(law: CheckIn, upper: float, lower: float, steps: int) -> Hop:
+def _(law: CheckIn, upper: Dominating, lower: Dominating, steps: int) -> Hop:
     full, rest = divmod(steps, law.window)
 
-    def run(sigma: float) -> Run:
+    def run(worst: Dominating) -> Run:
         parts: list[tuple[Block, int]] = []
         if law.probability > 0 and full:
-            parts.append((AllocationBlock(GaussianPair(sigma), law.window, law.probability), full))
+            parts.append((_window(worst, law.window, law.probability), full))
         if law.probability > 0 and rest:
             # So far she has come with probability p₀·rest/window, then uniformly.
-            chance = law.probability * rest / law.window
-            parts.append((AllocationBlock(GaussianPair(sigma), rest, chance), 1))
+            parts.append((_window(worst, rest, law.probability * rest / law.window), 1))
         return parts
 
     return Hop(run(upper), run(lower), "exact law of random allocation, windows composed as PLD")
 
 
 @blocks_of.register
-def _(law: SlidingWindow, upper: float, lower: float, steps: int) -> Hop:
+def _(law: SlidingWindow, upper: Dominating, lower: Dominating, steps: int) -> Hop:
     seen = min(steps, law.window)
 
-    def run(sigma: float) -> Run:
-        return [(AllocationBlock(GaussianPair(sigma), seen, seen / law.window), 1)]
+    def run(worst: Dominating) -> Run:
+        return [(_window(worst, seen, seen / law.window), 1)]
 
     return Hop(run(upper), run(lower), "exact law of random allocation in her own window")
 
 
 @blocks_of.register
-def _(law: KSubset, upper: float, lower: float, steps: int) -> Hop:
-    windows = -(-steps // law.window)
-    part = law.window // law.picks
-    blocks: Run = [(AllocationBlock(GaussianPair(upper), part), law.picks * windows)]
-    # Lower: the adversary adds up a window's outputs, N(k, tσ²) against N(0, tσ²).
-    full = steps // law.window
-    mean_shift = lower * law.window**0.5 / law.picks
-    seen: Run = [(PairBlock(GaussianPair(mean_shift / full**0.5)), 1)] if full else []
+def _(law: KSubset, upper: Dominating, lower: Dominating, steps: int) -> Hop:
+    windows, full = -(-steps // law.window), steps // law.window
+    blocks: Run = [(_window(upper, law.window // law.picks, 1.0), law.picks * windows)]
+    seen: Run = []
+    if full and isinstance(lower.pair, GaussianPair):
+        # Lower: the adversary adds up a window's outputs, N(k, tσ²) against N(0, tσ²).
+        summed = lower.pair.noise_multiplier * law.window**0.5 / law.picks
+        seen = _repeated(Dominating(GaussianPair(summed)), full)
     return Hop(blocks, seen, "k-subset bounded by k blocks of 1-of-⌊t/k⌋ (Feldman & Shenfeld 3.11)")
 
 
-def window_hop(upper: float, lower: float, sizes: Sequence[int], probability: float) -> Hop:
+def window_hop(
+    upper: Dominating, lower: Dominating, sizes: Sequence[int], probability: float
+) -> Hop:
     """One client of an availability law, by how many steps she has in each window."""
     counts = {size: list(sizes).count(size) for size in sorted(set(sizes)) if size > 0}
 
-    def run(sigma: float) -> Run:
+    def run(worst: Dominating) -> Run:
         if probability == 0:
             return []
-        pair = GaussianPair(sigma)
-        return [(AllocationBlock(pair, size, probability), n) for size, n in counts.items()]
+        return [(_window(worst, size, probability), n) for size, n in counts.items()]
 
     return Hop(run(upper), run(lower), "exact law of random allocation in her own windows")
 
 
-def _fixed_size(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
+def _step(worst: Dominating, probability: float) -> Block:
+    return PairBlock(worst.pair, probability, worst.leak)
+
+
+def _window(worst: Dominating, window: int, probability: float) -> Block:
+    return AllocationBlock(worst.pair, window, probability, worst.leak)
+
+
+def _repeated(worst: Dominating, times: int) -> Run:
+    """The same step again and again; Gaussians add up to one."""
+    if times and isinstance(worst.pair, GaussianPair):
+        return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
+    return [(_step(worst, 1.0), times)] if times else []
+
+
+def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
     law = scheme.participation
     assert isinstance(law, FixedSize)
     if scheme.relation is Relation.ADD_REMOVE:
@@ -183,15 +201,16 @@ def _fixed_size(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError("fixed-size participation is priced for aggregated releases only")
     rate = law.size / law.population
+    substituted = dominating(scheme.randomizer, 2.0)
     hop = Hop(
-        [(FixedSizeBlock(GaussianPair(sigma / 2), rate), steps)],
-        [(PairBlock(GaussianPair(sigma), rate), steps)],
+        [(FixedSizeBlock(substituted.pair, rate, substituted.leak), steps)],
+        [(_step(dominating(scheme.randomizer, 1.0), rate), steps)],
         "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD",
     )
     return Decomposition(hop)
 
 
-def _averaged(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
+def _averaged(scheme: Scheme, steps: int) -> Decomposition:
     """Algorithm 2 reveals the counts; alone in her slot she is seen with nothing but her noise.
 
     The amplification that Theorem 4.1 proves comes from the *other* clients' noisy messages and
@@ -206,14 +225,15 @@ def _averaged(scheme: Scheme, sigma: float, steps: int) -> Decomposition:
     if not isinstance(law, CheckIn):
         raise UnsupportedError("averaged releases are priced for check-in participation only")
     windows, full = -(-steps // law.window), steps // law.window
-    pair = GaussianPair(sigma if scheme.relation is Relation.ZERO_OUT else sigma / 2)
-    upper: Run = [(PairBlock(GaussianPair(pair.noise_multiplier / windows**0.5)), 1)]
+    reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
+    worst = dominating(scheme.randomizer, reach)
+    upper = _repeated(worst, windows)
     lower = upper
     if law.probability < 1:
         # Where a window shows nothing, an adversary can draw the null release for himself.
         upper = upper if law.probability > 0 else []
-        lower = [(PairBlock(pair, law.probability), full)] if full and upper else []
-    method = "one unamplified Gaussian a window (the counts are public)"
+        lower = [(_step(worst, law.probability), full)] if full and upper else []
+    method = "one unamplified release a window (the counts are public)"
     return Decomposition(Hop(upper, lower, method))
 
 

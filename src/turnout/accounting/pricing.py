@@ -18,6 +18,7 @@ from turnout.accounting.decomposition import (
     require_central,
     window_hop,
 )
+from turnout.accounting.dominating import dominating
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
 from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
@@ -202,7 +203,7 @@ def _worst(
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Upper ε of every kind of client, by the sorted sizes of her windows."""
-    law, sigma = scheme.participation, scheme.noise_multiplier
+    law = scheme.participation
     assert isinstance(law, AvailabilityCheckIn)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
@@ -212,10 +213,12 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
         )
     if scheme.release is ReleaseRule.ONE_CLIENT and scheme.relation is Relation.ZERO_OUT:
         raise UnsupportedError("one-client releases over availability windows need add-remove")
-    upper_sigma = sigma / 2 if scheme.release is ReleaseRule.ONE_CLIENT else sigma
+    one_client = scheme.release is ReleaseRule.ONE_CLIENT
+    upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
+    lower = dominating(scheme.randomizer, 1.0)
     clients: dict[tuple[int, ...], _Client] = {}
     for key in set(_window_sizes(scheme, steps)[1]):
-        hop = window_hop(upper_sigma, sigma, key, law.probability)
+        hop = window_hop(upper, lower, key, law.probability)
         uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
         clients[key] = _Client(hop, uppers)
     return clients
