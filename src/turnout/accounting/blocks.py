@@ -15,8 +15,8 @@ from turnout.accounting.pairs import Pair
 from turnout.core import checks
 from turnout.core.errors import NumericalError
 
-_HINTS_APART = 1e3  # ratio of the δ's at which the curves of a composed block are made sharp
-_LARGEST_HINT = 0.1
+_HINTS_APART = 40.0  # ratio of the δ's at which the curves of a composed block are made sharp
+_LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 _UNDILUTING_STEPS = 6
 
 
@@ -33,7 +33,7 @@ class Block(Protocol):
         ...
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp from δ to 1, for composition."""
+        """Curves that are sharp from 1 down to a δ at which they may be cut off."""
         ...
 
 
@@ -117,9 +117,10 @@ class AllocationBlock:
         return hint
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are made sharp every few decades of δ."""
-        decades = math.log(max(_LARGEST_HINT / delta, 1.0)) / math.log(_HINTS_APART)
-        hints = np.geomspace(delta, max(delta, _LARGEST_HINT), math.ceil(decades) + 1)
+        """Curves that are made sharp every few decades of δ, and just below the last one."""
+        least = _BELOW_THE_CUT * delta
+        decades = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(_HINTS_APART)
+        hints = np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(decades) + 1)
         remove, add = (
             [self.curve(direction, side, float(hint), refinement) for hint in hints]
             for direction in Direction

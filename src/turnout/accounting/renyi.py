@@ -33,7 +33,6 @@ from turnout.core.errors import NumericalError, ParameterError
 FloatArray = np.ndarray
 _STEPS_A_SPREAD = 50  # loss grid: its step as a part of the block's spread
 _FEWEST, _MOST = 2**10, 2**15  # points of each half of the grid
-_HINT = 100.0  # the δ at which curves are sharpest, over the δ at which they are cut
 _REFINEMENTS = 3
 _SLACK = 1e-11  # relative, above the rounding of a sum of 2¹⁶ positive terms
 
@@ -170,7 +169,7 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
     best: RenyiBounds | None = None
     for refinement in range(_REFINEMENTS):
         try:
-            curves = block.curves(Side.UPPER, _HINT * left_out, refinement)
+            curves = block.curves(Side.UPPER, left_out, refinement)
             found = _of_curves(curves, block.spread, orders, left_out)
         except NumericalError:
             if refinement == _REFINEMENTS - 1 and best is None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
-_HINT = 0.9  # the smallest δ at which a block's curves are sharp, over the δ at which its grid ends
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
@@ -69,9 +68,9 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
 def _pld(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> PLDPmf:
-    return to_pld(block.curves(side, _HINT * tail, refinement), direction, gap, tail)
+    return to_pld(block.curves(side, tail, refinement), direction, gap, tail)
 
 
 @lru_cache(maxsize=256)
 def _reach(block: Block, tail: float) -> float:
-    return reach_of(block.curves(Side.UPPER, _HINT * tail, 0), tail)
+    return reach_of(block.curves(Side.UPPER, tail, 0), tail)

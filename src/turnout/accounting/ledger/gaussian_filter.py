@@ -33,7 +33,6 @@ from turnout.spec import Scheme
 
 _KIND = "gaussian-filter"
 _LEFT_OUT_SHARE = 0.01  # part of δ that the windows' cut tails may use up
-_HINT = 100.0  # the δ at which curves are sharpest, over the δ at which they are cut
 _POINTS = 2**14  # losses at which a window is compared with a Gaussian
 _TOLERANCE = 1e-4  # relative, of a μ
 _SMALLEST, _LARGEST = 1e-6, 100.0  # μ's that are searched
@@ -247,7 +246,7 @@ def block_charge(block: Block, left_out: float) -> GaussianCharge:
         pair = block.pair
         if isinstance(pair, GaussianPair):
             return GaussianCharge(pair.mu**2 * (1 + 8 * UNIT_ROUNDOFF), 0.0)
-    curves = block.curves(Side.UPPER, _HINT * left_out, 0)
+    curves = block.curves(Side.UPPER, left_out, 0)
     needed = [_excess(curves, direction, left_out) for direction in Direction]
 
     def dominated(mu: float) -> bool:

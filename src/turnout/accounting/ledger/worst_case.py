@@ -35,7 +35,6 @@ _GAP = 1 / 32  # loss grid: its step as a part of the narrowest item's spread
 _MOST_POINTS = 2**17
 _ABOVE = 6.0  # losses above ε + this count as lost altogether: too much by e^−6 of them
 _TAIL = 3e-4  # part of δ that may go to infinity over all windows
-_HINT = 100.0  # the δ at which curves are sharpest, over the δ at which grids end
 _FOLD = 1e-9  # mass of P at very small losses that is moved up to larger ones
 _ROUNDINGS_A_MASS = 64.0  # as in `composition`
 _LARGEST_TILT = 300.0  # exponent of a tilted weight over the whole grid, far from overflow
@@ -224,8 +223,8 @@ def _spread(run: Run) -> float:
 def _curves(run: Run, tail: float) -> CurvePair:
     """Upper curves of a run in both directions, sharp from about ``tail`` on."""
     if len(run) == 1 and run[0][1] == 1:
-        return run[0][0].curves(Side.UPPER, _HINT * tail, 0)
-    remove, add = (run_curve(run, d, Side.UPPER, _HINT * tail, 0) for d in Direction)
+        return run[0][0].curves(Side.UPPER, tail, 0)
+    remove, add = (run_curve(run, d, Side.UPPER, tail, 0) for d in Direction)
     return CurvePair(Side.UPPER, [remove], [add])
 
 
