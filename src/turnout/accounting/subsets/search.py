@@ -1,0 +1,26 @@
+"""The least value of a function of one positive number, about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_MOST_MOVES = 16
+
+
+def valley(value: Callable[[float], float], start: float, factor: float) -> float:
+    """Where a function with one valley is least on the grid start·factorⁿ, not too far away.
+
+    >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
+    8.0
+    """
+    best = (value(start), start)
+    for ratio in (factor, 1.0 / factor):
+        before = best
+        for _ in range(_MOST_MOVES):
+            tried = value(best[1] * ratio), best[1] * ratio
+            if not tried[0] < best[0]:
+                break
+            best = tried
+        if best is not before:
+            break
+    return best[1]
