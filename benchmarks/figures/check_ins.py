@@ -12,12 +12,13 @@ import math
 
 import numpy as np
 from curves import Panel, line, picture
-from scipy.stats import binom
 
+from turnout.accounting import price
 from turnout.accounting.shuffling import clones_2021
 from turnout.accounting.theorems import check_ins
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
+from turnout.spec import CheckIn, PureRandomizer, Relation, ReleaseRule, Scheme
 
 DELTA = 1e-6
 TICKS = ((0.1, 0.2, 0.5, 1, 2, 4), ())
@@ -109,20 +110,15 @@ def erlingsson_2019(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 def exact(local_epsilon: float, window: int, delta: float) -> float:
-    """One check-in under add-remove, by the exact binomial law: the larger of both directions.
+    """Our price of one check-in under add-remove, the larger of both directions.
 
     Whoever else has her slot, two messages of an ε₀-randomizer are no easier to tell apart than
     those of two-valued randomized response.
     """
-    growth = math.exp(local_epsilon)
-    ones = np.arange(window + 1)
-    ratio = (ones * growth + (window - ones) / growth) / window
-    law = binom.pmf(ones, window, 1 / (1 + growth))
-    low, high = 0.0, float(local_epsilon)
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        k = math.exp(middle)
-        remove = float(law @ np.maximum(ratio - k, 0))
-        add = float(law @ np.maximum(1 - k * ratio, 0))
-        low, high = (middle, high) if max(remove, add) > delta else (low, middle)
-    return high
+    scheme = Scheme(
+        PureRandomizer(float(local_epsilon)),
+        CheckIn(window),
+        Relation.ADD_REMOVE,
+        release=ReleaseRule.ONE_CLIENT,
+    )
+    return price(scheme, delta).epsilon.upper

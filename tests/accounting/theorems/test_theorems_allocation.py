@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.pairs import GaussianPair, PurePair
 from turnout.accounting.theorems import allocation_rdp, random_allocation
 from turnout.accounting.theorems.renyi import RenyiCurve
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -257,12 +257,33 @@ def test_these_theorems_do_not_cover_the_add_direction():
     inner = math.log1p(taken * math.expm1(epsilon))
     decomposed = poisson_delta(local, window, 1 / window, inner) / taken
     assert remove <= decomposed < 0.7 * add
+    # Theorem 4.1 says that this ε would do at δ = 0.35. Both directions together need more.
+    promised = random_allocation.theorem_4_1(PurePair(local), window, 0.35)
+    assert promised < epsilon
+    assert hockey_stick(absent, present, promised) > 0.35 > hockey_stick(present, absent, promised)
     # Theorem 4.6.
     moments = allocation_rdp.randomized_response_log_moments(local, 40)
     renyi = allocation_rdp.theorem_4_6(moments, window).delta(epsilon)
     assert remove <= renyi < 0.7 * add
     for result in (*random_allocation.RESULTS, *allocation_rdp.RESULTS):
         assert result.directions == ("remove",)
+
+
+def test_theorem_4_1_undoes_the_chance_of_not_being_taken():
+    window, local, rate, delta = 6, 2.0, 0.3, 0.01
+
+    def poisson(_, rate, steps, delta):
+        low, high = 0.0, steps * local
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = poisson_delta(local, steps, rate, middle) > delta
+            low, high = (middle, high) if above else (low, middle)
+        return high
+
+    epsilon = random_allocation.theorem_4_1(None, window, delta, rate, poisson=poisson)
+    taken = 1 - (1 - rate) ** window
+    inner = math.log1p(taken * math.expm1(epsilon))
+    assert poisson_delta(local, window, rate, inner) / taken == pytest.approx(delta, rel=1e-9)
 
 
 @pytest.mark.parametrize(("local", "window"), [(0.5, 4), (1.0, 8), (3.0, 5), (2.0, 10)])
