@@ -121,8 +121,6 @@ def test_one_pick_is_a_check_in_and_all_picks_are_every_step():
             every = SubsetBlock(pair, 9, 9).curve(direction, side, 1e-5, 0)
             plain = PairCurve(GaussianPair(0.5), direction, side)
             assert np.array_equal(every.delta(k), plain.delta(k))
-    assert SubsetBlock(pair, 9, 9).exact
-    assert not SubsetBlock(pair, 9, 8).exact
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import bdtr
 
 from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
 from turnout.accounting.composition import CurvePair
-from turnout.accounting.curves import Curve, Direction, Side, diluted
+from turnout.accounting.curves import Curve, Direction, Side, diluted, leaky
 from turnout.accounting.pairs import GaussianPair, Pair
 from turnout.accounting.subsets.conditional import ConditionalBound, conditional_bound
 from turnout.accounting.subsets.multisets import (
@@ -26,7 +27,8 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
-_LARGEST_HINT, _HINTS_APART = 0.1, 1e4  # δ's at which the curves of a composed block are sharp
+_LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
+_HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
 _FAR = 1e-3  # the part of δ at which the points of an upper curve end
 
 
@@ -107,18 +109,20 @@ class SubsetBlock:
         window: t.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
         probability: the chance that she comes at all, above 0.
+        leak: what P has in one step where Q has nothing (see `curves.LeakyCurve`).
     """
 
     pair: Pair
     window: int
     picks: int
     probability: float = 1.0
+    leak: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window, picks=self.picks)
         checks.at_most("window", self.window, picks=self.picks)
         checks.positive(probability=self.probability)
-        checks.probability(probability=self.probability)
+        checks.probability(probability=self.probability, leak=self.leak)
 
     @property
     def spread(self) -> float:
@@ -127,10 +131,9 @@ class SubsetBlock:
         return self.probability * math.sqrt(self.picks * min(1.0, variance))
 
     @property
-    def exact(self) -> bool:
-        """Closed form only for every step of a Gaussian, or for a single step."""
-        gaussian = isinstance(self.pair, GaussianPair)
-        return self.picks == self.window and (gaussian or self.window == 1)
+    def _leaks(self) -> float:
+        """The chance that one of her k steps shows for sure that she takes part."""
+        return -math.expm1(self.picks * math.log1p(-self.leak)) if self.leak < 1 else 1.0
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The sharpest curve near one δ.
@@ -139,19 +142,24 @@ class SubsetBlock:
             NumericalError: none of the analyses certifies so small a δ.
         """
         hint = min(0.5, delta / self.probability)
+        if direction is Direction.REMOVE:
+            hint = max(hint - self._leaks, 0.01 * hint)
         base = _curve(Task(self.pair, self.window, self.picks, direction, hint), side, refinement)
-        return diluted(base, direction, self.probability)
+        return diluted(leaky(base, direction, side, self._leaks), direction, self.probability)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves made sharp a few decades apart, from δ to 1."""
-        hints = [min(_LARGEST_HINT, delta)]
-        while hints[-1] < _LARGEST_HINT and not self.exact:
-            hints.append(min(_LARGEST_HINT, hints[-1] * _HINTS_APART))
+        """Curves made sharp a few decades apart, from 1 to just below δ."""
+        least = _BELOW_THE_CUT * delta
+        decades = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(_HINTS_APART)
+        hints = np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(decades) + 1)
         remove, add = (
-            [self.curve(direction, side, hint, refinement) for hint in hints]
+            [self.curve(direction, side, float(hint), refinement) for hint in hints]
             for direction in Direction
         )
-        return CurvePair(side, remove, add)
+        impossible = float(self.pair.q_below(np.array(0.0)))
+        zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
+        floor = float(zero) if self.probability == 1.0 else 0.0
+        return CurvePair(side, remove, add, (self.probability * self._leaks, floor))
 
 
 @lru_cache(maxsize=128)

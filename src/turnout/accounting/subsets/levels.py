@@ -95,7 +95,7 @@ def levels_for_calls(prices: Prices, points: FloatArray) -> LevelLaw:
     beyond, values[-1] = float(values[-1]), 0.0
     values *= 1.0 + _ROUNDING
     widths = np.diff(points)
-    slopes = np.clip(_increasing(np.diff(values) / widths, widths), -1.0, 0.0)
+    slopes = np.clip(_slopes(values, widths), -1.0, 0.0)
     masses = np.diff(slopes, prepend=-1.0, append=0.0)
     wanted = _sums_from(-slopes * widths)
     got = _sums_from(_sums_from(masses)[1:] * widths)
@@ -114,7 +114,7 @@ def levels_for_puts(prices: Prices, points: FloatArray) -> LevelLaw:
     points = np.append(np.zeros(kept), points)
     values = prices.puts(points) * (1.0 + _ROUNDING)
     widths = np.diff(points)
-    slopes = np.clip(_increasing(np.diff(values) / widths, widths), 0.0, 1.0)
+    slopes = np.clip(_slopes(values, widths), 0.0, 1.0)
     masses = np.diff(slopes, prepend=0.0, append=1.0)
     wanted = np.cumsum(slopes * widths)
     got = np.cumsum(np.cumsum(masses)[:-1] * widths)
@@ -138,8 +138,11 @@ def _sums_from(values: FloatArray) -> FloatArray:
     return np.cumsum(values[::-1])[::-1]
 
 
-def _increasing(slopes: FloatArray, widths: FloatArray) -> FloatArray:
+def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
     """The slopes of the greatest convex minorant: a true price is convex and below the values."""
+    if not np.all(widths > 0):
+        raise NumericalError("levels of the likelihood ratio fall together")
+    slopes = np.diff(values) / widths
     if bool(np.all(np.diff(slopes) >= 0)):
         return slopes
     from scipy.optimize import isotonic_regression  # rarely needed, and slow to import

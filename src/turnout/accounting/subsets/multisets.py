@@ -35,7 +35,7 @@ class AtomicPair(Protocol):
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """Finite values of the ratio and their masses under Q; P may have more at infinity."""
+        """The values of the ratio and Q's masses on them."""
         ...
 
 
@@ -50,7 +50,7 @@ class MultisetCurve:
         absent: Q(S ≥ value) (remove) or Q(S < value) (add), one more for none at the end.
         present: the same under P.
         rounding: relative error of each of these.
-        infinite: what P has where Q has nothing.
+        beyond: what the cap of the levels costs.
     """
 
     direction: Direction
@@ -59,7 +59,7 @@ class MultisetCurve:
     absent: FloatArray
     present: FloatArray
     rounding: float
-    infinite: float
+    beyond: float
 
     @classmethod
     def of(cls, task: Task, side: Side, law: _RatioLaw) -> MultisetCurve:
@@ -80,7 +80,7 @@ class MultisetCurve:
             absent=sums(absent),
             present=sums(absent * ratios),
             rounding=law.rounding + (ratios.size + 8) * UNIT_ROUNDOFF,
-            infinite=law.infinite if remove else 0.0,
+            beyond=law.beyond if remove else 0.0,
         )
 
     def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -94,9 +94,9 @@ class MultisetCurve:
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, rounded to its side."""
         gain, loss = self._at(k)
-        error = self.rounding * (gain + k * loss + self.infinite)
+        error = self.rounding * (gain + k * loss + self.beyond)
         moved = error if self.side is Side.UPPER else -error
-        return np.clip(gain - k * loss + self.infinite + moved, 0.0, 1.0)
+        return np.clip(gain - k * loss + self.beyond + moved, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
@@ -105,12 +105,12 @@ class MultisetCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RatioLaw:
-    """Values of S, masses under Q, relative error of both, and P's mass at infinity."""
+    """Values of S, masses under Q, relative error of both, and what a cap costs."""
 
     ratios: FloatArray
     masses: FloatArray
     rounding: float
-    infinite: float
+    beyond: float
 
 
 def exact_law(pair: Pair, window: int) -> bool:
@@ -123,10 +123,7 @@ def exact_law(pair: Pair, window: int) -> bool:
 def atomic_curve(task: Task, pair: AtomicPair, side: Side) -> MultisetCurve:
     """The exact curve of a pair on few atoms, but for rounding."""
     ratios, masses = pair.atoms
-    missing = max(0.0, 1.0 - float(masses @ ratios))
-    missing = missing if missing > 1e-14 else 0.0
-    infinite = -math.expm1(task.picks * math.log1p(-missing))
-    return MultisetCurve.of(task, side, _law(ratios, masses, task, infinite))
+    return MultisetCurve.of(task, side, _law(ratios, masses, task, 0.0))
 
 
 def multiset_curve(task: Task, side: Side, refinement: int) -> MultisetCurve:
@@ -192,7 +189,7 @@ def _quantile(pair: Pair, mass: float) -> float:
 
 
 def _law(
-    levels: FloatArray, masses: FloatArray, task: Task, infinite: float, rounding: float = 0.0
+    levels: FloatArray, masses: FloatArray, task: Task, beyond: float, rounding: float = 0.0
 ) -> _RatioLaw:
     """All multisets of levels, step by step, the levels of each in increasing order."""
     kept = masses > 0
@@ -212,4 +209,4 @@ def _law(
         last = added
     error = 8.0 * task.window * UNIT_ROUNDOFF
     ratios = sums[-1] / math.comb(task.window, task.picks)
-    return _RatioLaw(ratios, chances, rounding + 2 * error, infinite)
+    return _RatioLaw(ratios, chances, rounding + 2 * error, beyond)
