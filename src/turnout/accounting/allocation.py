@@ -27,11 +27,11 @@ import numpy as np
 
 from turnout.accounting import convex_order as order
 from turnout.accounting import sums
-from turnout.accounting.binomial import binomial_curve
 from turnout.accounting.chernoff import log_moment
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.frames import Frame, Framing
-from turnout.accounting.pairs import Pair, PurePair
+from turnout.accounting.multinomial import multinomial_curve
+from turnout.accounting.pairs import Pair
 from turnout.core import checks
 from turnout.core.errors import NumericalError
 
@@ -156,7 +156,7 @@ def allocation_curve(
             the inverse square of the number of bins.
 
     Returns:
-        A curve on K ≥ 1; exact for t = 1 and for pure-DP pairs.
+        A curve on K ≥ 1; exact for t = 1 and for pairs with few ratios.
 
     Raises:
         NumericalError: the grid is too coarse to hold the law.
@@ -167,8 +167,9 @@ def allocation_curve(
         raise NumericalError(f"delta = {delta_hint:.3g} is too small to be certified")
     if window == 1:
         return PairCurve(pair, direction, side)
-    if isinstance(pair, PurePair):
-        return binomial_curve(pair, window, direction, side)
+    exact = multinomial_curve(pair, window, direction, side)
+    if exact is not None:
+        return exact
     frame = _frame(pair, window, direction, delta_hint)
     return _curve(pair, side, frame, frame.bins(refinement))
 

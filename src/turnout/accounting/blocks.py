@@ -125,7 +125,9 @@ class AllocationBlock:
             [self.curve(direction, side, float(hint), refinement) for hint in hints]
             for direction in Direction
         )
-        return CurvePair(side, remove, add, (self.probability * self.leak, 0.0))
+        # Impossible with her is only what every step says is, and only if she surely comes.
+        zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
+        return CurvePair(side, remove, add, (self.probability * self.leak, zero**self.window))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class CoarseLaw:
         """
         exponents = np.multiply.outer(self.points, s)
         weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
-        last = np.searchsorted(self.points, caps)
+        last = np.searchsorted(self.points, caps, side="right")  # an atom may lie on the last
         heights = np.multiply.outer(caps, s)
         at_cap = tails[:, None] * np.exp(np.minimum(heights, _LARGEST_EXPONENT))
         moments = []

@@ -123,8 +123,9 @@ class LeakyCurve:
     """The curve of a pair of which P has some mass where Q has none: there she is found out.
 
     δ = leak + (1 − leak)·δ'(K/(1 − leak)) in the remove direction, δ'(K·(1 − leak)) in the add
-    direction, δ' being the curve of the ratio scaled to mean 1. Exact; the leak counts once,
-    however many steps a window has, for she takes part in one.
+    direction, δ' being the curve of the ratio scaled to mean 1. Exact but for rounding, and for
+    K·(1 − leak) < 1 in the add direction; the leak counts once, however many steps a window has,
+    for she takes part in one.
     """
 
     base: Curve
@@ -136,7 +137,9 @@ class LeakyCurve:
         """δ at each K ≥ 1."""
         kept = 1.0 - self.leak
         if self.direction is Direction.REMOVE:
-            return np.minimum(self.leak + kept * self.base.delta(k / kept), 1.0)
+            rounding = 8.0 * UNIT_ROUNDOFF * (1.0 if self.side is Side.UPPER else -1.0)
+            value = self.leak + kept * self.base.delta(k / kept)
+            return np.minimum(value * (1.0 + rounding), 1.0)
         inner = k * kept
         # Below K = 1 the curve is at most 1 − K above its value at 1, and never below it.
         short = np.maximum(1.0 - inner, 0.0) if self.side is Side.UPPER else 0.0

@@ -25,6 +25,7 @@ _ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a law, over the root of
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
 _STRIKES, _TILTS, _EDGES = 24, 48, 24  # how many of each are tried
+_COMMON = 0.99  # mass of ratios of which no strike is reached by one alone
 _CLOSER_LOOKS = 2  # how often strikes are tried again between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
 _MARGIN, _ADD_MARGIN = 0.3, 3.0  # how far past the strike a cap lies, in e-folds of δ
@@ -219,7 +220,8 @@ def _call_prices(
     One ratio alone that reaches the strike with the others' mean, or, by a saddle point, many of
     which none is above a third of what is missing: tilts for larger ones would have to be exact.
     """
-    caps = np.minimum((strikes - window) / 3.0 + 2.0, law.points[-1])
+    common = law.points[np.searchsorted(np.cumsum(law.masses), _COMMON)]
+    caps = np.clip((strikes - window) / 3.0 + 2.0, common, law.points[-1])
     moments = law.capped_moments(tilts, caps, pair.q_above(caps))
     with np.errstate(invalid="ignore"):
         exponents = window * np.log(moments[0]) - np.multiply.outer(strikes, tilts)

@@ -45,15 +45,33 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         above it.
 
     Raises:
-        UnsupportedError: no sound analysis is known for this combination.
+        UnsupportedError: no sound analysis is known for this combination, or no ε holds at so
+            small a δ, because a randomizer's outcomes tell worlds apart for sure too often.
         NumericalError: the tolerance cannot be certified.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
     if is_per_client(scheme):
         return _price_clients(scheme, delta, tolerance)
     parts = decompose(scheme)
-    directions = _directions(parts, scheme.relation, delta, tolerance)
+    try:
+        directions = _directions(parts, scheme.relation, delta, tolerance)
+    except NumericalError:
+        _require_more_than_leaks(parts.present, delta)
+        raise
     return _guarantee(scheme, delta, directions, parts.present.method)
+
+
+def _require_more_than_leaks(hop: Hop, delta: float) -> None:
+    """Refuses a δ at which no ε holds, whatever the grids: outcomes that one world cannot have."""
+    for direction in Direction:
+        kept = 1.0
+        for block, count in hop.lower or hop.upper:
+            kept *= (1.0 - block.curves(Side.UPPER, 0.1, 0).floor(direction)) ** count
+        if 1.0 - kept >= delta * (1.0 - 1e-9):
+            raise UnsupportedError(
+                f"delta = {delta:g} must exceed {1.0 - kept:.3g}, the chance of outcomes that show "
+                f"for sure whether she took part (direction {direction.value})"
+            )
 
 
 def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> float:
@@ -219,7 +237,11 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     clients: dict[tuple[int, ...], _Client] = {}
     for key in set(_window_sizes(scheme, steps)[1]):
         hop = window_hop(upper, lower, key, law.probability)
-        uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
+        try:
+            uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
+        except NumericalError:
+            _require_more_than_leaks(hop, delta)
+            raise
         clients[key] = _Client(hop, uppers)
     return clients
 

@@ -11,12 +11,14 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.core.errors import NumericalError, ParameterError
 
 FloatArray = np.ndarray
 _REACH = 39.0  # standard deviations beyond which a Gaussian's mass is no float
 _MOST_OUTCOMES = 1 << 17
-_ROUNDED_TO_ONE = 1e-14  # masses that miss 1 by less leave nothing on X = 0
+_STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
+_WIDE = 0.5  # standard deviation from which a cell's mass is integrated
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,22 +26,22 @@ class DiscretePair:
     """A likelihood ratio with finitely many values, equal to itself only.
 
     Attributes:
-        values: the values of X, positive and increasing, shape (n,).
-        masses: Q's mass on each, shape (n,); what is missing to 1 lies on X = 0.
+        values: the positive values of X, increasing, shape (n,).
+        masses: Q's mass on each, shape (n,).
+        zero: Q's mass on X = 0.
     """
 
     values: FloatArray
     masses: FloatArray
+    zero: float = 0.0
 
     @cached_property
     def _tails(self) -> tuple[FloatArray, ...]:
         """Masses up to and from each value on, of Q and of P, summed in extended precision."""
         q = self.masses.astype(np.longdouble)
         p = q * self.values
-        zero = max(1.0 - math.fsum(self.masses), 0.0)
-        zero = zero if zero > _ROUNDED_TO_ONE else 0.0
         sums = (
-            np.append(zero, zero + np.cumsum(q)),
+            np.append(self.zero, self.zero + np.cumsum(q)),
             np.append(np.cumsum(q[::-1])[::-1], 0.0),
             np.append(0.0, np.cumsum(p)),
             np.append(np.cumsum(p[::-1])[::-1], 0.0),
@@ -48,6 +50,13 @@ class DiscretePair:
 
     def _index(self, k: FloatArray) -> FloatArray:
         return np.searchsorted(self.values, k, side="right")
+
+    @property
+    def atoms(self) -> tuple[FloatArray, FloatArray]:
+        """The values of X, 0 among them where it has mass, and Q's masses on them."""
+        if self.zero == 0.0:
+            return self.values, self.masses
+        return np.append(0.0, self.values), np.append(self.zero, self.masses)
 
     @property
     def second_moment(self) -> float:
@@ -87,22 +96,20 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
     p, q = _distribution("present", present), _distribution("absent", absent)
     if p.size != q.size:
         raise ParameterError("present", p.size, f"as many outcomes as absent, {q.size}")
-    shared = q > 0
-    leak = float(p[~shared].sum())
+    both = (p > 0) & (q > 0)
+    leak = math.fsum(p[q == 0])
     if leak >= 1.0 - 1e-12:
         raise ParameterError("present", "disjoint from absent", "distributions that overlap")
-    ratios = p[shared] / q[shared] / (1.0 - leak)
-    order = np.argsort(ratios)
-    ratios, masses = ratios[order], q[shared][order]
-    alive = ratios > 0
-    return DiscretePair(ratios[alive], masses[alive]), leak
+    values, where = np.unique(p[both] / q[both] / math.fsum(p[both]), return_inverse=True)
+    masses = np.bincount(where, weights=q[both])
+    return DiscretePair(values, masses, math.fsum(q[p == 0])), leak
 
 
 def _distribution(name: str, values: Sequence[float]) -> FloatArray:
     array = np.asarray(values, dtype=float)
-    if array.ndim != 1 or not np.all(array >= 0) or abs(array.sum() - 1.0) > 1e-9:
+    if array.ndim != 1 or not np.all(array >= 0) or not abs(math.fsum(array) - 1.0) <= 1e-9:
         raise ParameterError(name, "a vector", "probabilities that sum to 1")
-    return array / array.sum()
+    return array / math.fsum(array)
 
 
 @lru_cache(maxsize=64)
@@ -110,6 +117,10 @@ def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discr
     """Integer noise with mass ∝ e^{−n²/2s²}, against the same moved by an integer.
 
     Source: Canonne, Kamath & Steinke 2020. For one number with integer values.
+
+    Raises:
+        ParameterError: so much noise that its lattice has too many points.
+        NumericalError: so little that hardly anything is hidden.
     """
     n = _outcomes(standard_deviation, sensitivity)
     logs = -0.5 * (n / standard_deviation) ** 2
@@ -123,21 +134,31 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
     """N(0, s²) rounded to integers, against the same moved by an integer.
 
     For one number with integer values; as a function of the Gaussian's output it costs less.
+
+    Raises:
+        ParameterError: so much noise that its lattice has too many points.
+        NumericalError: so little that hardly anything is hidden.
     """
     n = _outcomes(standard_deviation, sensitivity)
-    absent = _log_cells(n, standard_deviation)
-    present = _log_cells(n - sensitivity, standard_deviation)
-    kept = np.isfinite(absent) & np.isfinite(present)
-    return _lattice_pair((present - absent)[kept], np.exp(absent[kept]))
+    cells = _log_cells(n, standard_deviation)
+    moved = _log_cells(n - sensitivity, standard_deviation)
+    ratios = (n - 0.5 * sensitivity) * sensitivity / standard_deviation**2 + moved - cells
+    return _lattice_pair(ratios, np.exp(cells - 0.5 * (n / standard_deviation) ** 2))
 
 
 def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
-    """Ln P(n − ½ < N(0, s²) < n + ½), on the side where nothing cancels."""
-    far = np.abs(n)
-    upper = log_ndtr(-(far - 0.5) / standard_deviation)
-    lower = log_ndtr(-(far + 0.5) / standard_deviation)
-    with np.errstate(divide="ignore"):
-        return upper + np.log(-np.expm1(lower - upper))
+    """Ln of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, where nothing cancels."""
+    far = np.abs(n) / standard_deviation
+    half = 0.5 / standard_deviation
+    if standard_deviation < _WIDE:
+        upper, lower = log_ndtr(half - far), log_ndtr(-half - far)
+        return upper + np.log(-np.expm1(lower - upper)) + 0.5 * far**2
+    # The density at c + u over that at c is e^{−cu − u²/2}.
+    u = half * _NODES
+    logs = -np.multiply.outer(far, u) - 0.5 * u**2
+    top = logs.max(axis=1)
+    sums = np.exp(logs - top[:, None]) @ _WEIGHTS
+    return top + np.log(sums * (half / math.sqrt(2.0 * math.pi)))
 
 
 def _outcomes(standard_deviation: float, sensitivity: int) -> FloatArray:
@@ -145,16 +166,21 @@ def _outcomes(standard_deviation: float, sensitivity: int) -> FloatArray:
     checks.count(sensitivity=sensitivity)
     reach = math.ceil(_REACH * standard_deviation) + sensitivity
     if 2 * reach > _MOST_OUTCOMES:
-        raise ParameterError(
-            "standard_deviation",
-            standard_deviation,
-            "at most 1600 lattice steps; beyond, GaussianNoise covers it",
+        raise ParameterError("standard_deviation", standard_deviation, "at most 1600 lattice steps")
+    if 0.5 * (sensitivity / standard_deviation) ** 2 > _STEEPEST:
+        raise NumericalError(
+            f"noise of standard deviation {standard_deviation:g} on a sensitivity of "
+            f"{sensitivity} is too little to be priced"
         )
     return np.arange(-reach, reach + 1, dtype=float)
 
 
 def _lattice_pair(log_ratios: FloatArray, masses: FloatArray) -> DiscretePair:
-    alive = (masses > 0) & (np.abs(log_ratios) < 690.0)
-    values, masses = np.exp(log_ratios[alive]), masses[alive]
-    values = values / float(masses @ values)
-    return DiscretePair(values, masses)
+    """The pair of increasing ratios, scaled to mean 1 over what is a float of it."""
+    alive = masses > 0
+    masses, log_ratios = masses[alive], np.minimum(log_ratios[alive], 700.0)
+    values = np.exp(log_ratios)
+    kept = values > 0
+    zero = math.fsum(masses[~kept])
+    values, masses = values[kept], masses[kept]
+    return DiscretePair(values / math.fsum(masses * values), masses, zero)

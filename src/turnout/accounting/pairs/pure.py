@@ -46,6 +46,14 @@ class PurePair:
         """E_Q[X²] of the ratio scaled to mean 1."""
         return (2.0 * math.cosh(self.epsilon0) - 1.0) / (1.0 - self.delta0)
 
+    @property
+    def atoms(self) -> tuple[FloatArray, FloatArray]:
+        """The values of X and Q's masses on them."""
+        kept = 1.0 - self.delta0
+        values = np.array([0.0, math.exp(-self.epsilon0) / kept, math.exp(self.epsilon0) / kept])
+        masses = np.array([self.delta0, kept * (1.0 - self.likely), kept * self.likely])
+        return values[masses > 0], masses[masses > 0]
+
     def _steps(
         self, k: FloatArray, zero: float, small: float, large: float, *, above: bool
     ) -> FloatArray:
