@@ -20,6 +20,7 @@ from turnout.accounting.decomposition import (
 )
 from turnout.accounting.dominating import dominating
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
+from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
 from turnout.core.bounds import Bounds
@@ -64,13 +65,15 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
 def _require_more_than_leaks(hop: Hop, delta: float) -> None:
     """Refuses a δ at which no ε holds, whatever the grids: outcomes that one world cannot have."""
     for direction in Direction:
-        kept = 1.0
+        log_kept = 0.0
         for block, count in hop.lower or hop.upper:
-            kept *= (1.0 - block.curves(Side.UPPER, 0.1, 0).floor(direction)) ** count
-        if 1.0 - kept >= delta * (1.0 - 1e-9):
+            floor = block.curves(Side.UPPER, 0.1, 0).floor(direction)
+            log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
+        leak = -math.expm1(log_kept)
+        if leak >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
-                f"delta = {delta:g} must exceed {1.0 - kept:.3g}, the chance of outcomes that show "
-                f"for sure whether she took part (direction {direction.value})"
+                f"delta = {delta:g} must exceed {leak:.3g}, the chance of outcomes that show for "
+                f"sure whether she took part (direction {direction.value})"
             )
 
 
@@ -135,6 +138,7 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
         try:
             upper = min(upper, run_epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError:
+            _require_more_than_leaks(hop, delta)
             refinement += 1
             continue
         found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
