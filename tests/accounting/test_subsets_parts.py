@@ -214,11 +214,12 @@ def test_caps_leave_a_tail_of_p():
     assert float(pair.p_above(np.array(cap))) == pytest.approx(1e-6, rel=1e-4)
 
 
-@given(st.integers(2, 100_000), st.integers(1, 200))
-def test_groups_fit_into_the_window(window, picks):
+@given(st.integers(2, 100_000), st.integers(1, 200), st.integers(0, 3))
+def test_groups_fit_into_the_window(window, picks, refinement):
     for direction in Direction:
         if picks < window:
-            groups, steps = grouping(Task(GaussianPair(1.0), window, picks, direction, 1e-6))
+            task = Task(GaussianPair(1.0), window, picks, direction, 1e-6)
+            groups, steps = grouping(task, refinement)
             assert picks < groups
             assert groups * steps <= window < (groups + 1) * steps
 

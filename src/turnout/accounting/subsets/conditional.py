@@ -35,10 +35,11 @@ _TAIL = 1e-4  # the part of δ that the cells left out may cost
 _FLOOR = 1e-100  # more than underflow can cost
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
 _ROUGH_LEVELS, _FEWEST_LEVELS = 64, 40  # levels to guess the number of cells with, and at least
-_WORK_A_CELL = 10.0  # multiplications that a set of moments may cost, over the cells squared
-_MOST_GROUPS = 128
-_GROUPS_A_PICK = {Direction.REMOVE: 8, Direction.ADD: 3}  # of windows that are cut into groups
-_MOST_PICKS = 200
+_WORK_A_CELL = 25.0  # multiplications that a set of moments may cost, over the cells squared
+# Windows of so many steps are not cut into groups, and others into so many.
+_FEW_STEPS, _SINGLE_STEPS_A_PICK, _MOST_SINGLE_STEPS = 128, 16, 512
+_GROUPS_A_PICK = {Direction.REMOVE: 16, Direction.ADD: 4}
+_MOST_PICKS = 100
 # Scales r, over k/(n − k), and caps to begin with for puts.
 _PUT_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
 _STEPS = (1.6, 1.25, 1.1)  # factors by which r and cap are moved
@@ -91,29 +92,30 @@ class ConditionalBound:
 
 
 def conditional_bound(task: Task, refinement: int) -> ConditionalBound:
-    """The bound of k of t steps; each level of refinement doubles the cells.
+    """The bound of k of t steps; each level of refinement doubles the cells and groups.
 
     Raises:
         NumericalError: the law is too wide for the cells, or out of range.
     """
     if task.picks > _MOST_PICKS:
         raise NumericalError(f"more than {_MOST_PICKS} picks are not bounded by their moments")
-    workshop = _Workshop.of(task)
+    workshop = _Workshop.of(task, refinement)
     scale, cap = _best_statistic(workshop)
     return workshop.bound(scale, cap, _MOST_CELLS << refinement)
 
 
-def grouping(task: Task) -> tuple[int, int]:
+def grouping(task: Task, refinement: int) -> tuple[int, int]:
     """Groups and steps a group: single steps where there are few, else few steps left out.
 
     n groups gain all but about k/n of what single steps would gain over the block bound, but
     the means of long groups need fewer levels than single ratios.
     """
     window, picks = task.window, task.picks
-    a_pick = _GROUPS_A_PICK[task.direction]
-    if window <= max(_MOST_GROUPS, 2 * a_pick * picks):
+    few = max(_FEW_STEPS, min(_SINGLE_STEPS_A_PICK * picks, _MOST_SINGLE_STEPS))
+    if window <= few:
         return window, 1
-    fewest = -(-window // max(_MOST_GROUPS // 2, a_pick * picks))
+    most = max(_FEW_STEPS // 2, _GROUPS_A_PICK[task.direction] * picks) << refinement
+    fewest = -(-window // most)
     steps = max(range(fewest, 2 * fewest + 1), key=lambda b: (window // b * b, -b))
     return window // steps, steps
 
@@ -128,8 +130,8 @@ class _Workshop:
     least: float
 
     @classmethod
-    def of(cls, task: Task) -> _Workshop:
-        groups, steps = grouping(task)
+    def of(cls, task: Task, refinement: int) -> _Workshop:
+        groups, steps = grouping(task, refinement)
         prices = Prices.of(task.pair, steps, task.delta * _NEGLIGIBLE / task.picks)
         least = _least_level(prices, _TAIL * task.delta / groups)
         return cls(task, groups, prices, 0.0 if task.direction is Direction.REMOVE else least)

@@ -25,6 +25,7 @@ from turnout.accounting.subsets.moments import Cells
 FloatArray = np.ndarray
 _MARGIN = 1e-9  # relative, far above the rounding of ranges
 _COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
+_WORK = 1_500_000  # of them, times n·k, at most
 
 
 def log_binomial(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
@@ -72,9 +73,10 @@ def smallest_ratios(statistic: FloatArray, ranges: Range, groups: int, picks: in
     low, high = groups * ranges.statistic(ranges.least), float(statistic[-1])
     coarse = np.linspace(low, high, _COARSE)
     passed = np.flatnonzero(ends.least(coarse) >= 1.0)
-    grid = np.linspace(low, float(coarse[passed[0]]) if passed.size else high, _FINE)
+    high = float(coarse[passed[0]]) if passed.size else high
+    grid = np.linspace(low, high, max(_COARSE, min(_FINE, _WORK // (groups * picks))))
     index = np.searchsorted(grid * (1.0 + _MARGIN), statistic, side="right") - 1
-    values = ends.least(grid) * (1.0 - 4 * picks * _MARGIN)
+    values = ends.least(grid) * (1.0 - 8 * picks * _MARGIN)
     return values[np.maximum(index, 0)]
 
 
@@ -108,14 +110,12 @@ class _Mixture:
         whole = np.minimum(np.floor(over / (high - low)), groups - 1).astype(np.int64)
         odd = ranges.value(low + over - whole * (high - low))
         best = self._means(whole, np.full_like(odd, ranges.least), odd)
-        for capped in range(int(whole[-1]) + 1):
-            others = groups - capped
-            start = int(np.searchsorted(grid, capped * high + others * low))
-            equal = ranges.value((grid[start:] - capped * high) / others)
-            mixed = self._means(np.array([capped]), equal, equal)
-            feasible = equal <= ranges.most * (1.0 + _MARGIN)
-            best[start:] = np.where(feasible, np.minimum(best[start:], mixed), best[start:])
-        return best
+        capped = np.arange(int(whole[-1]) + 1)[:, None]
+        share = (grid - capped * high) / (groups - capped)
+        equal = ranges.value(np.clip(share, low, high))
+        feasible = (share >= low) & (share <= high * (1.0 + _MARGIN))
+        mixed = np.where(feasible, self._means(capped, equal, equal), math.inf)
+        return np.minimum(best, mixed.min(axis=0))
 
     def _means(self, capped: FloatArray, value: FloatArray, odd: FloatArray) -> FloatArray:
         """S for each number of x's at the upper end, one at ``odd`` and the others at ``value``."""
