@@ -95,11 +95,12 @@ def peers_brackets(cell: Cell, epsilon: float | None, seconds: float) -> list[Br
     asked = Asked(cell, epsilon or 1.0, seconds)
     first = default("pld-accounting", asked)
     asked = Asked(cell, epsilon or first.upper or 1.0, seconds)
+    second = default("random-allocation", asked)
     return [
         first,
         pld_accounting_at_best(asked, WIDTH_LIMIT),
-        default("random-allocation", asked),
-        random_allocation_at_best(asked, WIDTH_LIMIT),
+        second,
+        random_allocation_at_best(asked, WIDTH_LIMIT, second),
     ]
 
 

@@ -133,12 +133,13 @@ def pld_accounting_at_best(asked: Asked, wanted: float) -> Bracket:
     return Bracket(who, lower, upper, seconds, settings=settings)
 
 
-def random_allocation_at_best(asked: Asked, wanted: float) -> Bracket:
-    """The least upper bound and the lower bound."""
+def random_allocation_at_best(asked: Asked, wanted: float, documented: Bracket) -> Bracket:
+    """The least upper bound, that of the documented settings included, and the lower bound."""
     who, cell = "random-allocation, best", asked.cell
-    uppers, ended = asked.rows("random-allocation", "upper", asked.seconds / 2)
+    uppers, ended = asked.rows("random-allocation", "upper")
     lowers = asked.rows("random-allocation", "lower")[0] if cell.windows == 1 else []
     lower = next((row for row in lowers if "error" not in row), {"lower": None, "seconds": 0.0})
+    uppers.append({"upper": documented.upper or math.inf, "seconds": documented.seconds})
     uppers = [row for row in uppers if math.isfinite(row.get("upper", math.inf))]
     if not uppers:
         return Bracket(who, failure=ended or "no finite upper bound")
@@ -157,9 +158,9 @@ def contradictions(brackets: Sequence[Bracket]) -> Iterable[tuple[Bracket, Brack
 
 
 def _merit(upper: float, lower: float, seconds: float, wanted: float) -> tuple[float, float]:
-    """Sorts by width down to the one wanted (and no more finely than a twentieth), then by cost."""
+    """Sorts by width down to the one wanted (no more finely than a hundredth), then by cost."""
     width = max((upper - lower) / upper, wanted)
-    return round(math.log(width, 1.05)), seconds
+    return round(math.log(width, 1.01)), seconds
 
 
 def _settings(row: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ from PLD_accounting import (
 )
 
 TAIL = 0.01  # of δ, given to the truncation of tails: less moves no bound by 1e-4 of itself
-FIRST_STEP = 0.1  # of ε
+FIRST_STEP = 1.6  # of ε: of little use, but for long windows there is no other answer
 FIRST_POINTS = 10**7
 LEVELS = 14
 GROWTH = 4.0  # half the step or four times the points take four times as long
