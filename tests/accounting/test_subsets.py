@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +13,7 @@ import pytest
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.blocks import AllocationBlock, PairBlock
 from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.pairs import GaussianPair, call, put
+from turnout.accounting.pairs import GaussianPair, PurePair, call, put
 from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.accounting.subsets import SubsetBlock, moments, payoffs, statistic
 from turnout.accounting.subsets import conditional as conditional_module
@@ -197,6 +198,23 @@ def test_two_point_laws_are_exact(odds, window, picks, k, direction):
     block = SubsetBlock(Atoms(odds), window, picks)
     upper, lower = bracket(block, direction, 1e-3, math.log(k))
     assert lower <= truth <= upper
+    assert upper - lower < 1e-12
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_leaks_count_once_for_each_pick(direction):
+    """(ε₀, δ₀) with e^ε₀ = 2, δ₀ = 1/50, 2 of 3: X is 0, 1/2, 2, or infinite under P only."""
+    values, leak, k = (Fraction(0), Fraction(1, 2), Fraction(2)), Fraction(1, 50), Fraction(3, 2)
+    masses = (leak, (1 - leak) * Fraction(2, 3), (1 - leak) * Fraction(1, 3))
+    truth = 1 - (1 - leak) ** 2 if direction is Direction.REMOVE else Fraction(0)
+    for index in itertools.product(range(3), repeat=3):
+        a, b, c = (values[i] for i in index)
+        s = (a * b + a * c + b * c) / 3
+        worth = s - k if direction is Direction.REMOVE else 1 - k * s
+        truth += math.prod(masses[i] for i in index) * max(Fraction(0), worth)
+    block = SubsetBlock(PurePair(math.log(2), float(leak)), 3, 2, leak=float(leak))
+    upper, lower = bracket(block, direction, 0.1, math.log(k))
+    assert lower <= float(truth) <= upper
     assert upper - lower < 1e-12
 
 

@@ -13,14 +13,10 @@ from scipy.special import bdtr
 from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
 from turnout.accounting.composition import CurvePair
 from turnout.accounting.curves import Curve, Direction, Side, diluted, leaky
+from turnout.accounting.multinomial import AtomicPair
 from turnout.accounting.pairs import GaussianPair, Pair
 from turnout.accounting.subsets.conditional import ConditionalBound, conditional_bound
-from turnout.accounting.subsets.multisets import (
-    AtomicPair,
-    atomic_curve,
-    exact_law,
-    multiset_curve,
-)
+from turnout.accounting.subsets.multisets import atomic_curve, exact_law, multiset_curve
 from turnout.accounting.subsets.statistic import statistic_curve
 from turnout.accounting.subsets.task import Task
 from turnout.core import checks
@@ -29,6 +25,7 @@ from turnout.core.errors import NumericalError
 FloatArray = np.ndarray
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
+_LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks
 _FAR = 1e-3  # the part of δ at which the points of an upper curve end
 
 
@@ -178,12 +175,18 @@ def _curve(task: Task, side: Side, refinement: int) -> Curve:
     if side is Side.LOWER:
         attempts.append(lambda: statistic_curve(task, refinement))
     else:
-        attempts.append(lambda: _conditional_curve(task, refinement))
+        if _gain(task) > _LEAST_GAIN:
+            attempts.append(lambda: _conditional_curve(task, refinement))
         attempts.append(lambda: _run_curve(block_run(task), task, side, refinement))
     curves, refusals = _of_those_that_work(attempts)
     if not curves:
         raise refusals[-1]
     return curves[0] if len(curves) == 1 else BestCurve(side, curves)
+
+
+def _gain(task: Task) -> float:
+    """About the part of ε that the truth is below the block bound, from variances."""
+    return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
 
 
 def _of_those_that_work(

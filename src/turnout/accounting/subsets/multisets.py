@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from turnout.accounting.curves import Direction, Side
+from turnout.accounting.multinomial import AtomicPair
 from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair
 from turnout.accounting.subsets.levels import Prices, levels_for_calls, levels_for_puts
 from turnout.accounting.subsets.statistic import bin_masses, largest_ratio
@@ -27,16 +27,6 @@ _FEWEST_LEVELS = 30
 _LOW_MASS = {Direction.REMOVE: 0.1, Direction.ADD: 1e-4}  # Q below the lowest level but 0
 _HIGH_MASS = 1e-4  # Q above the highest level of puts
 _WORST_ROUNDING = 1e-8
-
-
-@runtime_checkable
-class AtomicPair(Protocol):
-    """A pair whose ratio takes few values under Q."""
-
-    @property
-    def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """The values of the ratio and Q's masses on them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
