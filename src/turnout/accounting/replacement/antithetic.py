@@ -24,7 +24,7 @@ FloatArray = np.ndarray
 Ratio = float | FloatArray
 """K, one or one for each strike."""
 
-_BISECTIONS = 48
+_BISECTIONS = 40
 _NEAR = 1e-8  # relative distance within which a strike may stand for another
 _LARGEST_LOG = 690.0
 

@@ -13,7 +13,7 @@ import numpy as np
 from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
 from turnout.accounting.composition import CurvePair
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
-from turnout.accounting.pairs import Pair
+from turnout.accounting.pairs import Pair, PurePair
 from turnout.accounting.replacement.excess import Sum, excess
 from turnout.accounting.replacement.onestep import OneStepCurve
 from turnout.accounting.replacement.polygons import (
@@ -32,7 +32,7 @@ FloatArray = np.ndarray
 _DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # steps in a block of ε₀-private ones
 _RESPONSES = 3  # of the extreme laws, those that can be the worst in every step
-_REACHED = 0.009  # the part of the δ handed to `curves` at which compositions cut their grids
+_REACHED = 0.9  # the part of the δ at which curves may be cut off down to which they are made
 
 
 class Closeness(StrEnum):
@@ -58,15 +58,18 @@ class ReplacementBlock:
         window: t, steps a window.
         probability: p₀, the chance that she comes at all.
         closeness: what the pair speaks of.
+        leak: probability that the step in which she takes part tells so for sure.
     """
 
     pair: Pair
     window: int
     probability: float = 1.0
     closeness: Closeness = Closeness.TO_ABSENCE
+    leak: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window)
+        checks.probability(leak=self.leak)
         checks.probability(probability=self.probability)
         checks.positive(probability=self.probability)
 
@@ -77,11 +80,6 @@ class ReplacementBlock:
         variance = reach * max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
-    @property
-    def exact(self) -> bool:
-        """Closed form only for windows of one step, against her absence."""
-        return self.window == 1 and self.closeness is Closeness.TO_ABSENCE
-
     def delta(self, k: float, side: Side, refinement: int = 0) -> float:
         """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case.
 
@@ -90,27 +88,44 @@ class ReplacementBlock:
         """
         return _Pricer(self, refinement)(k, side)
 
-    @property
-    def _reference_is_other(self) -> AllocationBlock:
-        return AllocationBlock(self.pair, self.window, self.probability)
-
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The curve, sharp near one δ; the same in both directions but where P' = Q is lower."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
-        if self.exact:
-            return OneStepCurve(self.pair, self.probability, side)
+        if self._is_closed:
+            return OneStepCurve(self.pair, self.probability, self.leak, side)
         return _near(_Pricer(self, refinement), side, delta, self.spread)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The curves, sharp from 1 to a hundredth of δ."""
+        """The curves, sharp from 1 down to δ above the floor, at which they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
-        if self.exact:
-            curve: Curve = OneStepCurve(self.pair, self.probability, side)
+        if self._is_closed:
+            curve: Curve = OneStepCurve(self.pair, self.probability, self.leak, side)
         else:
             curve = _pair_curve(self, side, delta, refinement)
-        return CurvePair(side, [curve], [curve])
+        return CurvePair(side, [curve], [curve], (self.floor, self.floor))
+
+    @property
+    def _is_closed(self) -> bool:
+        return self.window == 1 and self.closeness is Closeness.TO_ABSENCE
+
+    @property
+    def _reference_is_other(self) -> AllocationBlock:
+        return AllocationBlock(self.pair, self.window, self.probability, self.leak)
+
+    @property
+    def floor(self) -> float:
+        """The δ of ε without end: what leaks, and what the other record makes impossible."""
+        floor = self.leak
+        if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
+            # Q(X' = 0) = z; there X is largest in one step, and X' = 0 in all others too.
+            zero = float(self.pair.q_below(np.array(0.0)))
+            if zero > 0:
+                step = AntitheticStep(self.pair, 1e12)
+                present = float(step.upper(np.array([0.0]))[0])
+                floor += (1.0 - self.leak) * present * zero ** (self.window - 1)
+        return self.probability * floor * (1.0 - 1e-10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +159,6 @@ class LocalReplacementBlock:
         variance = (a - 1.0) ** 2 * max(1.0 / a, 2.0 / (a + 2.0)) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
-    @property
-    def exact(self) -> bool:
-        """Whether curves do not depend on a grid."""
-        return False
-
     def delta(self, k: float, side: Side, refinement: int = 0, *, longest: int = _LONGEST) -> float:
         """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case."""
         return _local_delta(self, k, side, refinement, longest)
@@ -164,7 +174,7 @@ class LocalReplacementBlock:
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The curve of both directions, sharp from 1 to a hundredth of δ.
+        """The curve of both directions, sharp from 1 down to δ, at which it may be cut off.
 
         The lower one belongs to a single randomizer, or compositions would mix them.
         """
@@ -193,10 +203,15 @@ def under_replacement(
 
 def _replaced(block: Block, closeness: Closeness) -> Block:
     if isinstance(block, AllocationBlock):
-        return ReplacementBlock(block.pair, block.window, block.probability, closeness)
-    if isinstance(block, PairBlock):
-        return ReplacementBlock(block.pair, 1, block.probability, closeness)
-    raise UnsupportedError(f"replace-one is not known for a {type(block).__name__}")
+        window = block.window
+    elif isinstance(block, PairBlock):
+        window = 1
+    else:
+        raise UnsupportedError(f"replace-one is not known for a {type(block).__name__}")
+    pair, probability = block.pair, block.probability
+    if isinstance(pair, PurePair) and pair.delta0 == 0 and closeness is Closeness.ANY_TWO:
+        return LocalReplacementBlock(pair.epsilon0, window, probability)
+    return ReplacementBlock(pair, window, probability, closeness, block.leak)
 
 
 def _strike(k: float, window: int, probability: float) -> float:
@@ -223,15 +238,17 @@ class _Pricer:
         if block.closeness is Closeness.TO_ABSENCE:
             step: Step = AntitheticStep(block.pair, k)
         elif side is Side.UPPER:
-            step = AnyTwoStep(block.pair, k)
+            step = AnyTwoStep(block.pair, k, block.leak)
         else:
             raise UnsupportedError("between any two, only curves are bounded from below")
         strike = _strike(k, block.window, block.probability)
         guess = self._guesses.setdefault(k, self._last)
-        value = excess(Sum(step, block.window, strike), side, self._refinement, guess)
+        leak = block.leak if block.closeness is Closeness.TO_ABSENCE else 0.0
+        total = Sum(step, block.window, strike / (1.0 - leak))
+        value = excess(total, side, self._refinement, guess)
         if side is Side.UPPER and 0 < value < math.inf:
             self._last = value
-        return min(block.probability * value, 1.0)
+        return min(block.probability * (leak + (1.0 - leak) * value), 1.0)
 
 
 @lru_cache(maxsize=8192)
@@ -271,7 +288,8 @@ def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
 @lru_cache(maxsize=64)
 def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     priced, density = _Pricer(block, refinement), _DENSITY * 2**refinement
-    return _through(priced, nodes_down_to(priced, _REACHED * delta, block.spread, density), side)
+    cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
+    return _through(priced, nodes_down_to(priced, cut, block.spread, density), side)
 
 
 @lru_cache(maxsize=64)

@@ -29,12 +29,14 @@ from turnout.accounting.replacement.frames import (
 from turnout.accounting.replacement.grids import MOST_CELLS_LOG2, Tail, grid_law
 from turnout.accounting.replacement.steps import Step
 from turnout.accounting.replacement.tilting import expectation
+from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 _PILOTS, _FIRST_CAP = 8, 1e-4  # grids tried to find where one Y may be capped
 _NEGLIGIBLE = 1e-6  # part of δ that a cap, or a second jump, may cost
 _FAR = 50.0  # times that part, for what lies far below beside a jump
 _COARSEST = 0.06  # √t·θ·h of the first grid: the spread then costs 3e-4 of δ
+_WORTH_A_JUMP = 0.999  # of a bound, to be worth a second sum
 _LEAST_CAP = 20.0  # above the strike's share, in fiftieths of the quartiles' distance
 _NEAR_TOP = 5.0  # a cap at more than one over this of the largest value moves there
 _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
@@ -76,16 +78,21 @@ def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = No
         refinement: each level halves the grid's step; bounds close in as its square.
         guess: about the result, if known; saves time.
 
-    Raises:
-        NumericalError: one step's ratios do not fit into the largest grid.
+    Returns:
+        The bound; where no grid holds the sum, that of steps taken one by one, or 0.
     """
+    trivial = _one_by_one(total, side)
     if total.count == 1 or total.strike >= total.count * total.step.top:
-        return _of_one(total, side)
-    return _excess(total, side, _plan(total, guess), refinement)[0]
+        return trivial
+    try:
+        value = _excess(total, side, _plan(total, guess), refinement)[0]
+    except NumericalError:
+        return trivial
+    return min(value, trivial) if side is Side.UPPER else value
 
 
-def _of_one(total: Sum, side: Side) -> float:
-    """One step's price at the strike's share: Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
+def _one_by_one(total: Sum, side: Side) -> float:
+    """One step's price at the strike's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
     at = np.array([total.strike / total.count])
     if side is Side.UPPER:
         return float(total.step.upper(at)[0])
@@ -104,9 +111,12 @@ def _plan(total: Sum, guess: float | None) -> Plan:
     best, least = _capped_plan(overview, total, cost), math.inf
     for _ in range(_PILOTS):
         plan = _capped_plan(overview, total, cost)
-        if plan.main.is_heavy and plan.main.high < total.step.top:
-            plan = _jump_plan(overview, total, cost)
         value, lost = _excess(total, Side.UPPER, plan, -2)
+        if plan.main.is_heavy and plan.main.high < total.step.top:
+            jumping = _jump_plan(overview, total, cost)
+            other, gone = _excess(total, Side.UPPER, jumping, -2)
+            if other < _WORTH_A_JUMP * value:
+                plan, value, lost = jumping, other, gone
         if value <= least:
             best, least = plan, value
         if lost <= 3 * _FAR * _NEGLIGIBLE * value:

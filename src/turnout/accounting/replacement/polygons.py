@@ -50,11 +50,9 @@ def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
 
     Args:
         nodes: K's, rising, the first 1.
-        uppers: δ there from above; infinite where nothing is known.
+        uppers: δ there from above; above 1 where nothing is known.
     """
-    known = np.isfinite(uppers)
-    values = np.minimum(uppers[known], 1.0)
-    return _hull(nodes[known], np.minimum.accumulate(values))
+    return _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
 
 
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
@@ -180,7 +178,7 @@ def nodes_down_to(priced: PricedSide, delta: float, spread: float, density: floa
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / spread
     unit = spread / density
     while last > delta:
-        score = epsilons[-1] / spread
+        score = min(epsilons[-1] / spread, 10.0)
         step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall))
         epsilons.append(epsilons[-1] + step)
         if epsilons[-1] > _LARGEST_EPSILON:

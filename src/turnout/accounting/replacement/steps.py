@@ -40,7 +40,7 @@ from turnout.accounting.replacement.antithetic import (
 )
 
 FloatArray = np.ndarray
-_SOLVED_STRIKES = 2048  # strikes found by bisection; others are interpolated between them
+_SOLVED_STRIKES = 1 << 15  # strikes found by bisection; others are interpolated between them
 _LARGEST_LOG = 690.0
 
 
@@ -120,8 +120,8 @@ class AntitheticStep:
 
     @property
     def infinite(self) -> float:
-        """P(X = ∞)."""
-        return float(self.pair.p_above(np.array(np.inf)))
+        """A pair is scaled to E X = 1; what leaks is added by the block."""
+        return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
         """E[(Y − c)₊], rounded up; any pair of strikes gives an upper bound."""
@@ -138,7 +138,11 @@ class AntitheticStep:
         strike, other = self._strikes(c)
         present, elsewhere, share = antithetic_event(self.pair, strike, other)
         error = antithetic_rounding(self.pair, self.k, strike, other)
-        return present - self.k * elsewhere - c * share - error, -share
+        values = present - self.k * elsewhere - c * share - error
+        # Where an interpolated strike misses an atom, one of two lines that always hold.
+        missed, least = ~np.isfinite(values), self.mean - c
+        values = np.where(missed, np.maximum(least, 0.0), values)
+        return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
     def _strikes(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Strikes of X and X', beyond a certain number interpolated."""
@@ -161,10 +165,12 @@ class AnyTwoStep:
     Attributes:
         pair: the dominating pair; where its two directions differ, the larger one counts.
         k: K = e^ε ≥ 1.
+        leak: mass that P has where Q has none.
     """
 
     pair: Pair
     k: float
+    leak: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -174,6 +180,7 @@ class AnyTwoStep:
     @property
     def _ratios(self) -> tuple[float, float]:
         low, high = _support(self.pair)
+        low, high = low * (1.0 - self.leak), high * (1.0 - self.leak)
         return min(low, 1.0 / high), max(high, 1.0 / low if low > 0 else np.inf)
 
     @property
@@ -189,8 +196,7 @@ class AnyTwoStep:
     @property
     def infinite(self) -> float:
         """P(X = ∞), or Q(X = 0)."""
-        atoms = self.pair.p_above(np.array(np.inf)), self.pair.q_below(np.array(0.0))
-        return float(max(atoms))
+        return max(self.leak, float(self.pair.q_below(np.array(0.0))))
 
     def upper(self, c: FloatArray) -> FloatArray:
         """The best over the reference at each c, rounded up."""
@@ -207,10 +213,11 @@ class AnyTwoStep:
         return self.upper(c), -self.share(c)
 
     def _hockey_stick(self, k: FloatArray) -> FloatArray:
-        edge = 1.0 + 16 * UNIT_ROUNDOFF
-        remove = call(self.pair, k) + call_rounding(self.pair, k)
-        add = k * (put(self.pair, 1.0 / k) + put_rounding(self.pair, 1.0 / k))
-        return edge * np.maximum(remove, add)
+        kept = 1.0 - self.leak
+        above, below = k / kept, 1.0 / (k * kept)
+        remove = self.leak + kept * (call(self.pair, above) + call_rounding(self.pair, above))
+        add = (put(self.pair, below) + put_rounding(self.pair, below)) / below
+        return (1.0 + 16 * UNIT_ROUNDOFF) * np.maximum(remove, add)
 
 
 @lru_cache(maxsize=64)
