@@ -17,8 +17,8 @@ FloatArray = np.ndarray
 _REACH = 39.0  # standard deviations beyond which a Gaussian's mass is no float
 _MOST_OUTCOMES = 1 << 17
 _STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
-_WIDE = 0.5  # standard deviation from which a cell's mass is integrated
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
+_WIDE = 3.0  # standard deviation from which cells are so narrow that their mass is integrated
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,9 @@ def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discr
         NumericalError: so little that hardly anything is hidden.
     """
     n = _outcomes(standard_deviation, sensitivity)
-    logs = -0.5 * (n / standard_deviation) ** 2
-    total = math.log(math.fsum(np.exp(logs)))
-    ratios = (n - 0.5 * sensitivity) * sensitivity / standard_deviation**2
-    return _lattice_pair(ratios, np.exp(logs - total))
+    masses = np.exp(-0.5 * (n / standard_deviation) ** 2)
+    ratios = (n - 0.5 * sensitivity) * sensitivity / np.longdouble(standard_deviation) ** 2
+    return _lattice_pair(ratios, masses / masses.sum())
 
 
 @lru_cache(maxsize=64)
@@ -142,8 +141,9 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
     n = _outcomes(standard_deviation, sensitivity)
     cells = _log_cells(n, standard_deviation)
     moved = _log_cells(n - sensitivity, standard_deviation)
-    ratios = (n - 0.5 * sensitivity) * sensitivity / standard_deviation**2 + moved - cells
-    return _lattice_pair(ratios, np.exp(cells - 0.5 * (n / standard_deviation) ** 2))
+    ratios = (n - 0.5 * sensitivity) * sensitivity / np.longdouble(standard_deviation) ** 2
+    masses = np.exp(cells - 0.5 * (n / standard_deviation) ** 2)
+    return _lattice_pair(ratios + moved - cells, masses)
 
 
 def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
@@ -151,7 +151,7 @@ def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
     far = np.abs(n) / standard_deviation
     half = 0.5 / standard_deviation
     if standard_deviation < _WIDE:
-        upper, lower = log_ndtr(half - far), log_ndtr(-half - far)
+        upper, lower = log_ndtr(half - far.astype(float)), log_ndtr(-half - far.astype(float))
         return upper + np.log(-np.expm1(lower - upper)) + 0.5 * far**2
     # The density at c + u over that at c is e^{−cu − u²/2}.
     u = half * _NODES
@@ -172,15 +172,12 @@ def _outcomes(standard_deviation: float, sensitivity: int) -> FloatArray:
             f"noise of standard deviation {standard_deviation:g} on a sensitivity of "
             f"{sensitivity} is too little to be priced"
         )
-    return np.arange(-reach, reach + 1, dtype=float)
+    return np.arange(-reach, reach + 1).astype(np.longdouble)
 
 
 def _lattice_pair(log_ratios: FloatArray, masses: FloatArray) -> DiscretePair:
-    """The pair of increasing ratios, scaled to mean 1 over what is a float of it."""
-    alive = masses > 0
-    masses, log_ratios = masses[alive], np.minimum(log_ratios[alive], 700.0)
-    values = np.exp(log_ratios)
-    kept = values > 0
-    zero = math.fsum(masses[~kept])
-    values, masses = values[kept], masses[kept]
-    return DiscretePair(values / math.fsum(masses * values), masses, zero)
+    """The pair of increasing ratios, from extended precision."""
+    values = np.exp(np.minimum(log_ratios, 700.0)).astype(float)
+    masses = masses.astype(float)
+    kept = (values > 0) & (masses > 0)
+    return DiscretePair(values[kept], masses[kept], math.fsum(masses[values == 0]))
