@@ -105,6 +105,15 @@ def test_lower_bounds_beat_the_sum_of_outputs(sigma, window, picks):
     assert epsilon_at(curve, delta, Side.LOWER) > epsilon_at(summed, delta, Side.UPPER)
 
 
+@pytest.mark.parametrize("direction", Direction)
+def test_long_windows_leave_nothing_to_gain(direction):
+    block, delta = SubsetBlock(GaussianPair(1.0), 50_000, 3), 1e-7
+    upper, lower = (
+        epsilon_at(block.curve(direction, side, delta, 0), delta, side) for side in Side
+    )
+    assert lower < upper < 1.002 * lower
+
+
 def test_windows_of_a_remainder_belong_to_the_block_bound():
     """11 of 3: windows of 4, 4 and 3 steps, below three windows of ⌊11/3⌋ = 3."""
     pair = GaussianPair(1.0)

@@ -32,7 +32,7 @@ _STEP = 0.06  # bins of one step over the statistic's standard deviation, at ref
 _COARSER = 4.0  # how much coarser bins are while r is chosen
 _MOST_BINS, _MOST_SIZE = 1 << 15, 1 << 21
 _STARTS = {Direction.REMOVE: (0.6,), Direction.ADD: (1.6, 12.0, 100.0)}  # r over k/(t − k)
-_STEPS, _MANY_STEPS = (1.6, 1.25, 1.1), 20_000  # by how much r is moved; once for long windows
+_STEPS, _MANY_STEPS = (1.6, 1.25, 1.1), 2_000  # by how much r is moved; once for long windows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class StatisticCurve:
     Attributes:
         gain: at most the chance of T beyond each τ in the world in which that is likelier.
         loss: at least the same chance in the other world.
-        log_ratio: about ln of the likelihood ratio at each τ, increasing.
+        log_ratio: about ln of the likelihood ratio at each τ, increasing but for noise.
     """
 
     gain: FloatArray
@@ -50,13 +50,23 @@ class StatisticCurve:
     log_ratio: FloatArray
 
     def _at(self, k: FloatArray) -> FloatArray:
-        index = np.searchsorted(self.log_ratio, np.log(np.asarray(k, dtype=float)))
-        return np.minimum(index, self.gain.size - 1)
+        """The better of two indices: noise at one end of the window spoils only one of them."""
+        k = np.asarray(k, dtype=float)
+        rising = np.maximum.accumulate(self.log_ratio)
+        falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
+        first, second = (
+            np.minimum(np.searchsorted(ratios, np.log(k)), self.gain.size - 1)
+            for ratios in (rising, falling)
+        )
+        better = self._line(second, k) > self._line(first, k)
+        return np.where(better, second, first)
+
+    def _line(self, index: FloatArray, k: FloatArray) -> FloatArray:
+        return self.gain[index] - k * self.loss[index] * (1.0 + 1e-15)
 
     def delta(self, k: FloatArray) -> FloatArray:
         """At most δ at each K ≥ 1."""
-        index = self._at(k)
-        return np.clip(self.gain[index] - k * self.loss[index] * (1.0 + 1e-15), 0.0, 1.0)
+        return np.clip(self._line(self._at(k), np.asarray(k, dtype=float)), 0.0, 1.0)
 
     def value(self, k: float) -> float:
         """At most δ at one K ≥ 1."""
@@ -149,7 +159,7 @@ def _curve(steps: _Steps, task: Task) -> StatisticCurve:
     if not clear.size:
         raise NumericalError("the two laws of the statistic do not meet")
     ratio = np.log(won.cells[clear] / lost.cells[clear])
-    return StatisticCurve(won.bounds[clear], lost.bounds[clear], np.maximum.accumulate(ratio))
+    return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
 
 
 def _strike(curve: StatisticCurve, delta: float) -> float:

@@ -20,6 +20,7 @@ _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (
 _ROUNDOFF_OF_POWER = 32.0  # of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
 _LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window
 _LARGEST_TILT = 100.0
+_CLEAR = 1e-6  # of the largest mass, from which a mass says something about a likelihood ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class BinSum:
     def edges(self, tilt: float) -> tuple[float, float]:
         """Bins outside of which the tilted law has next to no mass (Chernoff)."""
         base = self.moments(tilt)
-        exponents = np.geomspace(0.05, 60.0, 30) / (math.sqrt(base.variance) + 1e-3)
+        exponents = np.geomspace(0.2, 20.0, 12) / (math.sqrt(base.variance) + 1e-3)
 
         def reach(sign: float) -> float:
             """The least distance from the mean at which a Chernoff bound is small enough."""
@@ -100,7 +101,7 @@ class BinSum:
         relative = 8.0 * size + 64.0 * sum(self.counts) + 8.0 * float(np.max(np.abs(exponents)))
         slack += relative * UNIT_ROUNDOFF * _sums_from(np.abs(cells))
         bounds = _sums_from(cells) + (slack if upper else -slack)
-        return Tails(bounds, np.where(masses > 1e-7 * masses.max(), cells, 0.0))
+        return Tails(bounds, np.where(masses > _CLEAR * masses.max(), cells, 0.0))
 
     def _law(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
         """The tilted law on ``size`` bins from ``low`` on, and its round-off in the ℓ2 norm."""
