@@ -14,9 +14,9 @@ near 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,8 +25,11 @@ from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair
 
 FloatArray = np.ndarray
 _MASS_ERROR = 1e-11  # relative error of a binomial mass, ten times what forty digits showed
-_MOST_STATES = 1 << 19
-_FORGOTTEN = {True: 1e-290, False: 1e-60}  # mass of counts left out: of two values, of more
+_MOST_STATES = 1 << 20
+_MOST_FREE = 8  # counts that are looked at one by one
+_FORGOTTEN = {True: 1e-290, False: 1e-40}  # mass that may be left out: of two values, of more
+_HALVINGS = 60
+_CLOSE = 2.0  # K up to which S − 1 is looked at, not S
 
 
 @runtime_checkable
@@ -41,23 +44,79 @@ class AtomicPair(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """The law of S on increasing ``offsets`` S − 1 by running sums, from each on or up to it.
+    """The law of S − base on increasing ``points`` by running sums, from each on or up to it.
 
     Attributes:
-        offsets: S − 1.
+        base: 1, which keeps digits where S is near 1, or 0, which keeps them where S is near 0.
+        points: S − base.
         mass: Σ q.
-        excess: Σ q·(S − 1).
-        blur: Σ q times a bound on the rounding of S.
-        forgotten: what states that were left out could add.
-        mass_error: relative error of each q.
+        excess: Σ q·(S − base).
+        blur: Σ q times a bound on the rounding of S − base.
+        nearly: how far rounding may have moved a point, absolutely and relative to it.
     """
 
-    offsets: FloatArray
+    base: float
+    points: FloatArray
     mass: FloatArray
     excess: FloatArray
     blur: FloatArray
-    forgotten: float
-    mass_error: float
+    nearly: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls,
+        base: float,
+        points: FloatArray,
+        blur: FloatArray,
+        law: _Law,
+        nearly: tuple[float, float],
+    ) -> _Sums:
+        """Sums from each point on (remove) or up to it (add)."""
+        order = np.argsort(points, kind="stable")
+        points, masses = points[order], law.masses[order]
+        parts = masses, masses * points, masses * blur[order]
+        if law.direction is Direction.REMOVE:
+            sums = [np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in parts]
+        else:
+            sums = [np.append(0.0, np.cumsum(v)) for v in parts]
+        mass, excess, blur = sums
+        return cls(base, points, mass, excess, blur, nearly)
+
+    def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
+        """E[(S − K)₊] or E[(1 − K·S)₊], its rounding, what that is relative to, and dδ/dK."""
+        if direction is Direction.REMOVE:
+            factor, due = np.ones_like(k), self.base - k
+            index, blurred = self._from(-due, -1.0, "right")
+            slope = -self.mass[index]
+        else:
+            factor, due = -k, 1.0 - k * self.base
+            index, blurred = self._from(due / k, 1.0, "left")
+            slope = -(self.excess[index] + self.base * self.mass[index])
+        near, far = factor * self.excess[index], due * self.mass[index]
+        blur = np.abs(factor) * self.blur[blurred]
+        return near + far, blur, np.abs(near) + np.abs(far), slope
+
+    def _from(
+        self, strike: FloatArray, outwards: float, side: Literal["left", "right"]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Where sums begin, and where they begin for points that may be across the strike."""
+        absolute, relative = self.nearly
+        shifted = strike + outwards * (absolute + relative * np.abs(strike))
+        return (
+            np.searchsorted(self.points, strike, side=side),
+            np.searchsorted(self.points, shifted, side=side),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Law:
+    """The law of S in one direction: S − 1, S, bounds on their rounding, and Q's masses."""
+
+    direction: Direction
+    offsets: FloatArray
+    blur: FloatArray
+    ratios: FloatArray
+    masses: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,38 +126,33 @@ class MultinomialCurve:
     Attributes:
         direction: remove or add.
         side: to which side rounding is moved.
-        sums: the law of S.
+        close, far: the law of S, for K up to 2 and beyond.
+        forgotten: what was left out could add at most.
+        mass_error: relative error of a mass.
     """
 
     direction: Direction
     side: Side
-    sums: _Sums
-
-    def _index(self, k: FloatArray) -> FloatArray:
-        """The first sum above K (remove), or how many lie below 1/K (add)."""
-        if self.direction is Direction.REMOVE:
-            return np.searchsorted(self.sums.offsets, k - 1.0, side="right")
-        return np.searchsorted(self.sums.offsets, (1.0 - k) / k, side="left")
+    close: _Sums
+    far: _Sums
+    forgotten: float
+    mass_error: float
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1: E[(S − K)₊] or E[(1 − K·S)₊]."""
-        k, sums = np.asarray(k, dtype=float), self.sums
-        index = self._index(k)
-        up = self.direction is Direction.REMOVE
-        factor = 1.0 if up else -k
-        near, far = factor * sums.excess[index], (k - 1.0) * sums.mass[index]
-        rounding = sums.mass_error + 4.0 * UNIT_ROUNDOFF * sums.offsets.size
-        error = np.abs(factor) * sums.blur[index] + rounding * (np.abs(near) + far)
+        """δ at each K ≥ 1."""
+        value, blur, size, _ = self._price(np.asarray(k, dtype=float))
+        error = blur + (self.mass_error + 4.0 * UNIT_ROUNDOFF * self.close.points.size) * size
         if self.side is Side.UPPER:
-            return np.clip(near - far + error + sums.forgotten, 0.0, 1.0)
-        return np.clip(near - far - error, 0.0, 1.0)
+            return np.clip(value + error + self.forgotten, 0.0, 1.0)
+        return np.clip(value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
-        index = self._index(np.asarray(k, dtype=float))
-        if self.direction is Direction.REMOVE:
-            return -self.sums.mass[index]
-        return -(self.sums.mass[index] + self.sums.excess[index])
+        return self._price(np.asarray(k, dtype=float))[3]
+
+    def _price(self, k: FloatArray) -> list[FloatArray]:
+        close, far = (sums.price(self.direction, k) for sums in (self.close, self.far))
+        return [np.where(k <= _CLOSE, one, other) for one, other in zip(close, far, strict=True)]
 
 
 def multinomial_curve(
@@ -107,45 +161,39 @@ def multinomial_curve(
     """The curve of one check-in in a window of t steps; None where counts are too many."""
     if not isinstance(pair, AtomicPair):
         return None
-    sums = _sums(pair, window, direction)
-    return None if sums is None else MultinomialCurve(direction, side, sums)
+    upper = _upper(pair, window, direction)
+    return upper if upper is None or side is Side.UPPER else replace(upper, side=side)
 
 
 @lru_cache(maxsize=32)
-def _sums(pair: AtomicPair, window: int, direction: Direction) -> _Sums | None:
+def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCurve | None:
     values, masses = pair.atoms
     order = np.argsort(masses, kind="stable")  # the commonest value's count follows from the rest
     values, masses = values[order], masses[order]
-    forgotten = _FORGOTTEN[values.size == 2]
-    if not _few(window, masses, forgotten):
+    forgotten = _left_out(window, masses)
+    if forgotten is None:
         return None
-    offsets, blur, chances = _states(window, values, masses, forgotten)
-    order = np.argsort(offsets, kind="stable")
-    offsets, blur, chances = offsets[order], blur[order], chances[order]
-    parts = chances, chances * offsets, chances * blur
-    if direction is Direction.REMOVE:
-        mass, excess, blur = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in parts)
-    else:
-        mass, excess, blur = (np.append(0.0, np.cumsum(v)) for v in parts)
+    law = _law(direction, window, values, masses, forgotten)
+    close = _Sums.of(1.0, law.offsets, law.blur, law, (float(law.blur.max()), 0.0))
+    relative = 8.0 * values.size * UNIT_ROUNDOFF
+    far = _Sums.of(0.0, law.ratios, relative * law.ratios, law, (0.0, 2.0 * relative))
     levels = values.size - 1
     lost = 2.0 * levels * forgotten * max(float(values.max()), 1.0)
-    return _Sums(offsets, mass, excess, blur, lost, levels * _MASS_ERROR)
+    return MultinomialCurve(direction, Side.UPPER, close, far, lost, levels * _MASS_ERROR)
 
 
-def _states(
-    window: int, values: FloatArray, masses: FloatArray, forgotten: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """S − 1, a bound on its rounding and Q's mass, for every choice of counts that matters."""
+def _law(
+    direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
+) -> _Law:
+    """Every choice of counts that matters."""
     from scipy import stats  # slow to import
 
     left, chances = np.array([window]), np.ones(1)
-    offsets, moved = np.zeros(1), np.zeros(1)
+    offsets, moved, ratios = np.zeros(1), np.zeros(1), np.zeros(1)
     rests = np.cumsum(masses[::-1])[::-1]
     for j in range(values.size - 1):
         share = min(float(masses[j] / rests[j]), 1.0)
-        reach = _reach(left, share, forgotten)
-        low = np.maximum(np.floor(left * share - reach), 0.0).astype(np.int64)
-        high = np.minimum(np.ceil(left * share + reach).astype(np.int64), left)
+        low, high = _range(left, share, forgotten)
         sizes = high - low + 1
         parent = np.repeat(np.arange(sizes.size), sizes)
         counts = np.arange(parent.size) - (np.cumsum(sizes) - sizes - low)[parent]
@@ -153,21 +201,41 @@ def _states(
         distance = counts - window * masses[j]
         offsets = offsets[parent] + distance * ((values[j] - values[-1]) / window)
         moved = moved[parent] + np.abs(distance) / window
+        ratios = ratios[parent] + counts * (values[j] / window)
         left = left - counts
-    sharpness = 4.0 * UNIT_ROUNDOFF
-    blur = sharpness * (float(values.max()) * moved + 1.0 + float(values[-1]))
-    return offsets, blur, chances
+    ratios = ratios + left * (values[-1] / window)
+    blur = 4.0 * UNIT_ROUNDOFF * (float(values.max()) * moved + 1.0 + float(values[-1]))
+    return _Law(direction, offsets, blur, ratios, chances)
 
 
-def _reach(trials: FloatArray | int, share: FloatArray | float, forgotten: float) -> FloatArray:
-    """A distance from the mean at which Bernstein's bound on both tails is ``forgotten``."""
-    log = math.log(2.0 / forgotten)
-    return log / 3.0 + np.sqrt(log * log / 9.0 + 2.0 * log * trials * share * (1.0 - share))
+def _range(trials: FloatArray, share: float, forgotten: float) -> tuple[FloatArray, FloatArray]:
+    """Counts beyond which Chernoff's bound on a binomial tail is ``forgotten``, by halving."""
+    from scipy.special import rel_entr
+
+    goal = math.inf if forgotten == 0.0 else -math.log(forgotten)
+    mean, ends = trials * share, []
+    for last in (np.zeros_like(mean), trials.astype(float)):
+        near, far = mean, last
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (near + far)
+            exponent = rel_entr(middle, mean) + rel_entr(trials - middle, trials - mean)
+            near, far = (
+                np.where(exponent < goal, middle, near),
+                np.where(exponent < goal, far, middle),
+            )
+        ends.append(far)
+    return np.floor(ends[0]).astype(np.int64), np.ceil(ends[1]).astype(np.int64)
 
 
-def _few(window: int, masses: FloatArray, forgotten: float) -> bool:
-    """Whether there are not too many choices of counts."""
+def _left_out(window: int, masses: FloatArray) -> float | None:
+    """What may be left out of each count, nothing if possible; None where counts are too many."""
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
-    widths = np.minimum(2.0 * _reach(window, masses[:-1], forgotten) + 2.0, window + 1.0)
-    return min(choices, float(np.sum(np.log(widths)))) <= math.log(_MOST_STATES)
+    if choices <= math.log(_MOST_STATES):
+        return 0.0
+    if free > _MOST_FREE:
+        return None
+    forgotten = _FORGOTTEN[free == 1]
+    ranges = [_range(np.array([window]), float(m), forgotten) for m in masses[:-1]]
+    widths = [float(high[0] - low[0]) + 1.0 for low, high in ranges]
+    return forgotten if math.prod(widths) <= _MOST_STATES else None
