@@ -200,7 +200,7 @@ def two_hops(pair, window, delta):
         return epsilon_at(curve, part, Side.UPPER)
 
     best = math.inf
-    for share in (0.5, 0.8, 0.95):
+    for share in (0.6, 0.9):
         first = root(Direction.REMOVE, share * delta)
         best = min(best, first + root(Direction.ADD, (1 - share) * delta * math.exp(-first)))
     return best
@@ -249,7 +249,7 @@ def test_a_strike_beyond_all_ratios():
 
 
 def test_bad_parameters():
-    for bad in ({"window": 0}, {"probability": 0.0}, {"probability": 1.01}):
+    for bad in ({"window": 0}, {"probability": 0.0}, {"probability": 1.01}, {"leak": 1.0}):
         with pytest.raises(ParameterError):
             ReplacementBlock(**{"pair": GaussianPair(1.0), "window": 5, **bad})
 

@@ -26,7 +26,7 @@ from turnout.accounting.replacement.polygons import (
 from turnout.accounting.replacement.steps import AntitheticStep, AnyTwoStep, Step
 from turnout.accounting.replacement.triples import LocalSum, response_excess, upper_excess
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import ParameterError, UnsupportedError
 
 FloatArray = np.ndarray
 _DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
@@ -70,6 +70,8 @@ class ReplacementBlock:
     def __post_init__(self) -> None:
         checks.count(window=self.window)
         checks.probability(leak=self.leak)
+        if self.leak == 1.0:
+            raise ParameterError("leak", self.leak, "a number from 0 to below 1")
         checks.probability(probability=self.probability)
         checks.positive(probability=self.probability)
 

@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from turnout.accounting.curves import Side
+from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.replacement.frames import (
     CoarseLaw,
     Frame,
@@ -93,7 +94,8 @@ def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = No
 
 def _one_by_one(total: Sum, side: Side) -> float:
     """One step's price at the strike's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
-    at = np.array([total.strike / total.count])
+    sign = -1.0 if side is Side.UPPER else 1.0
+    at = np.array([total.strike / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
     if side is Side.UPPER:
         return float(total.step.upper(at)[0])
     return max(float(total.step.tangent(at)[0][0]), 0.0) if total.count == 1 else 0.0

@@ -22,10 +22,10 @@ _POINTS = 300
 _LOG_NEGLIGIBLE = 37.0  # −ln of the tilted mass that may lie outside the window
 _LOG_FAR = 45.0  # −ln of the payoff's weight from where the window may end in any case
 _LOST_BELOW = 1e-7  # part of δ that values of one Y below its range may cost
+_LOG_TILT_LOSS = 12.0  # ln of the factor that a smaller tilt may add to round-off
 _LOG_PAYOFF_LOSS = 10.0  # the same, of a payoff that falls slowly
 _MOST_TILT = 10.0  # over the distance of the cap, unless the strike asks for more
 _HEAVY = 0.2  # the range of one Y over the window, where tails are heavy
-_LOG_TILT_LOSS = 12.0  # ln of the factor that a smaller tilt may add to round-off
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from turnout.core.errors import NumericalError
 FloatArray = np.ndarray
 MOST_CELLS_LOG2 = 21
 _INSIDE = 4e-12  # part of the range by which a lower law's top stays inside it
-_SHARE_MARGIN = 1e-9  # relative error of Q(Y > c) from a strike found by bisection
+_SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a strike found by bisection makes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

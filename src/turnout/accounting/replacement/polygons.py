@@ -52,7 +52,8 @@ def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
         nodes: K's, rising, the first 1.
         uppers: δ there from above; above 1 where nothing is known.
     """
-    return _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
+    curve = _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
+    return PolygonCurve(curve.nodes, np.minimum(curve.values * (1.0 + 16 * UNIT_ROUNDOFF), 1.0))
 
 
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:

@@ -76,6 +76,42 @@ class _Tilted:
         return math.exp(least)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bins:
+    """The bins of the sum that are looked at: what lies outside wraps in, modulo their number."""
+
+    step: float
+    first: int
+    distances: FloatArray
+    position_error: float
+
+    @classmethod
+    def of(cls, parts: Parts, frame: Frame) -> _Bins:
+        """A power of two of them, reaching as far as the frame asks."""
+        step, start = parts[0][0].step, sum(count * law.first for law, count in parts)
+        size = 1 << math.ceil(math.log2((frame.below + frame.above) / step + 2))
+        if size > MOST_BINS:
+            raise NumericalError("the sum of a window's ratios reaches too far for a grid")
+        below = size * step * frame.below / (frame.below + frame.above)
+        first = math.ceil((frame.centre - below - start) / step)
+        distances = (start - frame.centre) + step * (first + np.arange(size))
+        reach = sum(count * float(np.abs(law.points[[0, -1]]).max()) for law, count in parts)
+        error = 8.0 * UNIT_ROUNDOFF * (reach + abs(frame.centre))
+        return cls(step, first, distances, error)
+
+    # The sum lies on the bins, so what is outside is half a step outside.
+
+    @property
+    def bottom(self) -> float:
+        """Distance of the lower edge."""
+        return float(self.distances[0]) - 0.5 * self.step
+
+    @property
+    def top(self) -> float:
+        """Distance of the upper edge."""
+        return float(self.distances[-1]) + 0.5 * self.step
+
+
 def expectation(
     parts: Parts,
     side: Side,
@@ -97,39 +133,30 @@ def expectation(
     """
     if not all((law.masses > 0).any() for law, _ in parts):
         return 0.0
-    step, start = parts[0][0].step, sum(count * law.first for law, count in parts)
-    tilt, tilted = frame.tilt, _Tilted.of(parts, frame.tilt, frame.centre)
-    size = 1 << math.ceil(math.log2((frame.below + frame.above) / step + 2))
-    if size > MOST_BINS:
-        raise NumericalError("the sum of a window's ratios reaches too far for a grid")
-    below = size * step * frame.below / (frame.below + frame.above)
-    first = math.ceil((frame.centre - below - start) / step)
-    distance = (start - frame.centre) + step * (first + np.arange(size))
-    reach = sum(count * float(np.abs(law.points[[0, -1]]).max()) for law, count in parts)
-    position = 8.0 * UNIT_ROUNDOFF * (reach + abs(frame.centre))
-    moved = frame.centre + (position if side is Side.UPPER else -position)
-    gains = payoff(moved + distance)
-    exponents = np.where(gains > 0, -tilt * distance, -np.inf)
+    bins, tilt = _Bins.of(parts, frame), frame.tilt
+    tilted = _Tilted.of(parts, tilt, frame.centre)
+    shift = bins.position_error if side is Side.UPPER else -bins.position_error
+    gains = payoff(frame.centre + shift + bins.distances)
+    exponents = np.where(gains > 0, -tilt * bins.distances, -np.inf)
     if max(tilted.log_scale, float(exponents.max())) > _LOG_MOST:
         return math.inf if side is Side.UPPER else 0.0
     gains *= np.exp(exponents)
-    masses, l2_error = power([(masses, count) for _, masses, count in tilted.laws], size)
-    masses = np.roll(masses, -(first % size))
+    masses, l2_error = power([(masses, count) for _, masses, count in tilted.laws], gains.size)
+    masses = np.roll(masses, -(bins.first % gains.size))
     roundings = tilted.roundings + 4.0 * abs(tilted.log_scale)
-    roundings += 4.0 * tilt * float(np.abs(distance[[0, -1]]).max())
-    relative = UNIT_ROUNDOFF * roundings + tilt * position
+    roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
+    relative = UNIT_ROUNDOFF * roundings + tilt * bins.position_error
     error = relative * float(np.abs(masses) @ gains) + l2_error * float(np.linalg.norm(gains))
     value, scale = float(masses @ gains), math.exp(tilted.log_scale)
-    # The sum lies on the bins, so what is outside is half a step outside.
-    bottom, top = float(distance[0]) - 0.5 * step, float(distance[-1]) + 0.5 * step
     if side is Side.UPPER:  # what wraps in only adds
-        missed = float(payoff(np.array([moved + top]))[0]) + slope / (math.e * tilt)
-        missed *= math.exp(-tilt * top) * tilted.beyond(top, frame.exponent_above)
+        missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
+        missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
+        missed *= tilted.beyond(bins.top, frame.exponent_above)
         return scale * (value + error + missed) + _UNDERFLOW
     # Mass from above wraps into the lowest bins first, where nothing is paid yet.
-    free = step * int(np.argmax(gains > 0))
-    wrapped = tilted.beyond(top + free, frame.exponent_above)
-    wrapped += tilted.beyond(-bottom, -frame.exponent_below)
+    free = bins.step * int(np.argmax(gains > 0))
+    wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
+    wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
     return scale * max(value - error - wrapped * float(gains.max()), 0.0)
 
 

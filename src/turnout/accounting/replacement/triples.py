@@ -221,12 +221,14 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
 
 
 def _binomial(count: int, share: float) -> tuple[FloatArray, FloatArray]:
-    """The numbers of successes that are not next to impossible, and their probabilities."""
-    often = np.arange(count + 1)
+    """Numbers of successes, all but a probability of `_RARE`, and their probabilities."""
+    variance = count * share * (1.0 - share)
+    reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
+    low = max(math.ceil(count * share - reach), 0)
+    often = np.arange(low, min(math.floor(count * share + reach), count) + 1)
     logs = gammaln(count + 1) - gammaln(often + 1) - gammaln(count - often + 1)
     logs += often * math.log(share) + (count - often) * math.log1p(-share)
-    likely = logs > math.log(_RARE / (count + 1))
-    return often[likely], np.exp(logs[likely])
+    return often, np.exp(logs)
 
 
 def _two_valued(
