@@ -10,8 +10,9 @@ import pytest
 
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.blocks import AllocationBlock
-from turnout.accounting.composition import ComposedCurve, to_pld
+from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Direction, PairCurve, Side, diluted
+from turnout.accounting.losses import loss_law
 
 E3 = Fraction(math.exp(3.0))
 RATIOS = np.exp(np.array([0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 2.5]))
@@ -143,8 +144,10 @@ def test_two_windows_compose(direction):
         averages[average] = averages.get(average, Fraction(0)) + mass
     for side in Side:
         block = AllocationBlock(pair, window)
-        pld = to_pld(block.curves(side, 1e-6, 0), direction, 0.005, 1e-9)
-        values = ComposedCurve.of(side, [(pld, 2)]).delta(RATIOS)
+        law = loss_law(block.curves(side, 1e-9, 0), direction, 0.005, 1e-9)
+        hints = (1e-6, 1e-2, 0.3)
+        curves = [ComposedCurve.of(side, [(law, 2)], hint).delta(RATIOS) for hint in hints]
+        values = np.min(curves, axis=0) if side is Side.UPPER else np.max(curves, axis=0)
         for k, value in zip(RATIOS, values, strict=True):
             truth = Fraction(0)
             for (x, p), (y, q) in itertools.product(averages.items(), repeat=2):

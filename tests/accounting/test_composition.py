@@ -1,12 +1,17 @@
-"""Loss distributions keep their curves: total mass 1, no noise where steps are tiny."""
+"""Loss distributions keep their curves: total mass 1, no noise where steps are tiny.
+
+Compositions against closed forms, however small δ and however many blocks.
+"""
 
 import numpy as np
 import pytest
 
 from turnout.accounting.blocks import PairBlock
-from turnout.accounting.composition import ComposedCurve, CurvePair, to_pld
-from turnout.accounting.curves import Curve, Direction, PairCurve, Side
+from turnout.accounting.composition import ComposedCurve
+from turnout.accounting.curves import Curve, Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.losses import CurvePair, loss_law
 from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.runs import run_epsilon
 
 K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
 
@@ -15,10 +20,11 @@ K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
 @pytest.mark.parametrize("direction", Direction)
 def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
     block = PairBlock(GaussianPair(1.0), 1e-6)
-    pld = to_pld(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
-    assert pld._probs.sum() + pld._infinity_mass == pytest.approx(1.0, abs=1e-12)
+    pld = loss_law(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
+    assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
     exact = block.curve(direction, side, 1e-9, 0).delta(K)
-    composed = ComposedCurve.of(side, [(pld, 1)]).delta(K)
+    curves = [ComposedCurve.of(side, [(pld, 1)], hint).delta(K) for hint in (1e-7, 1e-8, 1e-11)]
+    composed = np.min(curves, axis=0) if side is Side.UPPER else np.max(curves, axis=0)
     if side is Side.UPPER:
         assert np.all(composed >= exact)
     else:
@@ -29,9 +35,8 @@ def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
 def test_losses_below_zero_of_any_size_do_not_overflow():
     block = PairBlock(GaussianPair(0.05), 0.01)
     for direction in Direction:
-        pld = to_pld(block.curves(Side.UPPER, 1e-3, 0), direction, 0.5, 1e-5)
-        curve = ComposedCurve.of(Side.UPPER, [(pld, 4)])
-        assert curve.losses[0] < -720
+        pld = loss_law(block.curves(Side.UPPER, 1e-3, 0), direction, 0.5, 1e-5)
+        curve = ComposedCurve.of(Side.UPPER, [(pld, 4)], 0.5)
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
 
@@ -50,8 +55,27 @@ def test_an_upper_curve_that_is_useless_near_one_still_gives_a_law():
     add = Useless(PairCurve(pair, Direction.ADD, Side.UPPER), 1.3)
     curves = CurvePair(Side.UPPER, [PairCurve(pair, Direction.REMOVE, Side.UPPER)], [add])
     for direction in Direction:
-        pld = to_pld(curves, direction, 0.02, 1e-8)
-        assert pld._probs.sum() + pld._infinity_mass == pytest.approx(1.0, abs=1e-12)
+        pld = loss_law(curves, direction, 0.02, 1e-8)
+        assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
         k = np.exp(np.linspace(0.0, 3.0, 50))
-        composed = ComposedCurve.of(Side.UPPER, [(pld, 1)]).delta(k)
+        composed = ComposedCurve.of(Side.UPPER, [(pld, 1)], 1e-8).delta(k)
         assert np.all(composed >= PairCurve(pair, direction, Side.LOWER).delta(k))
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(1.0, 2), (3.0, 30), (40.0, 1000), (2000.0, 10**6)])
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-15, 1e-60])
+def test_gaussian_steps_add_up_to_one_gaussian(sigma, steps, delta):
+    """Composed as loss distributions, against the closed form of their sum."""
+    run = [(PairBlock(GaussianPair(sigma)), steps)]
+    total = PairBlock(GaussianPair(sigma / steps**0.5))
+    for direction in Direction:
+        truth = epsilon_at(total.curve(direction, Side.UPPER, delta, 0), delta, Side.UPPER)
+        lower = run_epsilon(run, direction, Side.LOWER, delta, 0, near=truth)
+        upper = run_epsilon(run, direction, Side.UPPER, delta, 0)
+        assert lower <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= upper
+        assert upper - lower <= 5e-3 * truth
+        # Negative control: one step more is told apart.
+        more = PairBlock(GaussianPair(sigma / (1.1 * steps) ** 0.5))
+        costlier = epsilon_at(more.curve(direction, Side.LOWER, delta, 0), delta, Side.LOWER)
+        assert upper < costlier

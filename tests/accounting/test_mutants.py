@@ -150,7 +150,9 @@ def forget_a_window(monkeypatch):
     monkeypatch.setattr(
         runs.ComposedCurve,
         "of",
-        staticmethod(lambda side, parts: compose(side, [(pmf, max(n - 1, 1)) for pmf, n in parts])),
+        staticmethod(
+            lambda side, parts, delta: compose(side, [(p, max(n - 1, 1)) for p, n in parts], delta)
+        ),
     )
 
 

@@ -7,6 +7,10 @@ import pytest
 from turnout.accounting import sums
 
 
+def power(masses, count, size, first, **errors):
+    return sums.convolve([sums.Factor(masses, count, **errors)], size, first)
+
+
 def law(seed: int, cells: int) -> np.ndarray:
     """Masses whose mean is not on the grid, some of them zero."""
     generator = np.random.default_rng(seed)
@@ -39,7 +43,7 @@ CASES = [(11, 1, 64, 0), (11, 2, 64, 0), (40, 5, 512, 17), (40, 60, 1536, 300), 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size, first):
     masses = law(seed, cells)
-    result = sums.power(sums.calls_in_bins(masses), count, size, first)
+    result = power(masses, count, size, first)
     truth = wrapped(exact_power(masses, count), size, first)
     error = float(np.linalg.norm((result.masses - truth).astype(float)))
     assert result.first == first
@@ -51,7 +55,7 @@ def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size
 def test_one_power_too_few_is_noticed(seed):
     """Negative control for the test above."""
     masses = law(seed, 40)
-    result = sums.power(sums.calls_in_bins(masses), 4, 512, 17)
+    result = power(masses, 4, 512, 17)
     truth = wrapped(exact_power(masses, 5), 512, 17)
     assert float(np.linalg.norm((result.masses - truth).astype(float))) > 1e3 * result.l2_error
 
@@ -63,7 +67,7 @@ def test_round_off_does_not_grow_with_the_number_of_terms(count):
     masses = np.array([(1 - likely) ** 2, 2 * likely * (1 - likely), likely**2])
     mean = round(2 * likely * count)
     first = max(0, mean - size // 2)
-    result = sums.power(sums.calls_in_bins(masses), count, size, first)
+    result = power(masses, count, size, first)
     with mpmath.workdps(40):
         successes = np.arange(mean - 60, mean + 60)
         truth = [float(binomial(2 * count, int(k), likely)) for k in successes]
@@ -80,23 +84,28 @@ def binomial(count: int, successes: int, likely: float):
 
 
 def test_an_error_of_the_prices_is_charged():
-    """Prices that are off by what they may be off by move the law by no more than the bound."""
+    """Masses differenced from prices that are off move the law by no more than the bound."""
     masses, count, size = law(5, 30), 20, 1024
-    calls = sums.calls_in_bins(masses)
-    generator = np.random.default_rng(6)
-    relative, absolute = 1e-9, 1e-10
-    noise = generator.choice([-1.0, 1.0], calls.size)
-    noise[0] = 0.0  # the mean, which K absorbs
-    moved = calls * (1 + relative * noise)
-    exact = sums.power(calls, count, size, 0)
-    charged = sums.power(moved, count, size, 0, relative_error=relative)
-    assert np.linalg.norm(charged.masses - exact.masses) <= charged.l2_error
-    errors = np.where(calls > 0, absolute, 0.0)
-    errors[0] = 0.0
-    charged = sums.power(calls + errors * noise, count, size, 0, price_errors=errors)
+    errors = np.full(masses.size + 2, 1e-10)
+    noise = np.random.default_rng(6).choice([-1.0, 1.0], errors.size) * errors
+    noise[[0, 1, -2, -1]] = 0.0  # mass and mean stay
+    moved = masses + np.diff(noise, 2)
+    exact = power(masses, count, size, 0)
+    charged = power(moved, count, size, 0, price_errors=errors[1:-1])
     difference = float(np.linalg.norm(charged.masses - exact.masses))
     assert difference <= charged.l2_error
-    assert difference > sums.power(calls, count, size, 0).l2_error  # not charged, not covered
+    assert difference > exact.l2_error  # not charged, not covered
+
+
+def test_a_law_far_from_zero_costs_no_digits():
+    """Round-off goes by the variance, not by how far the bins are from the first one."""
+    masses = np.zeros(4001)
+    masses[3990:] = law(9, 10)
+    near, far = power(law(9, 10), 10**4, 1 << 12, 10**4), power(masses, 10**4, 1 << 12, 0)
+    assert far.l2_error <= 4 * near.l2_error
+    np.testing.assert_allclose(
+        np.roll(far.masses, -(3990 * 10**4 + 10**4) % (1 << 12)), near.masses, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 10, 1000, 60_000])
@@ -111,7 +120,7 @@ def test_calls_are_double_tail_sums(cells):
 
 def test_a_transform_that_vanishes_is_no_trouble():
     masses = np.array([0.5, 0.5])  # φ(π) = 0
-    result = sums.power(sums.calls_in_bins(masses), 2, 8, 0)
+    result = power(masses, 2, 8, 0)
     np.testing.assert_allclose(result.masses, [0.25, 0.5, 0.25, 0, 0, 0, 0, 0], atol=1e-15)
 
 
@@ -125,3 +134,18 @@ def test_logarithm_and_turn_without_cancellation():
         for value, found in zip(omega, sums._turn_minus(omega), strict=True):
             exact = mpmath.e ** (-1j * mpmath.mpf(value)) - 1 + 1j * mpmath.mpf(value)
             assert abs(found - complex(exact)) <= 1e-14 * abs(complex(exact))
+
+
+def test_different_variables_are_added_up():
+    first, second = law(11, 30), law(12, 50)
+    factors = [
+        sums.Factor(first, 3),
+        sums.Factor(second, 2),
+    ]
+    result = sums.convolve(factors, 512, 0)
+    exact = np.convolve(exact_power(first, 3), exact_power(second, 2))
+    truth = wrapped(exact, 512, 0)
+    assert float(np.linalg.norm((result.masses - truth).astype(float))) <= result.l2_error
+    # Negative control: the other way round it is another sum.
+    swapped = sums.convolve([sums.Factor(first, 2), sums.Factor(second, 3)], 512, 0)
+    assert float(np.linalg.norm((swapped.masses - truth).astype(float))) > 1e3 * result.l2_error

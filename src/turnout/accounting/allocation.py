@@ -220,15 +220,12 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
     log_norm = math.log(norm) + theta * dearest
     bin_ = max(0, math.floor((frame.low - window * grid.origin) / step))
     first = window * grid.origin + step * bin_
-    total = sums.power(
-        sums.calls_in_bins(masses * factors / norm),
+    factor = sums.Factor(
+        masses * factors / norm,
         window,
-        size,
-        bin_,
-        relative_error=sums.calls_rounding(grid.cells),
-        price_errors=law.errors * factors * (math.exp(frame.tilt * step) / norm / step),
-        tilt=frame.tilt * step,
+        law.errors * factors * (math.exp(frame.tilt * step) / norm / step),
     )
+    total = sums.convolve([factor], size, bin_, tilt=frame.tilt * step)
     distances = first - frame.strike + step * np.arange(size)
     kept = -theta * distances <= _LARGEST_EXPONENT
     weights = total.masses[kept] * np.exp(np.maximum(-theta * distances[kept], -700.0))

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.composition import CurvePair
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side, diluted, epsilon_at, leaky
+from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import Pair
 from turnout.core import checks
 from turnout.core.errors import NumericalError

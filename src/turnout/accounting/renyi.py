@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from turnout.accounting.blocks import Block, PairBlock
-from turnout.accounting.composition import CurvePair, reach_of
 from turnout.accounting.curves import Direction, Side
+from turnout.accounting.losses import CurvePair, reach_of
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError

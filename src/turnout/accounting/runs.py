@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from turnout.accounting.blocks import Block
-from turnout.accounting.composition import ComposedCurve, reach_of, to_pld
+from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.decomposition import Run
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
+from turnout.accounting.losses import LossLaw, loss_law, reach_of
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
@@ -58,17 +55,17 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
     reach = max(_reach(block, tail) for block, _ in run)
     gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
     parts = [
-        (_pld(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+        (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
         for block, count in run
     ]
-    return ComposedCurve.of(side, parts)
+    return ComposedCurve.of(side, parts, delta)
 
 
 @lru_cache(maxsize=256)
-def _pld(
+def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
-) -> PLDPmf:
-    return to_pld(block.curves(side, tail, refinement), direction, gap, tail)
+) -> LossLaw:
+    return loss_law(block.curves(side, tail, refinement), direction, gap, tail)
 
 
 @lru_cache(maxsize=256)

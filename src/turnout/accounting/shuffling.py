@@ -29,8 +29,8 @@ import numpy as np
 from scipy.special import betainc, betaincc
 
 from turnout.accounting.blocks import PairBlock
-from turnout.accounting.composition import CurvePair
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side
+from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.runs import run_epsilon
 from turnout.core import checks

@@ -1,20 +1,23 @@
-"""The law of a sum of t i.i.d. grid variables by one FFT, with a bound on its round-off.
+"""The law of a sum of independent grid variables by one FFT, with a bound on its round-off.
 
 Why not simply rfft(q)^t: an FFT errs by about u·log N in every frequency, and the t-th power
 multiplies that by t, which at t = 10⁶ drowns δ = 1e-10. Here the characteristic function is
 written as
 
-    φ(z) = 1 + m (z − 1) + (z − 1)² R̂(z),     R_j = E[(V − j − 1)₊] (call prices in bins),
+    φ(z) = z^c·(1 + m (z − 1) + (z − 1)² R̂(z)),   R_j = E[(V − c − j − 1)₊],
+                                                   R_{−i} = E[(c − V − i + 1)₊]
 
-so only R̂ comes from an FFT. Where φ^t matters, |z − 1|² is of order 1/t, so the error of t·ln φ
-stays of order u·log N whatever t is.
+for j ≥ 0 and i ≥ 1, call and put prices in bins around a centre c near E[V], m = E[V] − c. Only R̂
+comes from an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about
+the variance, so the error of t·ln φ stays of order u·log N whatever t is.
 
-Notation: V = X / h in bins, z = e^{−iω}, b = z − 1, m = E[V], u the unit round-off.
+Notation: V = X / h in bins, z = e^{−iω}, b = z − 1, u the unit round-off.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,63 +68,115 @@ def _sums_from(values: FloatArray) -> FloatArray:
     return (within + later[:, None]).ravel()[: values.size]
 
 
-def power(
-    calls: FloatArray,
-    count: int,
-    size: int,
-    first: int,
-    *,
-    relative_error: float = 0.0,
-    price_errors: FloatArray | None = None,
-    tilt: float = 0.0,
-) -> SumLaw:
-    """The law of V_1 + … + V_count.
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """One variable V on the bins 0 … J and how often it is added.
 
-    Args:
-        calls: E[(V − j)₊] in bins, shape (J + 1,), J < ``size``; the last is 0.
+    Attributes:
+        masses: shape (J + 1,), J < the number of bins, summing to 1.
         count: t.
-        size: N, even; its prime factors should be 2 and 3.
-        first: lowest bin of the window to return.
-        relative_error: relative error of each call price handed in.
         price_errors: absolute errors of the (tilted) prices in bins from which V's law was
             differenced; at frequency ω they weigh |z − 1|² + ``tilt``².
-        tilt: exponential tilt a bin that V's law already contains; 0 for none.
+    """
+
+    masses: FloatArray
+    count: int
+    price_errors: FloatArray | None = None
+
+
+def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 0.0) -> SumLaw:
+    """The law of the sum of all variables, each as often as it is added.
+
+    Args:
+        factors: the variables.
+        size: N, even; its prime factors should be 2 and 3.
+        first: lowest bin of the window to return.
+        tilt: exponential tilt a bin that the laws already contain; 0 for none.
 
     Returns:
         The law, modulo N bins, with a bound on its round-off.
     """
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
     turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
-    square = turn.real**2 + turn.imag**2
-    mean, rest = float(calls[0]), calls[1:]
-    gamma = (_ROUNDOFF_A_LEVEL * np.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF + relative_error
-    transform = _rfft(rest, size)
-    curvature = turn * turn * transform
-    offset = mean * turn + curvature
-    phi_error = gamma * square * float(rest.sum())
-    spread = _spread(rest)
-    if price_errors is not None:
-        phi_error += float(price_errors.sum()) * (square + tilt**2)
-        spread = max(spread, _spread(price_errors))
-    modulus = np.hypot(1.0 + offset.real, offset.imag)
-
-    shift = round(count * mean)
-    kept = np.flatnonzero(modulus + phi_error > np.exp(_NEGLIGIBLE_LOG / count))
-    exponent = count * (
-        _log1p_minus(offset[kept]) + mean * _turn_minus(omega[kept]) + curvature[kept]
-    ) - 1j * omega[kept] * (count * mean - shift)
+    parts = [_Transform.of(factor, size, turn, tilt) for factor in factors]
+    log_bound = np.zeros(omega.size)
+    for part in parts:
+        log_bound += part.count * np.log(part.modulus + part.error)
+    kept = np.flatnonzero(log_bound > _NEGLIGIBLE_LOG)
+    total_mean = sum(part.count * part.mean for part in parts)
+    shift = round(total_mean)
+    centre = sum(part.count * part.centre for part in parts)
+    exponent = -1j * omega[kept] * (total_mean - shift)
+    size_of_exponent, log_growth = np.abs(exponent), np.zeros(kept.size)
+    clear = np.ones(kept.size, dtype=bool)
+    for part in parts:
+        term = part.count * (
+            _log1p_minus(part.offset[kept])
+            + part.mean * _turn_minus(omega[kept])
+            + part.curvature[kept]
+        )
+        exponent += term
+        size_of_exponent += np.abs(term)
+        modulus, error = part.modulus[kept], part.error[kept]
+        clear &= modulus > error
+        log_growth += part.count * np.log1p(error / np.where(modulus > error, modulus, 1.0))
     values = np.exp(exponent)
     magnitude = np.abs(values)
-    error = _power_error(modulus[kept], phi_error[kept], count)
-    local = magnitude * 8 * UNIT_ROUNDOFF * (1.0 + np.abs(exponent))
-    dropped = np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
-    l2_error = 0.0
+    # (Π(|φ| + e) − Π|φ|): what errors e of the φ's make of their product.
+    error = np.where(
+        clear, magnitude * np.expm1(np.minimum(log_growth, 700.0)), np.exp(log_bound[kept])
+    )
+    local = magnitude * 8 * UNIT_ROUNDOFF * (1.0 + size_of_exponent)
     spectrum = np.zeros(omega.size, dtype=complex)
     spectrum[kept] = values
     masses = np.asarray(fft.irfft(spectrum, size))
-    l2_error = _norm(error, spread, size) + float(np.linalg.norm(local)) + dropped
+    # Each factor has a share in the error: together at most as many times the largest.
+    l2_error = _norm(error, len(parts) * max(part.spread for part in parts), size)
+    l2_error += float(np.linalg.norm(local)) + np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
+    gamma = _gamma(size)
     l2_error = np.sqrt(2.0 / size) * l2_error + gamma * float(np.linalg.norm(masses))
-    return SumLaw(first, np.roll(masses, shift - first), l2_error)
+    return SumLaw(first, np.roll(masses, (centre + shift - first) % size), l2_error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Transform:
+    """φ = 1 + offset of one variable, seen from its centre, with a bound on its error."""
+
+    count: int
+    centre: int
+    mean: float
+    offset: FloatArray
+    curvature: FloatArray
+    modulus: FloatArray
+    error: FloatArray
+    spread: float
+
+    @classmethod
+    def of(cls, factor: Factor, size: int, turn: FloatArray, tilt: float) -> _Transform:
+        square = np.abs(turn) ** 2
+        cells = factor.masses.size - 1
+        centre = round(float(factor.masses @ np.arange(cells + 1)))
+        calls = calls_in_bins(factor.masses[centre:])
+        puts = calls_in_bins(factor.masses[centre::-1])
+        rest = np.zeros(size)
+        rest[: calls.size - 1] = calls[1:]
+        if centre:
+            rest[-centre:] += puts[centre - 1 :: -1]
+        mean = float(calls[0] - puts[0])
+        curvature = turn * turn * np.asarray(fft.rfft(rest, size))
+        offset = mean * turn + curvature
+        error = (_gamma(size) + calls_rounding(cells)) * square * float(rest.sum())
+        spread = _spread(rest)
+        if factor.price_errors is not None:
+            error = error + float(factor.price_errors.sum()) * (square + tilt**2)
+            spread = max(spread, _spread(factor.price_errors))
+        modulus = np.hypot(1.0 + offset.real, offset.imag)
+        return cls(factor.count, centre, mean, offset, curvature, modulus, error, spread)
+
+
+def _gamma(size: int) -> float:
+    """Relative forward error of one FFT."""
+    return (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
 
 
 def _spread(values: FloatArray) -> float:
@@ -137,18 +192,6 @@ def _norm(error: FloatArray, spread: float, size: int) -> float:
     ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and less where many frequencies count.
     """
     return min(float(np.linalg.norm(error)), float(error.max()) * spread * math.sqrt(size))
-
-
-def _power_error(modulus: FloatArray, error: FloatArray, count: int) -> FloatArray:
-    """(|φ| + e)^count − |φ|^count: what an error e of φ makes of its power."""
-    clear = modulus > error
-    relative = error / np.where(clear, modulus, 1.0)
-    powers = np.exp(count * np.log(np.where(clear, modulus, modulus + error)))
-    return np.where(clear, powers * np.expm1(count * np.log1p(relative)), powers)
-
-
-def _rfft(values: FloatArray, size: int) -> FloatArray:
-    return np.asarray(fft.rfft(values, size))
 
 
 def _log1p_minus(a: FloatArray) -> FloatArray:

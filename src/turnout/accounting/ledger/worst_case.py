@@ -9,7 +9,7 @@ c units left can still add to δ. With nothing left it is what counts at the end
 and δ(ε) = w_c(−ε). Nothing is lost: an adversary who plays the maximising items attains it. One
 solution gives all ε, since only L − ε counts. Under the add direction P and Q change places.
 
-Items enter by their pessimistic privacy loss distributions (`composition.to_pld`). A mechanism
+Items enter by their pessimistic privacy loss distributions (`losses.loss_law`). A mechanism
 that such a distribution dominates is a processed sample of it (Blackwell), so whoever sees the
 sample itself can play at least as well.
 """
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from turnout.accounting.composition import CurvePair, to_pld
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.decomposition import Run
+from turnout.accounting.losses import CurvePair, loss_law
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.runs import run_curve
 
@@ -235,9 +235,8 @@ def _law(grid: Grid, run: Run, direction: Direction, tail: float) -> Law:
     small ones are moved up.
     """
     curves = _curves(run, tail)
-    dense = to_pld(curves, direction, grid.gap, tail).to_dense_pmf()
-    masses = np.asarray(dense._probs, dtype=float)
-    first, infinity = int(dense._lower_loss), float(dense._infinity_mass)
+    law = loss_law(curves, direction, grid.gap, tail)
+    masses, first, infinity = law.masses, law.lowest, law.infinity
     over = first + masses.size - 1 - grid.size
     if over > 0:
         infinity += float(masses[-over:].sum())
