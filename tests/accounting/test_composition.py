@@ -23,7 +23,7 @@ def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
     pld = loss_law(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
     assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
     exact = block.curve(direction, side, 1e-9, 0).delta(K)
-    curves = [ComposedCurve.of(side, [(pld, 1)], hint).delta(K) for hint in (1e-7, 1e-8, 1e-11)]
+    curves = [ComposedCurve.of(side, [(pld, 1)], hint).delta(K) for hint in (1e-7, 1e-8, 3e-12)]
     composed = np.min(curves, axis=0) if side is Side.UPPER else np.max(curves, axis=0)
     if side is Side.UPPER:
         assert np.all(composed >= exact)

@@ -10,18 +10,26 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
+from turnout.accounting.curves import Direction
 from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.replacement import LocalReplacementBlock, under_replacement
+from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
+    DiscreteGaussianNoise,
     EveryStep,
     FixedSize,
+    GaussianNoise,
     KSubset,
+    LaplaceNoise,
     PoissonSampling,
+    PureRandomizer,
     Relation,
     ReleaseRule,
+    RoundedGaussianNoise,
     Scheme,
     SelfSampling,
     SlidingWindow,
@@ -40,11 +48,25 @@ class Hop:
         lower: composed, something an adversary really gets; the same blocks where the
             analysis is exact.
         method: the analysis, in a few words.
+        tight: whether the blocks' bounds close in on each other.
+        symmetric: whether both directions are the same.
     """
 
     upper: Run
     lower: Run
     method: str
+    tight: bool = True
+    symmetric: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether finer grids make the bracket as narrow as asked."""
+        return self.tight and self.upper == self.lower
+
+    @property
+    def directions(self) -> Sequence[Direction]:
+        """Those that have to be computed."""
+        return [Direction.REMOVE] if self.symmetric else list(Direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +90,32 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     Raises:
         UnsupportedError: no sound analysis is known for this release rule, law and relation.
     """
-    law, release, relation = scheme.participation, scheme.release, scheme.relation
     require_central(scheme)
-    steps = law.steps if steps is None else steps
-    if release is ReleaseRule.AVERAGED:
+    steps = scheme.participation.steps if steps is None else steps
+    if scheme.release is ReleaseRule.AVERAGED:
         return _averaged(scheme, steps)
-    if isinstance(law, FixedSize):
+    if isinstance(scheme.participation, FixedSize):
         return _fixed_size(scheme, steps)
-    alone = dominating(scheme.randomizer, 1.0)
-    if release is ReleaseRule.AGGREGATED and isinstance(law, EveryStep):
+    if scheme.release is ReleaseRule.ONE_CLIENT:
+        return _one_client(scheme, steps)
+    return _aggregated(scheme, steps)
+
+
+def _aggregated(scheme: Scheme, steps: int) -> Decomposition:
+    law, replaced = scheme.participation, scheme.relation is Relation.REPLACE_ONE
+    if isinstance(law, EveryStep):
         # With no chance involved the neighbours differ by up to 2C in each step: exact.
-        reach = 2.0 if relation is Relation.REPLACE_ONE else 1.0
-        worst = dominating(scheme.randomizer, reach)
+        worst = dominating(scheme.randomizer, 2.0 if replaced else 1.0)
         return Decomposition(blocks_of(law, worst, worst, steps))
-    if release is ReleaseRule.AGGREGATED:
-        hop = blocks_of(law, alone, alone, steps)
-        return Decomposition(hop, hop if relation is Relation.REPLACE_ONE else None)
-    # One client a step: she may displace somebody else's update, 2C; alone she moves C.
+    alone = dominating(scheme.randomizer, 1.0)
+    hop = blocks_of(law, alone, alone, steps)
+    return _replaced(scheme, hop) if replaced else Decomposition(hop)
+
+
+def _one_client(scheme: Scheme, steps: int) -> Decomposition:
+    """She may displace somebody else's update, 2C; alone she moves C."""
+    law, relation = scheme.participation, scheme.relation
+    alone = dominating(scheme.randomizer, 1.0)
     hop = blocks_of(law, dominating(scheme.randomizer, 2.0), alone, steps)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(hop)
@@ -152,13 +183,17 @@ def _(law: SlidingWindow, upper: Dominating, lower: Dominating, steps: int) -> H
 @blocks_of.register
 def _(law: KSubset, upper: Dominating, lower: Dominating, steps: int) -> Hop:
     windows, full = -(-steps // law.window), steps // law.window
-    blocks: Run = [(_window(upper, law.window // law.picks, 1.0), law.picks * windows)]
-    seen: Run = []
-    if full and isinstance(lower.pair, GaussianPair):
-        # Lower: the adversary adds up a window's outputs, N(k, tσ²) against N(0, tσ²).
-        summed = lower.pair.noise_multiplier * law.window**0.5 / law.picks
-        seen = _repeated(Dominating(GaussianPair(summed)), full)
-    return Hop(blocks, seen, "k-subset bounded by k blocks of 1-of-⌊t/k⌋ (Feldman & Shenfeld 3.11)")
+
+    def run(worst: Dominating, count: int) -> Run:
+        block = SubsetBlock(worst.pair, law.window, law.picks, 1.0, worst.leak)
+        return [(block, count)] if count else []
+
+    return Hop(
+        run(upper, windows),
+        run(lower, full),
+        "k-subset by one statistic of its steps, below the bound of k windows",
+        tight=False,
+    )
 
 
 def window_hop(
@@ -188,6 +223,28 @@ def _repeated(worst: Dominating, times: int) -> Run:
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
     return [(_step(worst, 1.0), times)] if times else []
+
+
+_OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussianNoise)
+"""Noise under which two records can pull to opposite sides with full strength."""
+
+
+def _replaced(scheme: Scheme, hop: Hop) -> Decomposition:
+    """One record against another (docs/design/replacement.md); over her absence if need be."""
+    law, randomizer = scheme.participation, scheme.randomizer
+    if isinstance(randomizer, PureRandomizer) and isinstance(law, CheckIn | SlidingWindow):
+        run: Run = [
+            (LocalReplacementBlock(randomizer.epsilon0, block.window, block.probability), count)
+            for block, count in hop.upper
+            if isinstance(block, AllocationBlock)
+        ]
+        method = "supremum over all ε₀-DP randomizers, windows composed as PLD"
+        return Decomposition(Hop(run, run, method, tight=False, symmetric=True))
+    if isinstance(randomizer, _OPPOSABLE) and not isinstance(law, KSubset):
+        run = under_replacement(hop.upper)
+        method = "worst two records, exactly, composed as PLD"
+        return Decomposition(Hop(run, run, method, symmetric=True))
+    return Decomposition(hop, hop)
 
 
 def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -109,9 +111,9 @@ def _directions(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> dict[str, Bounds]:
     if parts.other is None:
-        bounds = {d: _bracket(parts.present, d, delta, tolerance) for d in Direction}
+        bounds = {d: _bracket(parts.present, d, delta, tolerance) for d in parts.present.directions}
         if relation is Relation.REPLACE_ONE:
-            return {"replace": bounds[Direction.REMOVE] | bounds[Direction.ADD]}
+            return {"replace": reduce(or_, bounds.values())}
         return {direction.value: value for direction, value in bounds.items()}
     # Two hops are not tight; the null record is an allowed neighbour and gives the lower bound.
     lowers = [run_epsilon(parts.present.lower, d, Side.LOWER, delta, 0) for d in Direction]
@@ -126,12 +128,12 @@ def decomposition_upper(parts: Decomposition, delta: float) -> float:
     if parts.other is not None:
         return max(_two_hop_directions(parts, delta))
     run = parts.present.upper
-    return max(run_epsilon(run, d, Side.UPPER, delta, 0) for d in Direction)
+    return max(run_epsilon(run, d, Side.UPPER, delta, 0) for d in parts.present.directions)
 
 
 def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked; exactness decides whether it must be."""
-    must_meet = hop.upper == hop.lower
+    must_meet = hop.exact
     lower, upper, refinement = 0.0, math.inf, 0
     while refinement < _REFINEMENTS:
         before = upper
@@ -143,7 +145,8 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
             continue
         found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
         lower = max(lower, found)
-        missing = (upper - lower if must_meet else before - upper) / (tolerance * upper + 1e-9)
+        open_ = upper - lower if must_meet else min(upper - lower, before - upper)
+        missing = open_ / (tolerance * upper + 1e-9)
         if missing <= 1.0:
             return Bounds(lower, upper)
         # Each refinement divides the width by four: go at once to the one that should do.

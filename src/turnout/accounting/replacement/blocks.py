@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
-from turnout.accounting.composition import CurvePair
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
+from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import Pair, PurePair
 from turnout.accounting.replacement.excess import Sum, excess
 from turnout.accounting.replacement.onestep import OneStepCurve

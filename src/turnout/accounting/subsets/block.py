@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import bdtr
 
 from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
-from turnout.accounting.composition import CurvePair
 from turnout.accounting.curves import Curve, Direction, Side, diluted, leaky
+from turnout.accounting.losses import CurvePair
 from turnout.accounting.multinomial import AtomicPair
 from turnout.accounting.pairs import GaussianPair, Pair
 from turnout.accounting.subsets.conditional import ConditionalBound, conditional_bound
