@@ -294,6 +294,35 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
     return Decomposition(Hop(upper, lower, method))
 
 
+def merged(*runs: Run) -> Run:
+    """One run after the other, equal blocks counted together."""
+    counts: dict[Block, int] = {}
+    for run in runs:
+        for block, count in run:
+            counts[block] = counts.get(block, 0) + count
+    return [(block, count) for block, count in counts.items() if count > 0]
+
+
+def joined(parts: Sequence[Decomposition]) -> Decomposition:
+    """Several decompositions as one, about the same client.
+
+    A part that takes one hop where others take two makes its whole way in the first of them.
+    """
+    hops = [part.present for part in parts]
+    others = [part.other for part in parts if part.other is not None]
+    return Decomposition(_in_a_row(hops), _in_a_row(others) if others else None)
+
+
+def _in_a_row(hops: Sequence[Hop]) -> Hop:
+    return Hop(
+        merged(*(hop.upper for hop in hops)),
+        merged(*(hop.lower for hop in hops)),
+        "; ".join(dict.fromkeys(hop.method for hop in hops)) or "nothing released",
+        all(hop.tight for hop in hops),
+        bool(hops) and all(hop.symmetric for hop in hops),
+    )
+
+
 def require_central(scheme: Scheme) -> None:
     """Refuses a trust model under which nobody hides check-ins and single updates.
 

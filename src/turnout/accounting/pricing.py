@@ -57,7 +57,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         return _price_clients(scheme, delta, tolerance)
     parts = decompose(scheme)
     try:
-        directions = _directions(parts, scheme.relation, delta, tolerance)
+        directions = decomposition_bounds(parts, scheme.relation, delta, tolerance)
     except NumericalError:
         _require_more_than_leaks(parts.present, delta)
         raise
@@ -107,9 +107,10 @@ def _guarantee(
     )
 
 
-def _directions(
+def decomposition_bounds(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> dict[str, Bounds]:
+    """Proved bounds on ε by direction of a run that is already in blocks."""
     if parts.other is None:
         bounds = {d: _bracket(parts.present, d, delta, tolerance) for d in parts.present.directions}
         if relation is Relation.REPLACE_ONE:

@@ -19,9 +19,9 @@ from turnout.accounting import pricing
 from turnout.accounting.calibration.costs import CostModel, Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
-from turnout.accounting.decomposition import Decomposition, Hop, Run, decompose, is_per_client
+from turnout.accounting.decomposition import Run, decompose, is_per_client, joined, merged
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.terms import Terms, as_windows, merged
+from turnout.accounting.ledger.terms import Terms, as_windows
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
 from turnout.spec import GaussianNoise, Scheme
@@ -213,21 +213,6 @@ def run_before(terms: Terms, before: Ledger | None) -> Run:
     for phase in before.phases:
         terms.require(phase.scheme)
     return before.run()
-
-
-def joined(parts: list[Decomposition]) -> Decomposition:
-    """Several decompositions as one, about the same client.
-
-    A part that takes one hop where others take two makes its whole way in the first of them.
-    """
-    hops = [part.present for part in parts]
-    method = "; ".join(dict.fromkeys(hop.method for hop in hops)) or "nothing released"
-    present = Hop(merged(*(h.upper for h in hops)), merged(*(h.lower for h in hops)), method)
-    others = [part.other for part in parts if part.other is not None]
-    if not others:
-        return Decomposition(present)
-    other = Hop(merged(*(h.upper for h in others)), merged(*(h.lower for h in others)), method)
-    return Decomposition(present, other)
 
 
 @dataclass(frozen=True, slots=True)

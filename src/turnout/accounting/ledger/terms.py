@@ -74,15 +74,6 @@ class Terms:
         return cls(Relation(data["relation"]), PrivacyUnit(data["unit"]), TrustModel(data["trust"]))
 
 
-def merged(*runs: Run) -> Run:
-    """One run after the other, equal blocks counted together."""
-    counts: dict[Block, int] = {}
-    for run in runs:
-        for block, count in run:
-            counts[block] = counts.get(block, 0) + count
-    return [(block, count) for block, count in counts.items() if count > 0]
-
-
 def run_dominates(large: Run, small: Run) -> bool:
     """Whether ``small`` is *proved* to be no larger than ``large``, whatever ε and direction.
 
