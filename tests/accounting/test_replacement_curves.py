@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replacement_truths import extreme_triples
 
-from turnout.accounting.composition import ComposedCurve, reach_of, to_pld
+from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.losses import loss_law, reach_of
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import (
     Closeness,
@@ -118,8 +119,8 @@ def composed(block, count, delta, refinement=0):
     gap = max(block.spread / 40, reach_of(uppers, tail) / 2**15)
     bounds = []
     for side in (Side.LOWER, Side.UPPER):
-        pld = to_pld(block.curves(side, tail, refinement), Direction.REMOVE, gap, tail)
-        bounds.append(epsilon_at(ComposedCurve.of(side, [(pld, count)]), delta, side))
+        pld = loss_law(block.curves(side, tail, refinement), Direction.REMOVE, gap, tail)
+        bounds.append(epsilon_at(ComposedCurve.of(side, [(pld, count)], delta), delta, side))
     return bounds
 
 
@@ -158,8 +159,8 @@ def test_local_windows_compose_against_enumeration():
                 m * n * max(x * y - k * u * v, Fraction(0))
                 for (m, x, u), (n, y, v) in itertools.product(window, repeat=2)
             )
-            pld = to_pld(block.curves(Side.UPPER, 1e-8, 0), Direction.REMOVE, 1e-3, 1e-8)
-            upper = ComposedCurve.of(Side.UPPER, [(pld, 2)])
+            pld = loss_law(block.curves(Side.UPPER, 1e-8, 0), Direction.REMOVE, 1e-3, 1e-8)
+            upper = ComposedCurve.of(Side.UPPER, [(pld, 2)], max(float(truth), 1e-6))
             assert float(truth) <= float(upper.delta(np.array(float(k))))
 
 

@@ -13,10 +13,11 @@ from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, Pa
 from turnout.accounting.curves import Direction
 from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.replacement import LocalReplacementBlock, under_replacement
+from turnout.accounting.replacement import Closeness, under_replacement
 from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
+    ApproximateRandomizer,
     AvailabilityCheckIn,
     CheckIn,
     DiscreteGaussianNoise,
@@ -232,15 +233,13 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 def _replaced(scheme: Scheme, hop: Hop) -> Decomposition:
     """One record against another (docs/design/replacement.md); over her absence if need be."""
     law, randomizer = scheme.participation, scheme.randomizer
-    if isinstance(randomizer, PureRandomizer) and isinstance(law, CheckIn | SlidingWindow):
-        run: Run = [
-            (LocalReplacementBlock(randomizer.epsilon0, block.window, block.probability), count)
-            for block, count in hop.upper
-            if isinstance(block, AllocationBlock)
-        ]
-        method = "supremum over all ε₀-DP randomizers, windows composed as PLD"
-        return Decomposition(Hop(run, run, method, tight=False, symmetric=True))
-    if isinstance(randomizer, _OPPOSABLE) and not isinstance(law, KSubset):
+    if isinstance(law, KSubset):
+        return Decomposition(hop, hop)
+    if isinstance(randomizer, PureRandomizer | ApproximateRandomizer):
+        run = under_replacement(hop.upper, Closeness.ANY_TWO)
+        method = "any two of record, other record and absence alike, composed as PLD"
+        return Decomposition(Hop(run, run, method, tight=False))
+    if isinstance(randomizer, _OPPOSABLE):
         run = under_replacement(hop.upper)
         method = "worst two records, exactly, composed as PLD"
         return Decomposition(Hop(run, run, method, symmetric=True))
