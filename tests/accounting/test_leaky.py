@@ -138,7 +138,7 @@ def test_compositions_of_what_leaks(name, window, probability, count, direction)
     if window == 1:
         blocks.append(PairBlock(worst.pair, float(probability), worst.leak))
     for block in blocks:
-        bracketed(block, laws, direction, 0.05 + worst.leak, count)
+        bracketed(block, laws, direction, 0.08 + worst.leak, count)
 
 
 @pytest.mark.parametrize("direction", Direction)
