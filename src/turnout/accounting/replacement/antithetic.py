@@ -15,6 +15,7 @@ import numpy as np
 from turnout.accounting.pairs import (
     UNIT_ROUNDOFF,
     GaussianPair,
+    LaplacePair,
     Pair,
     call_rounding,
     put_rounding,
@@ -24,6 +25,7 @@ FloatArray = np.ndarray
 Ratio = float | FloatArray
 """K, one or one for each strike."""
 
+_BESIDE = 1e-12  # relative distance at which a strike surely lies above an atom
 _BISECTIONS = 40
 _NEAR = 1e-8  # relative distance within which a strike may stand for another
 _LARGEST_LOG = 690.0
@@ -32,9 +34,14 @@ _LARGEST_LOG = 690.0
 def antithetic_strikes(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The strikes k of X and κ of X' with Q(X > k) = Q(X' < κ), nearly.
 
-    Closed for the Gaussian, where X' = e^{−μ²}/X; else by bisection in ln(k − c₊). Any strikes
-    with k − Kκ = c give an upper bound; what they miss the best by costs its square.
+    Closed for the Gaussian, where X' = e^{−μ²}/X, and for Laplace noise, where one of the two sits
+    on its least value; else by bisection in ln(k − c₊). Any strikes with k − Kκ = c give an upper
+    bound; what they miss the best by costs its square.
     """
+    if isinstance(pair, LaplacePair):
+        least = np.exp(-1.0 / pair.scale) * (1.0 + _BESIDE)
+        strike = np.maximum(c + k * least, least)
+        return strike, (strike - c) / k
     if isinstance(pair, GaussianPair):
         product = k * np.exp(-(pair.mu**2))
         root = 0.5 * (np.abs(c) + np.hypot(c, 2 * np.sqrt(product)))

@@ -41,21 +41,27 @@ class OneStepCurve:
         k = np.asarray(k, dtype=float)
         offset = self._offset(k)
         strike, other = antithetic_strikes(self.pair, k, offset)
-        error = antithetic_rounding(self.pair, k, strike, other)
-        if self.side is Side.UPPER:
-            value = call(self.pair, strike) + k * put(self.pair, other)
-            return self._with_leak(value + error)
-        present, elsewhere, share = antithetic_event(self.pair, strike, other)
-        value = present - k * elsewhere - offset * share
-        return self._with_leak(value - error)
+        if self.side is Side.LOWER:
+            return self._with_leak(self._line(k, strike, other)[0])
+        value = call(self.pair, strike) + k * put(self.pair, other)
+        return self._with_leak(value + antithetic_rounding(self.pair, k, strike, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1: that of the event's line, which lies below the curve."""
         k = np.asarray(k, dtype=float)
         strikes = antithetic_strikes(self.pair, k, self._offset(k))
-        _, elsewhere, share = antithetic_event(self.pair, *strikes)
-        present = self.probability * (1.0 - self.leak)
-        return -present * elsewhere - (1.0 - self.probability) * share
+        value, slope = self._line(k, *strikes)
+        return np.where(value > 0, slope, 0.0)
+
+    def _line(
+        self, k: FloatArray, strike: FloatArray, other: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """P(E) − K·P'(E) − c₀·Q(E) less its rounding, and the slope of δ along that line."""
+        present, elsewhere, share = antithetic_event(self.pair, strike, other)
+        value = present - k * elsewhere - self._offset(k) * share
+        value -= antithetic_rounding(self.pair, k, strike, other)
+        kept = self.probability * (1.0 - self.leak)
+        return value, -kept * elsewhere - (1.0 - self.probability) * share
 
     def _with_leak(self, value: FloatArray) -> FloatArray:
         kept = np.maximum((1.0 - self.leak) * value, 0.0)

@@ -26,6 +26,7 @@ import numpy as np
 from turnout.accounting.pairs import (
     UNIT_ROUNDOFF,
     GaussianPair,
+    LaplacePair,
     Pair,
     call,
     call_rounding,
@@ -146,7 +147,7 @@ class AntitheticStep:
 
     def _strikes(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Strikes of X and X', beyond a certain number interpolated."""
-        if c.size <= _SOLVED_STRIKES or isinstance(self.pair, GaussianPair):
+        if c.size <= _SOLVED_STRIKES or isinstance(self.pair, GaussianPair | LaplacePair):
             return antithetic_strikes(self.pair, self.k, c)
         nodes = c[np.linspace(0, c.size - 1, _SOLVED_STRIKES).astype(np.int64)]
         gain = antithetic_strikes(self.pair, self.k, nodes)[0] - np.maximum(nodes, 0.0)
