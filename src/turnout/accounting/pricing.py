@@ -56,6 +56,8 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     if is_per_client(scheme):
         return _price_clients(scheme, delta, tolerance)
     parts = decompose(scheme)
+    if dominating(scheme.randomizer, 1.0).leak > 0:
+        _require_more_than_leaks(parts.present, delta)
     try:
         directions = decomposition_bounds(parts, scheme.relation, delta, tolerance)
     except NumericalError:
