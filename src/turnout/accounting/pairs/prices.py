@@ -12,6 +12,7 @@ import numpy as np
 
 FloatArray = np.ndarray
 UNIT_ROUNDOFF = 2.0**-53
+_UNDERFLOW = 1e-300  # below, floats lose digits
 
 
 class Pair(Protocol):
@@ -46,7 +47,8 @@ def _tail_rounding(tail: FloatArray) -> FloatArray:
     Twice what a comparison with forty digits showed at worst. Its callers take tails a
     little off k, for a value of X that rounding moved across it.
     """
-    return UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, 1e-300)))
+    rounding = UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, _UNDERFLOW)))
+    return rounding + _UNDERFLOW
 
 
 def _near(k: FloatArray) -> FloatArray:
