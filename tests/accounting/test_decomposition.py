@@ -8,6 +8,8 @@ from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
 from turnout.accounting.decomposition import Decomposition, decompose
 from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.replacement import Closeness, under_replacement
+from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     AvailabilityCheckIn,
@@ -48,7 +50,11 @@ def test_aggregated_moves_by_the_clip_norm():
     plain = (windows(SIGMA), windows(SIGMA))
     assert both(decompose(scheme(WINDOW, ADD))) == (plain, None)
     assert both(decompose(scheme(WINDOW, ZERO))) == (plain, None)
-    assert both(decompose(scheme(WINDOW, REPLACE))) == (plain, plain)
+    opposed = under_replacement(windows(SIGMA))
+    parts = decompose(scheme(WINDOW, REPLACE))
+    assert both(parts) == ((opposed, opposed), None)
+    assert parts.present.exact
+    assert parts.present.symmetric
 
 
 def test_one_client_displaces_another_by_twice_the_clip_norm():
@@ -56,7 +62,9 @@ def test_one_client_displaces_another_by_twice_the_clip_norm():
     plain = (windows(SIGMA), windows(SIGMA))
     assert both(decompose(scheme(WINDOW, ADD, ONE))) == (displacing, None)
     assert both(decompose(scheme(WINDOW, ZERO, ONE))) == (displacing, plain)
-    assert both(decompose(scheme(WINDOW, REPLACE, ONE))) == (displacing, displacing)
+    any_two = under_replacement(windows(SIGMA / 2), Closeness.ANY_TWO)
+    opposed = under_replacement(windows(SIGMA))
+    assert both(decompose(scheme(WINDOW, REPLACE, ONE))) == ((any_two, opposed), None)
 
 
 def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
@@ -91,13 +99,15 @@ def test_a_window_cut_short_is_a_smaller_window_that_she_may_have_missed():
     assert sliding == [(AllocationBlock(pair, 3, 0.3), 1)]
 
 
-def test_k_subset_is_bounded_by_blocks_above_and_by_the_sum_of_all_steps_below():
-    parts = decompose(scheme(KSubset(10, 3, 2)))
-    assert parts.present.upper == [(AllocationBlock(GaussianPair(SIGMA), 3), 6)]
-    ((lower, count),) = parts.present.lower
-    assert count == 1
-    assert isinstance(lower, PairBlock)
-    assert lower.pair.second_moment == pytest.approx(np.exp(2 * 3**2 / (10 * SIGMA**2)))
+def test_a_k_subset_is_a_block_of_its_own_whose_bounds_need_not_meet():
+    hop = decompose(scheme(KSubset(10, 3, 2))).present
+    assert hop.upper == hop.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 2)]
+    assert not hop.exact
+    begun = decompose(scheme(KSubset(10, 3, 2)), steps=14).present
+    assert begun.upper == hop.upper  # who saw a part of a window saw no more than all of it
+    assert begun.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 1)]
+    two_hops = decompose(scheme(KSubset(10, 3, 2), REPLACE))
+    assert two_hops.other == two_hops.present
 
 
 @pytest.mark.parametrize(("relation", "distance"), [(ZERO, 1.0), (REPLACE, 2.0)])

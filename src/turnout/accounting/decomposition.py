@@ -120,8 +120,14 @@ def _one_client(scheme: Scheme, steps: int) -> Decomposition:
     hop = blocks_of(law, dominating(scheme.randomizer, 2.0), alone, steps)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(hop)
-    null = blocks_of(law, alone, alone, steps) if relation is Relation.ZERO_OUT else hop
-    return Decomposition(hop, null)
+    if relation is Relation.ZERO_OUT or isinstance(law, KSubset):
+        null = blocks_of(law, alone, alone, steps) if relation is Relation.ZERO_OUT else hop
+        return Decomposition(hop, null)
+    # Her record, the other one and whomever she displaces are any two within 2C.
+    upper = under_replacement(hop.upper, Closeness.ANY_TWO)
+    lower = under_replacement(hop.lower)
+    method = "any two of record, other record and the displaced one within 2C, composed as PLD"
+    return Decomposition(Hop(upper, lower, method, tight=False, symmetric=True))
 
 
 @singledispatch

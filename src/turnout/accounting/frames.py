@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -102,38 +103,21 @@ class Framing:
         """The estimates behind every frame at this δ, finer where the price is near δ."""
         if direction is Direction.REMOVE:
             law = CoarseLaw.of_pair(pair, _call_strike(pair, _NEGLIGIBLE * delta))
-            reach = max(float(np.log(law.points[-1])), 1e-6)
-            epsilons = np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _STRIKES))
-
-            least = 1e-4 * _unit(law, window)
-            tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
-
-            def prices(epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
-                nonlocal tilts
-                strikes = window * np.exp(epsilons)
-                tried = np.geomspace(0.7 * tilts.min(), 1.4 * tilts.max(), _TILTS)
-                logs, tilts = _call_prices(pair, law, window, strikes, tried)
-                return strikes, logs
-
+            prices: _Prices = _Calls(pair, law, window)
         else:
             cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
             law = CoarseLaw.of_pair(pair, cap)
-            epsilons = np.geomspace(
-                1e-4 * _unit(law, window), 1e3 / float(law.points[1]), 2 * _STRIKES
-            )
-
-            def prices(epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
-                return _put_prices(law, window, epsilons)
-
+            prices = _Puts(law, window)
         log_delta = math.log(delta)
-        strikes, log_prices = prices(epsilons)
+        candidates = prices.candidates()
+        strikes, log_prices = prices.at(candidates)
         for _ in range(_CLOSER_LOOKS):
             after = int(np.argmax(log_prices < log_delta)) if log_prices.min() < log_delta else 0
             if after == 0:
                 break
-            first, last = max(after - 2, 0), min(after + 1, epsilons.size - 1)
-            epsilons = np.geomspace(epsilons[first], epsilons[last], _STRIKES)
-            strikes, log_prices = prices(epsilons)
+            first, last = max(after - 2, 0), min(after + 1, candidates.size - 1)
+            candidates = np.geomspace(candidates[first], candidates[last], _STRIKES)
+            strikes, log_prices = prices.at(candidates)
         return cls(pair, direction, window, law, log_delta, strikes, log_prices)
 
     def guess(self) -> float:
@@ -212,39 +196,74 @@ class Framing:
         return step, min(step**2 / 6.0, step * mean)
 
 
-def _call_prices(
-    pair: Pair, law: CoarseLaw, window: int, strikes: FloatArray, tilts: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """About ln δ of remove at each strike, and its best tilt.
+class _Prices(Protocol):
+    """Rough prices of one direction at candidates, in the order in which the price falls."""
 
-    One ratio alone that reaches the strike with the others' mean, or, by a saddle point, many of
-    which none is above a third of what is missing: tilts for larger ones would have to be exact.
+    def candidates(self) -> FloatArray:
+        """Where to begin."""
+        ...
+
+    def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The strikes of some candidates, and about ln δ at each."""
+        ...
+
+
+class _Calls:
+    """Remove: one ratio alone that reaches the strike with the others' mean, or, by a saddle point,
+    many of which none is above a third of what is missing: tilts for larger ones would have to be
+    exact. Candidates are ε's.
     """
-    common = law.points[np.searchsorted(np.cumsum(law.masses), _COMMON)]
-    caps = np.clip((strikes - window) / 3.0 + 2.0, common, law.points[-1])
-    moments = law.capped_moments(tilts, caps, pair.q_above(caps))
-    with np.errstate(invalid="ignore"):
-        exponents = window * np.log(moments[0]) - np.multiply.outer(strikes, tilts)
-    rows, best = np.arange(strikes.size), np.argmin(exponents, axis=1)
-    plain, first, second = (moment[rows, best] for moment in moments)
-    deviations = _deviations(window, plain, first, second)
-    saddle = exponents[rows, best] + _saddle(deviations, tilts[best], float(window))
-    with np.errstate(divide="ignore"):
-        single = np.log(call(pair, np.maximum(strikes - (window - 1), 1.0)))
-    return np.logaddexp(saddle, single), tilts[best]
+
+    def __init__(self, pair: Pair, law: CoarseLaw, window: int) -> None:
+        self._pair, self._law, self._window = pair, law, window
+        least = 1e-4 * _unit(law, window)
+        self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
+
+    def candidates(self) -> FloatArray:
+        reach = max(float(np.log(self._law.points[-1])), 1e-6)
+        return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _STRIKES))
+
+    def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
+        window, strikes = self._window, self._window * np.exp(candidates)
+        tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
+        caps = np.minimum((strikes - window) / 3.0 + 2.0, self._law.points[-1])
+        moments = self._law.capped_moments(tilts, caps, self._pair.q_above(caps))
+        with np.errstate(invalid="ignore"):
+            exponents = window * np.log(moments[0]) - np.multiply.outer(strikes, tilts)
+        rows, best = np.arange(strikes.size), np.argmin(exponents, axis=1)
+        plain, first, second = (moment[rows, best] for moment in moments)
+        deviations = _deviations(window, plain, first, second)
+        self._tilts = tilts[best]  # the next look need not go far from them
+        saddle = exponents[rows, best] + _saddle(deviations, self._tilts, float(window))
+        with np.errstate(divide="ignore"):
+            single = np.log(call(self._pair, np.maximum(strikes - (window - 1), 1.0)))
+        return strikes, np.logaddexp(saddle, single)
 
 
-def _put_prices(law: CoarseLaw, window: int, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The strike that is typical under each tilt, and about ln δ of add there."""
-    least = float(law.points[law.masses > 0][0])
-    weights = np.exp(np.multiply.outer(-tilts, np.maximum(law.points - least, 0.0))) * law.masses
-    plain, first = weights.sum(axis=1), weights @ law.points
-    alive = first > 1e-290 * plain  # beyond, nothing is left but what the spread put at 0
-    weights, plain, first, tilts = weights[alive], plain[alive], first[alive], tilts[alive]
-    strikes = window * first / plain
-    deviations = _deviations(window, plain, first, weights @ law.points**2)
-    exponents = window * np.log(plain) + tilts * (strikes - window * least)
-    return strikes, exponents + _saddle(deviations, tilts, strikes)
+class _Puts:
+    """Add: a saddle point. Candidates are tilts, each the one under which its strike is typical."""
+
+    def __init__(self, law: CoarseLaw, window: int) -> None:
+        self._law, self._window = law, window
+
+    def candidates(self) -> FloatArray:
+        law = self._law
+        return np.geomspace(
+            1e-4 * _unit(law, self._window), 1e3 / float(law.points[1]), 2 * _STRIKES
+        )
+
+    def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
+        law, window, tilts = self._law, self._window, candidates
+        least = float(law.points[law.masses > 0][0])
+        heights = np.multiply.outer(-tilts, np.maximum(law.points - least, 0.0))
+        weights = np.exp(heights) * law.masses
+        plain, first = weights.sum(axis=1), weights @ law.points
+        alive = first > 1e-290 * plain  # beyond, nothing is left but what the spread put at 0
+        weights, plain, first, tilts = weights[alive], plain[alive], first[alive], tilts[alive]
+        strikes = window * first / plain
+        deviations = _deviations(window, plain, first, weights @ law.points**2)
+        exponents = window * np.log(plain) + tilts * (strikes - window * least)
+        return strikes, exponents + _saddle(deviations, tilts, strikes)
 
 
 def _deviations(
