@@ -15,9 +15,11 @@ from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     GaussianNoise,
     KSubset,
+    LaplaceNoise,
     PoissonSampling,
     Relation,
     ReleaseRule,
@@ -97,6 +99,24 @@ def test_a_window_cut_short_is_a_smaller_window_that_she_may_have_missed():
     ]
     sliding = decompose(scheme(SlidingWindow(10, 12))).present.upper
     assert sliding == [(AllocationBlock(pair, 3, 0.3), 1)]
+
+
+def test_a_slot_kept_over_epochs_is_one_window_at_less_noise():
+    law = FixedAssignment(10, 4, 0.5)
+    hop = decompose(scheme(law)).present
+    assert hop.upper == hop.lower == [(AllocationBlock(GaussianPair(SIGMA / 2), 10, 0.5), 1)]
+    begun = decompose(scheme(law), steps=13).present
+    assert begun.upper == [(AllocationBlock(GaussianPair(SIGMA / 2**0.5), 10, 0.5), 1)]
+    assert begun.lower == [(AllocationBlock(GaussianPair(SIGMA), 10, 0.5), 1)]
+    first = decompose(scheme(law), steps=4).present
+    assert first.upper == first.lower == [(AllocationBlock(GaussianPair(SIGMA), 4, 0.2), 1)]
+    # Negative control: windows drawn afresh are far cheaper.
+    afresh, kept = (
+        price(scheme(own), 1e-6).epsilon for own in (CheckIn(50, 4), FixedAssignment(50, 4))
+    )
+    assert kept.lower > 1.5 * afresh.upper
+    with pytest.raises(UnsupportedError, match="epochs"):
+        decompose(Scheme(LaplaceNoise(1.0), law, ADD))
 
 
 def test_a_k_subset_is_a_block_of_its_own_whose_bounds_need_not_meet():

@@ -28,8 +28,8 @@ PUBLIC = {
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
     "spec": "ApproximateRandomizer AvailabilityCheckIn CheckIn DiscreteGaussianNoise EveryStep "
-    "FixedSize GaussianNoise KSubset LaplaceNoise PairRandomizer ParticipationLaw PoissonSampling "
-    "PrivacyUnit PureRandomizer Randomizer Relation ReleaseRule RoundedGaussianNoise Scheme "
+    "FixedAssignment FixedSize GaussianNoise KSubset LaplaceNoise PairRandomizer "
+    "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation ReleaseRule RoundedGaussianNoise Scheme "
     "SelfSampling SlidingWindow TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Watcher resume train",
 }

@@ -12,6 +12,7 @@ from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     PoissonSampling,
@@ -63,6 +64,9 @@ def of_one_client(law, block, client):
             return coin(law.probability, uniform(sets(window)))
         case KSubset():
             return uniform(sets(window, law.picks))
+        case FixedAssignment():
+            kept = [tuple(window[slot :: law.window]) for slot in range(law.window)]
+            return coin(law.probability, uniform(kept))
         case AvailabilityCheckIn():
             own = [step for step in window if law.available[client, step]]
             return coin(law.probability, uniform(sets(own))) if own else {(): Fraction(1)}
@@ -117,6 +121,9 @@ LAWS = [
     (KSubset(5, 2), 2),
     (KSubset(4, 3), 2),
     (KSubset(3, 3), 2),
+    (FixedAssignment(3, 2), 2),
+    (FixedAssignment(2, 3, 0.5), 3),
+    (FixedAssignment(4, 1), 2),
     (AvailabilityCheckIn(TRACE, 3), 4),
     (AvailabilityCheckIn(TRACE, 2, 0.5), 4),
     (AvailabilityCheckIn(TRACE, 5, 1 / 32), 4),

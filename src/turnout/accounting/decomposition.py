@@ -22,6 +22,7 @@ from turnout.spec import (
     CheckIn,
     DiscreteGaussianNoise,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     GaussianNoise,
     KSubset,
@@ -175,6 +176,32 @@ def _(law: CheckIn, upper: Dominating, lower: Dominating, steps: int) -> Hop:
         return parts
 
     return Hop(run(upper), run(lower), "exact law of random allocation, windows composed as PLD")
+
+
+@blocks_of.register
+def _(law: FixedAssignment, upper: Dominating, lower: Dominating, steps: int) -> Hop:
+    epochs, rest = divmod(steps, law.window)
+    if epochs == 0:
+        chance = law.probability * rest / law.window
+        runs = [[(_window(worst, rest, chance), 1)] if chance else [] for worst in (upper, lower)]
+    else:
+        # Of a begun epoch she has taken part in at most the whole and at least nothing.
+        runs = [
+            [(_window(_summed(worst, times), law.window, law.probability), 1)]
+            if law.probability
+            else []
+            for worst, times in ((upper, epochs + (rest > 0)), (lower, epochs))
+        ]
+    return Hop(runs[0], runs[1], "exact law of random allocation, one slot kept in all epochs")
+
+
+def _summed(worst: Dominating, times: int) -> Dominating:
+    """What a slot shows that she holds so many times: Gaussian ratios multiply to a Gaussian's."""
+    if times == 1:
+        return worst
+    if not isinstance(worst.pair, GaussianPair):
+        raise UnsupportedError("a slot kept over several epochs is priced for Gaussian noise only")
+    return Dominating(GaussianPair(worst.pair.noise_multiplier / times**0.5))
 
 
 @blocks_of.register

@@ -8,7 +8,14 @@ from typing import Any
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.availability import among_available
-from turnout.participation.sampling import check_in, coins, every_step, fixed_size, k_subset
+from turnout.participation.sampling import (
+    check_in,
+    coins,
+    every_step,
+    fixed_assignment,
+    fixed_size,
+    k_subset,
+)
 from turnout.participation.schedule import Schedule
 from turnout.participation.sliding import sliding
 from turnout.participation.windows import Block, blocks
@@ -17,6 +24,7 @@ from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     ParticipationLaw,
@@ -32,6 +40,7 @@ _SAMPLERS: dict[type, Callable[[Any, range, Block, Source], Schedule]] = {
     FixedSize: fixed_size,
     CheckIn: check_in,
     KSubset: k_subset,
+    FixedAssignment: fixed_assignment,
     SlidingWindow: sliding,
     AvailabilityCheckIn: among_available,
 }

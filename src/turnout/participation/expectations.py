@@ -21,6 +21,7 @@ from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     ParticipationLaw,
@@ -122,8 +123,8 @@ def _(law: FixedSize, population: int) -> tuple[int, float]:
     return population, law.size / law.population
 
 
-@_candidates.register
-def _(law: CheckIn, population: int) -> tuple[int, float]:
+@_candidates.register(CheckIn | FixedAssignment)
+def _(law: CheckIn | FixedAssignment, population: int) -> tuple[int, float]:
     return population, law.probability / law.window
 
 

@@ -10,7 +10,15 @@ from turnout.participation.schedule import Schedule, grouped, numbered
 from turnout.participation.subsets import subset_each, who_came
 from turnout.participation.windows import Block
 from turnout.randomness import Source
-from turnout.spec import CheckIn, EveryStep, FixedSize, KSubset, PoissonSampling, SelfSampling
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    FixedAssignment,
+    FixedSize,
+    KSubset,
+    PoissonSampling,
+    SelfSampling,
+)
 
 
 def every_step(law: EveryStep, clients: range, block: Block, source: Source) -> Schedule:
@@ -37,6 +45,17 @@ def check_in(law: CheckIn, clients: range, block: Block, source: Source) -> Sche
     came = who_came(len(clients), law.probability, source)
     slots = source.below(block.steps, len(came))
     return grouped(block.first_step, block.steps, slots, numbered(clients, came))
+
+
+def fixed_assignment(
+    law: FixedAssignment, clients: range, block: Block, source: Source
+) -> Schedule:
+    """One coin and one uniform slot, which she keeps in every epoch."""
+    came = who_came(len(clients), law.probability, source)
+    slots = source.below(law.window, len(came))
+    steps = np.concatenate([slots + epoch * law.window for epoch in range(law.epochs)])
+    who = np.tile(numbered(clients, came), law.epochs)
+    return grouped(block.first_step, block.steps, steps, who)
 
 
 def k_subset(law: KSubset, clients: range, block: Block, source: Source) -> Schedule:

@@ -12,6 +12,7 @@ from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     ParticipationLaw,
@@ -63,7 +64,7 @@ def blocks(law: ParticipationLaw) -> Sequence[Block]:
 
     Returns:
         one block a window for `CheckIn`, `KSubset` and `AvailabilityCheckIn`; one for the
-        whole run for `SlidingWindow`; one a step for the others.
+        whole run for `SlidingWindow` and `FixedAssignment`; one a step for the others.
 
     Raises:
         UnsupportedError: an unknown law.
@@ -89,6 +90,6 @@ def _one_window(law: CheckIn | KSubset | AvailabilityCheckIn) -> int:
     return law.window
 
 
-@_block_length.register
-def _whole_run(law: SlidingWindow) -> int:
+@_block_length.register(SlidingWindow | FixedAssignment)
+def _whole_run(law: SlidingWindow | FixedAssignment) -> int:
     return law.steps

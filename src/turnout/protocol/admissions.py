@@ -16,6 +16,7 @@ from turnout.participation import blocks
 from turnout.protocol.messages import ClientIds, Verdict, ascending
 from turnout.spec import (
     AvailabilityCheckIn,
+    FixedAssignment,
     KSubset,
     ParticipationLaw,
     SlidingWindow,
@@ -40,7 +41,7 @@ class Admissions:
         checks.count(capacity=capacity)
         self._law = law
         self._length = blocks(law)[0].steps
-        self._quota = law.picks if isinstance(law, KSubset) else 1
+        self._quota = _quota(law)
         self._capacity = capacity
         # Stamps hold window + 1 (or step + 1) of the last acceptance; 0 is "never".
         self._window_stamp = np.zeros(capacity, np.int32)
@@ -93,3 +94,10 @@ class Admissions:
             known = clients < law.population
             return known & law.available[np.where(known, clients, 0), step]
         return np.ones(clients.shape, np.bool_)
+
+
+def _quota(law: ParticipationLaw) -> int:
+    """How often a client may come in one block of the law."""
+    if isinstance(law, KSubset):
+        return law.picks
+    return law.epochs if isinstance(law, FixedAssignment) else 1

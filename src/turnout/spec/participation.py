@@ -144,6 +144,28 @@ class KSubset:
         return self.window * self.windows
 
 
+@dataclass(frozen=True, slots=True)
+class FixedAssignment:
+    """A slot drawn once and kept ("balls in bins"); not `CheckIn`, which draws windows afresh.
+
+    Guarantee: each client, with probability ``probability``, draws one uniform slot of
+    ``window`` and takes part in exactly that slot of each of ``epochs`` consecutive windows.
+    """
+
+    window: int
+    epochs: int
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window, epochs=self.epochs)
+        checks.probability(probability=self.probability)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.window * self.epochs
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityCheckIn:
     """Windows cut from a trace of when each client really was available.
@@ -204,5 +226,6 @@ ParticipationLaw = (
     | CheckIn
     | SlidingWindow
     | KSubset
+    | FixedAssignment
     | AvailabilityCheckIn
 )
