@@ -29,8 +29,8 @@ PUBLIC = {
     "SimulationResult",
     "spec": "ApproximateRandomizer AvailabilityCheckIn CheckIn DiscreteGaussianNoise EveryStep "
     "FixedAssignment FixedSize GaussianNoise KSubset LaplaceNoise PairRandomizer "
-    "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation ReleaseRule RoundedGaussianNoise Scheme "
-    "SelfSampling SlidingWindow TableRandomizer TrustModel",
+    "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
+    "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Watcher resume train",
 }
 

@@ -112,6 +112,14 @@ class AllocationCurve:
         bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
         return np.where(gap <= 0, 0.0, bound)
 
+    def _short_slope(self, strike: FloatArray) -> FloatArray:
+        """−d/dK of the part of `delta` that lies beyond the cap."""
+        if self.side is Side.UPPER:
+            return np.zeros_like(strike)
+        chance = self._short(strike)
+        falling = np.where(chance < 1.0, chance, 0.0)
+        return self.beyond * self.frame.short * self.frame.window * falling
+
     def _norm(self) -> float:
         """Bound on the ℓ2 norm over the bins of the payoff times what undoes the tilt.
 
@@ -129,7 +137,7 @@ class AllocationCurve:
         index = self._index(strike)
         unit = math.exp(self.log_unit)
         if self.frame.direction is Direction.REMOVE:
-            return -np.maximum(self.mass[index], 0.0) * unit
+            return -np.maximum(self.mass[index], 0.0) * unit - self._short_slope(strike)
         value = self.excess[index] + self.frame.strike * self.mass[index]
         return -np.maximum(value, 0.0) * unit / window
 
@@ -170,8 +178,15 @@ def allocation_curve(
     exact = multinomial_curve(pair, window, direction, side)
     if exact is not None:
         return exact
-    frame = _frame(pair, window, direction, delta_hint)
-    return _curve(pair, side, frame, frame.bins(refinement))
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            frame = _frame(pair, window, direction, delta_hint)
+            return _curve(pair, side, frame, frame.bins(refinement))
+    except NumericalError:
+        raise
+    except (ArithmeticError, ValueError, IndexError) as error:
+        # Estimates of grid and tilt went out of the range of floats.
+        raise NumericalError(f"delta = {delta_hint:.3g} cannot be certified here") from error
 
 
 @lru_cache(maxsize=256)
@@ -226,6 +241,9 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
         law.errors * factors * (math.exp(frame.tilt * step) / norm / step),
     )
     total = sums.convolve([factor], size, bin_, tilt=frame.tilt * step)
+    log_unit = window * log_norm - theta * frame.strike
+    if not log_unit < _LARGEST_EXPONENT:
+        raise NumericalError("the tilt is too large to be undone")
     distances = first - frame.strike + step * np.arange(size)
     kept = -theta * distances <= _LARGEST_EXPONENT
     weights = total.masses[kept] * np.exp(np.maximum(-theta * distances[kept], -700.0))
@@ -239,7 +257,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
         frame.strike + float(distances[0]),
         _running(weights, frame.direction),
         _running(weights * distances, frame.direction),
-        window * log_norm - theta * frame.strike,
+        log_unit,
         grid.cap,
         law.beyond,
         (window - 1) * log_moment(points, masses, -frame.short),

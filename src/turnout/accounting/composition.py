@@ -40,6 +40,9 @@ _LARGEST_EXPONENT = 300.0
 # is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
 # 1/(1 + η) only.
 _ROUNDINGS_A_MASS = 64.0
+# K = e^{jΔ} is rounded as well, which moves a price by K·slope·u: at most so many u of itself over
+# the losses' standard deviation, out to forty of them.
+_ROUNDINGS_A_DEVIATION = 40.0
 
 Parts = Sequence[tuple[LossLaw, int]]
 
@@ -95,11 +98,14 @@ class ComposedCurve:
         kept = -tilt * (losses - epsilon) <= _LARGEST_EXPONENT
         away = losses[kept] - epsilon
         weights = total.masses[kept] * np.exp(np.maximum(-tilt * away, -700.0))
+        if not log_norm - tilt * epsilon < _LARGEST_EXPONENT:
+            raise NumericalError("the tilt is too large to be undone")
         outside = plan.log_outside(parts, float(losses[0]), float(losses[-1] + gap)) - log_norm
         payoff = _payoff_norm(tilt, gap, size)
         blocks = sum(count for _, count in parts)
         furthest = max(float(np.abs(law.losses[[0, -1]]).max()) for law, _ in parts)
-        rounding = blocks * (2 * _ROUNDINGS_A_MASS + 4.0 * tilt * furthest) + 8.0 * size
+        steepest = sum(count * _ROUNDINGS_A_DEVIATION / _deviation(law) for law, count in parts)
+        rounding = blocks * (2 * _ROUNDINGS_A_MASS + 4.0 * tilt * furthest) + steepest + 8.0 * size
         return cls(
             side,
             losses[kept],
@@ -240,6 +246,11 @@ def _log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArr
     exponents = np.multiply.outer(s, losses)
     top = exponents.max(axis=1)
     return top + np.log(np.exp(exponents - top[:, None]) @ masses)
+
+
+def _deviation(law: LossLaw) -> float:
+    """Root mean square of the loss."""
+    return math.sqrt(max(float(law.masses @ law.losses**2), 1e-30))
 
 
 def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:

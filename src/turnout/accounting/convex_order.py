@@ -26,6 +26,8 @@ from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 _EXCESS = 0.75  # part of the mean excess that a tangent may go on for
+_STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
+_TANGENT_ERRORS = 8.0  # rounding at touching points over that at grid points, at most
 _STEEP_CELLS = 256  # cells for which that is looked at
 
 
@@ -152,23 +154,27 @@ def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
         masses = _masses(grid.step, puts, calls)
     if masses is None and by_calls:
         calls = _lower_calls(pair, points, touching)
-        calls[0] = 1.0 - grid.origin
+        first_excess = call(pair, touching[:1]) - pair.q_above(touching[:1]) * (
+            points[1] - touching[0]
+        )
+        # The first tangent passes through (origin, 1 − origin) and must not fall below 0.
+        calls[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
         masses, errors = _masses_of_calls(grid.step, calls), call_rounding(pair, points)
     elif masses is None:
         puts = _lower_puts(pair, points, touching)
         masses, errors = _masses_of_puts(grid.step, puts), put_rounding(pair, points)
-    return GridLaw(masses, errors, _beyond(pair, points, calls))
+    return GridLaw(masses, _TANGENT_ERRORS * errors, _beyond(pair, points, calls, masses))
 
 
-def _beyond(pair: Pair, points: FloatArray, calls: FloatArray) -> float:
+def _beyond(pair: Pair, points: FloatArray, calls: FloatArray, masses: FloatArray) -> float:
     """E[(Y − cap)₊] if the polygon may go on straight behind the cap without crossing the price.
 
     It may where it comes in no less steep than the price leaves, as it does without atoms.
     """
-    cap, step = points[-1:], points[-1] - points[-2]
-    if calls.size < 2 or (calls[-2] - calls[-1]) * (1.0 + 1e-9) < step * pair.q_above(cap)[0]:
+    cap = points[-1:]
+    if calls.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
         return 0.0
-    return max(float(calls[-1] - call_rounding(pair, cap)[0]), 0.0)
+    return max(float(calls[-1] * (1.0 - _STEEPNESS) - call_rounding(pair, cap)[0]), 0.0)
 
 
 def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:

@@ -126,7 +126,9 @@ def _one_client(scheme: Scheme, steps: int) -> Decomposition:
         return Decomposition(hop, null)
     # Her record, the other one and whomever she displaces are any two within 2C.
     upper = under_replacement(hop.upper, Closeness.ANY_TWO)
-    lower = under_replacement(hop.lower)
+    private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
+    closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
+    lower = under_replacement(hop.lower, closeness)
     method = "any two of record, other record and the displaced one within 2C, composed as PLD"
     return Decomposition(Hop(upper, lower, method, tight=False, symmetric=True))
 

@@ -226,7 +226,9 @@ class _Calls:
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
         window, strikes = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
-        caps = np.minimum((strikes - window) / 3.0 + 2.0, self._law.points[-1])
+        points = self._law.points
+        common = points[np.searchsorted(np.cumsum(self._law.masses), _COMMON)]
+        caps = np.clip((strikes - window) / 3.0 + 2.0, common, points[-1])
         moments = self._law.capped_moments(tilts, caps, self._pair.q_above(caps))
         with np.errstate(invalid="ignore"):
             exponents = window * np.log(moments[0]) - np.multiply.outer(strikes, tilts)

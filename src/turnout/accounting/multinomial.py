@@ -24,7 +24,7 @@ from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair
 
 FloatArray = np.ndarray
-_MASS_ERROR = 1e-11  # relative error of a binomial mass, ten times what forty digits showed
+_MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed
 _MOST_STATES = 1 << 20
 _MOST_FREE = 8  # counts that are looked at one by one
 _FORGOTTEN = {True: 1e-290, False: 1e-40}  # mass that may be left out: of two values, of more

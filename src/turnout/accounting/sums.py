@@ -166,9 +166,12 @@ class _Transform:
         curvature = turn * turn * np.asarray(fft.rfft(rest, size))
         offset = mean * turn + curvature
         error = (_gamma(size) + calls_rounding(cells)) * square * float(rest.sum())
+        # The mean's own rounding, and what prices from two sides miss each other by.
+        error = error + np.abs(turn) * calls_rounding(cells) * float(calls[0] + puts[0])
         spread = _spread(rest)
         if factor.price_errors is not None:
             error = error + float(factor.price_errors.sum()) * (square + tilt**2)
+            error = error + 2.0 * float(factor.price_errors.max()) * np.abs(turn)
             spread = max(spread, _spread(factor.price_errors))
         modulus = np.hypot(1.0 + offset.real, offset.imag)
         return cls(factor.count, centre, mean, offset, curvature, modulus, error, spread)
