@@ -65,7 +65,7 @@ def test_a_limit_that_meets_the_target_is_said_to_be_one(calibrate):
         ("--solve-for colour", "--solve-for = 'colour': expected one of 'noise-multiplier', 'w"),
         ("--window 9 --noise-multiplier 1", "--noise-multiplier = 1.0: expected nothing beside"),
         ("--solve-for windows --noise-multiplier 1", "--window = (missing): expected a value"),
-        ("--solve-for window", "--noise-multiplier = (missing): expected a finite number above"),
+        ("--solve-for window", "--noise-multiplier = (missing): expected a value (standard"),
         (
             "--solve-for windows --window 10 --noise-multiplier 0.5",
             "no value of windows from 1 to 1,000,000 meets epsilon = 1: at 1 ε ≤ 8.69",

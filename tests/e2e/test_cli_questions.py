@@ -65,7 +65,7 @@ def test_calibrated_noise_meets_its_target(turnout):
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert 2.95 < answer["epsilon"] <= 3
-    noise = repr(answer["noise_multiplier"])
+    noise = repr(answer["randomizer"]["noise_multiplier"])
     checked = json.loads(turnout("account", *law, "--noise-multiplier", noise, "--json").stdout)
     assert checked["epsilon"] <= 3
     assert noise[:5] in turnout("calibrate", *law, "--epsilon", "3").stdout

@@ -7,18 +7,30 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.plans import account, ask, calibrate, solvable
+from turnout.plans.randomizers import read_pair
 from turnout.spec import (
+    ApproximateRandomizer,
     CheckIn,
+    DiscreteGaussianNoise,
     EveryStep,
     GaussianNoise,
     KSubset,
+    LaplaceNoise,
     PoissonSampling,
+    PureRandomizer,
     Relation,
+    RoundedGaussianNoise,
     Scheme,
     SlidingWindow,
+    TableRandomizer,
 )
+
+
+def without(flags, *names):
+    return {name: value for name, value in flags.items() if name not in names}
+
 
 PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
 
@@ -37,7 +49,135 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
 )
 def test_flags_become_a_scheme(flags, law):
     question = ask({**PROMISE, **flags, "epsilon": None, "rate": flags.get("rate")})
-    assert question.scheme_for(2.0) == Scheme(GaussianNoise(2.0), law, Relation.ADD_REMOVE)
+    assert question.scheme == Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE)
+
+
+DEVIATION = {"standard_deviation": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("flags", "randomizer"),
+    [
+        ({"noise_multiplier": 2.0}, GaussianNoise(2.0)),
+        ({"randomizer": "gaussian", "noise_multiplier": 2.0}, GaussianNoise(2.0)),
+        ({"randomizer": "laplace", "scale": 2.0}, LaplaceNoise(2.0)),
+        ({"randomizer": "pure", "epsilon0": 2.0}, PureRandomizer(2.0)),
+        (
+            {"randomizer": "approximate", "epsilon0": 2.0, "delta0": 1e-9},
+            ApproximateRandomizer(2.0, 1e-9),
+        ),
+        ({"randomizer": "discrete-gaussian", **DEVIATION}, DiscreteGaussianNoise(3.0, 1)),
+        (
+            {"randomizer": "discrete-gaussian", **DEVIATION, "sensitivity": 2},
+            DiscreteGaussianNoise(3.0, 2),
+        ),
+        (
+            {"randomizer": "rounded-gaussian", **DEVIATION, "sensitivity": 2},
+            RoundedGaussianNoise(3.0, 2),
+        ),
+    ],
+)
+def test_flags_become_a_randomizer(flags, randomizer):
+    question = ask({**without(PROMISE, "noise_multiplier"), "scheme": "none", **flags})
+    assert question.scheme.randomizer == randomizer
+
+
+def test_a_file_becomes_a_randomizer(tmp_path):
+    pair = tmp_path / "pair.csv"
+    pair.write_text("outcome, absent, present\r\nyes, 0.2, 0.75\r\nno, 0.8, 0.25\r\n")
+    assert read_pair(pair) == TableRandomizer([0.75, 0.25], [0.2, 0.8])
+    flags = {"scheme": "none", "randomizer": "table", "pair_file": str(pair)}
+    question = ask({**without(PROMISE, "noise_multiplier"), **flags})
+    assert question.scheme.randomizer == TableRandomizer([0.75, 0.25], [0.2, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "a first line that names present and absent"),
+        ("present;absent\n1;1\n", "a first line that names present and absent"),
+        ("present,absent\n", "column present: probabilities that sum to 1"),
+        ("present,absent\n0.5,0.5\n0.5,half\n", "a number in line 3, column absent, not 'half'"),
+        ("present,absent\n0.5\n0.5,0.5\n", "a number in line 2, column absent, not ''"),
+        ("present,absent\n0.5,0.5\n0.4,0.5\n", "column present: probabilities that sum to 1"),
+        ("present,absent\n0.5,nan\n0.5,0.5\n", "column absent: probabilities that sum to 1"),
+        ("present,absent\n1,0\n0,1\n", "column present: distributions that overlap"),
+    ],
+)
+def test_a_file_that_is_no_pair(tmp_path, text, fault):
+    pair = tmp_path / "pair.csv"
+    pair.write_text(text)
+    flags = {"scheme": "none", "randomizer": "table", "pair_file": str(pair)}
+    with pytest.raises(ParameterError, match=re.escape(f"expected {fault}")) as error:
+        ask({**without(PROMISE, "noise_multiplier"), **flags})
+    assert str(error.value).startswith("--pair-file = ")
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path):
+    with pytest.raises(ParameterError, match="a CSV file that exists"):
+        read_pair(tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_pair(tmp_path / "binary.csv")
+
+
+NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({}, "--noise-multiplier = (missing): expected a value (standard deviation"),
+        ({"randomizer": "gauss"}, "--randomizer = 'gauss': expected one of 'gaussian', 'laplace'"),
+        ({"randomizer": "laplace"}, "--scale = (missing): expected a value (scale of the noise"),
+        ({"randomizer": "laplace", "scale": 0.0}, "--scale = 0.0: expected a finite number"),
+        ({"scale": 1.0}, "--scale = 1.0: expected --randomizer laplace beside it"),
+        (
+            {"randomizer": "pure", "epsilon0": 1.0, "sensitivity": 2},
+            "--sensitivity = 2: expected --randomizer discrete-gaussian or rounded-gaussian beside",
+        ),
+        (
+            {"randomizer": "laplace", "scale": 1.0, "epsilon0": 2.0},
+            "--epsilon0 = 2.0: expected --randomizer pure or approximate beside it",
+        ),
+        (
+            {"randomizer": "approximate", "epsilon0": 1.0},
+            "--delta0 = (missing): expected a value (the δ₀",
+        ),
+        (
+            {"randomizer": "approximate", "epsilon0": 1.0, "delta0": 1.0},
+            "--delta0 = 1.0: expected a number strictly between 0 and 1",
+        ),
+        (
+            {"randomizer": "rounded-gaussian", **DEVIATION, "sensitivity": 0},
+            "--sensitivity = 0: expected a whole number of at least 1",
+        ),
+        ({"randomizer": "table"}, "--pair-file = (missing): expected a value (CSV file"),
+    ],
+)
+def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
+    with pytest.raises(ParameterError, match=re.escape(line)) as error:
+        ask({**NOISELESS, **flags})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"epsilon0": 400.0, "randomizer": "pure"}, "--epsilon0 = 400.0: expected at most 300"),
+        (
+            {"randomizer": "discrete-gaussian", "standard_deviation": 1e5},
+            "--standard-deviation = 100000.0: expected at most 1680",
+        ),
+        (
+            {"randomizer": "rounded-gaussian", **DEVIATION, "sensitivity": 10**6},
+            "--sensitivity = 1000000: expected at most 32768",
+        ),
+    ],
+)
+def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
+    with pytest.raises(ParameterError, match=re.escape(line)):
+        account(ask({**NOISELESS, **flags}))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +217,7 @@ def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
 CHECK_IN = {"scheme": "check-in", "window": 100, "windows": 3, "epsilon": 1.0, **PROMISE}
 
 
-def without(flags, *names):
-    return {name: value for name, value in flags.items() if name not in names}
+WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -93,20 +232,31 @@ def without(flags, *names):
         ("steps", {**PROMISE, "scheme": "poisson", "rate": 0.01, "epsilon": 1.0}),
         ("steps", {**PROMISE, "scheme": "none", "noise_multiplier": 30.0, "epsilon": 1.0}),
         ("window", {**PROMISE, "scheme": "sliding", "epsilon": 1.0}),
-        ("picks", {**PROMISE, "scheme": "k-subset", "window": 500, "epsilon": 1.0}),
-        ("window", {**PROMISE, "scheme": "k-subset", "picks": 3, "epsilon": 1.0}),
+        ("picks", {**PROMISE, "scheme": "k-subset", "window": 40, "epsilon": 4.0}),
+        ("window", {**PROMISE, "scheme": "k-subset", "picks": 2, "epsilon": 4.0}),
+        ("scale", {**WINDOW, "randomizer": "laplace"}),
+        ("epsilon0", {**WINDOW, "randomizer": "pure"}),
+        ("epsilon0", {**WINDOW, "randomizer": "approximate", "delta0": 1e-9}),
+        ("standard-deviation", {**WINDOW, "randomizer": "discrete-gaussian"}),
+        (
+            "standard-deviation",
+            {**WINDOW, "randomizer": "rounded-gaussian", "sensitivity": 30, "scheme": "none"}
+            | {"window": None, "release": "one-client"},
+        ),
+        ("window", {**WINDOW, "randomizer": "laplace", "scale": 0.8}),
+        ("windows", {**WINDOW, "randomizer": "approximate", "epsilon0": 1.0, "delta0": 1e-8}),
     ],
 )
 def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
     key = unknown.replace("-", "_")
     asked, found = calibrate(ask(without(flags, key), unknown), unknown)
-    part = asked.promise if key in ("delta", "noise_multiplier") else asked.participation
-    assert getattr(part, key) == found.value
+    parts = (asked.promise, asked.randomizer, asked.participation)
+    assert [getattr(part, key) for part in parts if hasattr(part, key)] == [found.value]
     assert isinstance(found.value, int) == found.unknown.whole
     again = ask({**flags, key: found.value})
-    scheme = again.scheme_for(again.promise.noise_multiplier)
-    assert found.epsilon <= 1.0
-    assert price(scheme, again.promise.delta).epsilon.upper <= 1.0
+    scheme = again.scheme
+    assert found.epsilon <= flags["epsilon"]
+    assert price(scheme, again.promise.delta).epsilon.upper <= flags["epsilon"]
     assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.promise.delta)
 
 
@@ -132,6 +282,37 @@ def test_what_can_be_solved_for(scheme, names):
 
 
 @pytest.mark.parametrize(
+    ("randomizer", "names"),
+    [
+        ("gaussian", "noise-multiplier rate steps delta"),
+        ("laplace", "scale rate steps delta"),
+        ("pure", "epsilon0 rate steps delta"),
+        ("approximate", "epsilon0 rate steps delta"),
+        ("discrete-gaussian", "standard-deviation rate steps delta"),
+        ("rounded-gaussian", "standard-deviation rate steps delta"),
+        ("table", "rate steps delta"),
+    ],
+)
+def test_what_can_be_solved_for_is_the_randomizers_own(randomizer, names):
+    assert solvable("poisson", randomizer) == names.split()
+
+
+def test_noise_is_the_name_of_any_randomizers_noise():
+    flags = {**WINDOW, "randomizer": "laplace"}
+    asked, found = calibrate(ask(flags, "noise"))
+    assert found.unknown.name == "scale"
+    assert asked.scheme.randomizer == LaplaceNoise(found.value)
+    with pytest.raises(ParameterError, match="'noise': expected one of 'window', 'windows'"):
+        ask({**WINDOW, "randomizer": "table", "pair_file": "none.csv"}, "noise")
+
+
+def test_a_target_below_what_leaks_says_so():
+    flags = {**WINDOW, "randomizer": "approximate", "delta0": 1e-3}
+    with pytest.raises(UnsupportedError, match=r"delta = 1e-06 must exceed 0\.001"):
+        calibrate(ask(flags, "epsilon0"), "epsilon0")
+
+
+@pytest.mark.parametrize(
     ("unknown", "flags", "line"),
     [
         ("window", CHECK_IN, "--window = 100: expected nothing beside --solve-for window"),
@@ -147,7 +328,7 @@ def test_what_can_be_solved_for(scheme, names):
         (
             "window",
             without(CHECK_IN, "window", "noise_multiplier"),
-            "--noise-multiplier = (missing): expected a finite number above 0",
+            "--noise-multiplier = (missing): expected a value (standard deviation",
         ),
         ("windows", without(CHECK_IN, "window", "windows"), "--window = (missing): expected a"),
     ],

@@ -1,4 +1,4 @@
-"""``turnout account``: what a noise multiplier is worth, and what that means for a person."""
+"""``turnout account``: what a randomizer's noise is worth, and what that means for a person."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from turnout.core.errors import ParameterError
 
 
 @click.command()
-@click.option("--noise-multiplier", type=float, help="Noise standard deviation / clip norm.")
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
     "--prior", type=float, help="With --explain: how likely an attacker thinks she took part."

@@ -14,18 +14,16 @@ from turnout.cli.options import question_options
 @click.option(
     "--solve-for",
     metavar="NAME",
-    default="noise-multiplier",
-    show_default=True,
-    help="The one option that is not given: noise-multiplier, window, windows, probability, rate, "
-    "steps, picks or delta.",
+    default="noise",
+    help="The one option that is not given: the randomizer's noise-multiplier, scale, epsilon0 or "
+    "standard-deviation (default), window, windows, probability, rate, steps, picks or delta.",
 )
-@click.option("--noise-multiplier", type=float, help="Noise, where it is not what is asked for.")
 @question_options
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Prints the least noise, or the value of another parameter, that meets a target ε.
 
-    What comes out is the smallest noise multiplier, window or δ, or the largest of anything else,
-    whose proved ε is at most the target.
+    What comes out is the smallest noise, window or δ, or the largest of anything else, whose proved
+    ε is at most the target.
     """
     from turnout.reporting import answers
 

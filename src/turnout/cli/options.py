@@ -1,4 +1,4 @@
-"""Options that ``account`` and ``calibrate`` share: a participation law and a promise."""
+"""Options that ``account`` and ``calibrate`` share: a randomizer, a law and a promise."""
 
 from __future__ import annotations
 
@@ -8,6 +8,33 @@ from typing import Any
 import click
 
 _OPTIONS = (
+    click.option(
+        "--randomizer",
+        metavar="NAME",
+        help="What protects one contribution: gaussian (default), laplace, pure, approximate, "
+        "discrete-gaussian, rounded-gaussian or table.",
+    ),
+    click.option(
+        "--noise-multiplier", type=float, help="Noise standard deviation / clip norm (gaussian)."
+    ),
+    click.option("--scale", type=float, help="Noise scale / clip bound (laplace)."),
+    click.option("--epsilon0", type=float, help="The randomizer's own ε₀ (pure, approximate)."),
+    click.option("--delta0", type=float, help="The randomizer's own δ₀ (approximate)."),
+    click.option(
+        "--standard-deviation",
+        type=float,
+        help="Noise standard deviation in integers (discrete-gaussian, rounded-gaussian).",
+    ),
+    click.option(
+        "--sensitivity",
+        type=int,
+        help="Largest contribution in integers, default 1 (discrete-gaussian, rounded-gaussian).",
+    ),
+    click.option(
+        "--pair-file",
+        metavar="FILE",
+        help="CSV file of outcome probabilities, columns present and absent (table).",
+    ),
     click.option(
         "--scheme",
         metavar="NAME",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import OpenUnit, Positive, Section
@@ -17,8 +18,13 @@ from turnout.plans.laws import (
     PoissonSection,
     SlidingSection,
 )
+from turnout.plans.randomizers import (
+    DiscreteGaussianSection,
+    RandomizerSection,
+    RoundedGaussianSection,
+)
 from turnout.plans.refusals import MISSING, choices, refusal, tables
-from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.spec import Relation, ReleaseRule, Scheme
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
@@ -32,51 +38,54 @@ SCHEMES = {
     "k-subset": "k-subset",
 }
 """What a question calls a law, and what a plan calls it."""
-NOISE, DELTA = "noise-multiplier", "delta"
-"""What can be solved for besides the parameters of a law."""
+GAUSSIAN = "gaussian"
+"""The randomizer of a question that names none."""
+NOISE, DELTA = "noise", "delta"
+"""What can be solved for besides the parameters of a law; noise by its randomizer's own name."""
 
 
 class _Promise(Section):
-    """Noise, relation and δ."""
+    """Relation, δ and a target."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
     delta: OpenUnit = Field(description="the δ of (ε, δ)")
-    noise_multiplier: Positive | None = Field(
-        None, description="standard deviation of the noise divided by the clip norm"
-    )
     epsilon: Positive | None = Field(None, description="the ε to calibrate to")
     release: ReleaseRule = Field(ReleaseRule.AGGREGATED, description="what a step releases")
     tolerance: OpenUnit = Field(1e-3, description="largest (upper − lower) / upper asked for")
 
 
 class Question(Section):
-    """A participation law and a promise."""
+    """A randomizer, a participation law and a promise."""
 
+    randomizer: RandomizerSection
     participation: Annotated[
         EveryStepSection | PoissonSection | CheckInSection | SlidingSection | KSubsetSection,
         Field(discriminator="law"),
     ]
     promise: _Promise
 
-    def scheme_for(self, noise_multiplier: float) -> Scheme:
-        """The scheme with that noise."""
+    @property
+    def scheme(self) -> Scheme:
+        """What is asked about."""
         law = self.participation
         # A client's guarantee under sliding windows is her own window's. The run must be so long
         # that somebody's whole window is released: 2·window − 1 slots, warm-up included.
         population = 2 * law.window - 1 if isinstance(law, SlidingSection) else 1
         return Scheme(
-            GaussianNoise(noise_multiplier),
+            self.randomizer.spec(),
             law.spec(population),
             self.promise.relation,
             self.promise.release,
         )
 
     def answered(self, unknown: str, value: float) -> Self:
-        """The question with a value for one parameter of its law or of its promise."""
+        """The question with a value for one parameter of one of its parts."""
         key = unknown.replace("-", "_")
-        part = "promise" if key in _Promise.model_fields else "participation"
-        section: Section = getattr(self, part)
-        return self.model_copy(update={part: section.model_copy(update={key: value})})
+        for part in type(self).model_fields:
+            section: Section = getattr(self, part)
+            if key in type(section).model_fields:
+                return self.model_copy(update={part: section.model_copy(update={key: value})})
+        raise ParameterError("--solve-for", unknown, "a parameter of the question")
 
 
 def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
@@ -84,8 +93,8 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
 
     Args:
         flags: by name without dashes, None where not given; ``scheme`` is a key of `SCHEMES`.
-        unknown: a parameter that is asked for and must not be given; the question then has its
-            most private value in its place.
+        unknown: a parameter that is asked for and must not be given, one of `solvable` or
+            `NOISE`; the question then has its most private value in its place.
 
     Raises:
         ParameterError: a flag, named with its value and what is allowed.
@@ -95,23 +104,42 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     if scheme not in SCHEMES:
         value = MISSING if scheme is None else scheme
         raise ParameterError("--scheme", value, f"one of {', '.join(map(repr, SCHEMES))}")
+    kind = str(given.setdefault("randomizer", GAUSSIAN))
+    if kind not in _kinds():
+        raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, _kinds()))}")
     if unknown is not None:
-        given |= _stand_in(unknown, str(scheme), given)
+        given |= _stand_in(unknown, str(scheme), kind, given)
     promise = {name: given.pop(name) for name in _Promise.model_fields if name in given}
+    randomizer = {name: given.pop(name) for name in _owners() if name in given}
+    for name, value in randomizer.items():
+        if kind not in _owners()[name]:
+            beside = " or ".join(_owners()[name])
+            raise ParameterError(_flag(name), value, f"--randomizer {beside} beside it")
     law = {"law": SCHEMES[str(scheme)], **given}
+    parts = {"randomizer": randomizer, "participation": law, "promise": promise}
+    with _flags_named():
+        try:
+            question = Question.model_validate(parts)
+        except ValidationError as error:
+            raise refusal(error, Question, _flag) from None
+        _ = question.scheme
+    return question
+
+
+@contextmanager
+def _flags_named() -> Iterator[None]:
+    """Gives parameters that are refused the names of their flags."""
     try:
-        question = Question.model_validate({"participation": law, "promise": promise})
-        question.scheme_for(1.0)
-    except ValidationError as error:
-        raise refusal(error, Question, _flag) from None
+        yield
     except ParameterError as error:
         raise ParameterError(_flag(error.name), error.value, error.expected) from None
-    return question
 
 
 def _flag(key: str) -> str:
     """A dotted key as a command-line flag."""
     name = key.rpartition(".")[2]
+    if name.startswith("--"):
+        return name
     return "--scheme" if name == "law" else "--" + name.replace("_", "-")
 
 
@@ -119,17 +147,13 @@ def account(question: Question) -> Guarantee:
     """What the question's noise is worth.
 
     Raises:
-        ParameterError: no noise multiplier, or a target beside it.
-        UnsupportedError: no sound analysis is known.
+        UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
         NumericalError: nothing can be certified.
     """
     from turnout.accounting import price
 
-    promise = question.promise
-    if promise.noise_multiplier is None:
-        raise ParameterError("--noise-multiplier", MISSING, "a finite number above 0")
-    scheme = question.scheme_for(promise.noise_multiplier)
-    return price(scheme, promise.delta, promise.tolerance)
+    with _flags_named():
+        return price(question.scheme, question.promise.delta, question.promise.tolerance)
 
 
 def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calibration]:
@@ -137,57 +161,78 @@ def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calib
 
     Args:
         question: asked with the same unknown.
-        unknown: one of `solvable`.
+        unknown: one of `solvable`, or `NOISE`.
 
     Returns:
         the question with that value in its place, and what was found. The bounds on ε of both
         `epsilon_upper` and, where it has an answer, `price` are at most the target.
 
     Raises:
-        ParameterError: no target, or no noise multiplier where it is not what is asked for.
+        ParameterError: no target.
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
     from turnout.accounting.calibration import calibrate, calibrate_delta
 
-    promise, noise = question.promise, question.promise.noise_multiplier
+    promise = question.promise
     if promise.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
-    if noise is None:
-        raise ParameterError("--noise-multiplier", MISSING, "a finite number above 0")
     if unknown == DELTA:
-        scheme = question.scheme_for(noise)
-        found = calibrate_delta(scheme, promise.epsilon, tolerance=promise.tolerance)
+        found = calibrate_delta(question.scheme, promise.epsilon, tolerance=promise.tolerance)
         return question.answered(DELTA, found.value), found
-
-    def scheme_for(value: float) -> Scheme:
-        one = question.answered(unknown, value)
-        return one.scheme_for(one.promise.noise_multiplier or noise)
-
-    searched = _within_law(_unknown(unknown), question)
-    found = calibrate(
-        scheme_for, searched, promise.epsilon, promise.delta, tolerance=promise.tolerance
-    )
+    unknown = _named(unknown, question.randomizer.randomizer)
+    with _flags_named():
+        found = calibrate(
+            lambda value: question.answered(unknown, value).scheme,
+            _within_question(_unknown(unknown), question),
+            promise.epsilon,
+            promise.delta,
+            tolerance=promise.tolerance,
+        )
     return question.answered(unknown, found.value), found
 
 
-def solvable(scheme: str) -> list[str]:
-    """What can be solved for under a law, by the names of flags without their dashes."""
+def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
+    """What can be solved for, by the names of flags without their dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     law = SCHEMES[scheme]
-    section = next(
-        kind
-        for kind in tables(Question, "participation")
-        if law in choices(kind.model_fields["law"].annotation)
-    )
+    section = next(kind for kind in tables(Question, "participation") if law in _words(kind))
     own = [name for name in UNKNOWNS if name.replace("-", "_") in section.model_fields]
-    return [NOISE, *own, DELTA]
+    noise = _kinds()[randomizer].noise
+    return [*([noise] if noise else []), *own, DELTA]
 
 
-def _stand_in(unknown: str, scheme: str, given: Mapping[str, object]) -> dict[str, float]:
+def _kinds() -> dict[str, type[Any]]:
+    """The sections of all randomizers by name."""
+    return {word: kind for kind in tables(Question, "randomizer") for word in _words(kind)}
+
+
+def _owners() -> dict[str, list[str]]:
+    """The randomizers that have a parameter, by its name."""
+    owners: dict[str, list[str]] = {}
+    for kind, section in _kinds().items():
+        for name in section.model_fields:
+            owners.setdefault(name, []).append(kind)
+    return owners
+
+
+def _words(section: type[BaseModel]) -> list[str]:
+    """The words that choose a section."""
+    return choices(next(iter(section.model_fields.values())).annotation)
+
+
+def _named(unknown: str, randomizer: str) -> str:
+    """The unknown's own name."""
+    return _kinds()[randomizer].noise or unknown if unknown == NOISE else unknown
+
+
+def _stand_in(
+    unknown: str, scheme: str, randomizer: str, given: Mapping[str, object]
+) -> dict[str, float]:
     """The most private value of what is asked for, under the name of its flag."""
-    allowed, key = solvable(scheme), unknown.replace("-", "_")
+    unknown = _named(unknown, randomizer)
+    allowed, key = solvable(scheme, randomizer), unknown.replace("-", "_")
     if unknown not in allowed:
         raise ParameterError("--solve-for", unknown, f"one of {', '.join(map(repr, allowed))}")
     if key in given:
@@ -203,11 +248,18 @@ def _unknown(name: str) -> Unknown:
     return DELTA_UNKNOWN if name == DELTA else UNKNOWNS[name]
 
 
-def _within_law(unknown: Unknown, question: Question) -> Unknown:
-    """The unknown within the limits that the rest of the law leaves: picks fit into a window."""
-    law = question.participation
+def _within_question(unknown: Unknown, question: Question) -> Unknown:
+    """The unknown within the limits that the rest leaves: picks fit into a window."""
+    law, randomizer = question.participation, question.randomizer
     if isinstance(law, KSubsetSection) and unknown.name == "picks":
         return replace(unknown, most=law.window)
     if isinstance(law, KSubsetSection) and unknown.name == "window":
         return replace(unknown, least=law.picks)
+    if unknown.name == "standard-deviation":
+        from turnout.accounting.pairs import most_deviation
+
+        assert isinstance(randomizer, DiscreteGaussianSection | RoundedGaussianSection)
+        moved = 2 * randomizer.sensitivity  # where she displaces somebody else
+        least = unknown.least * moved
+        return replace(unknown, least=least, most=most_deviation(moved), start=float(moved))
     return unknown

@@ -23,15 +23,15 @@ class Answer:
 
     Attributes:
         scheme: the question's law as the user put it.
-        noise_multiplier: given or calibrated.
+        randomizer: what protects one contribution, given or calibrated, as the user puts it.
         found: what was calibrated, if anything was.
-        guarantee: what that noise is worth.
+        guarantee: what that is worth.
         seconds: how long the answer took.
         explanation: what the guarantee means for a person, where that was asked.
     """
 
     scheme: dict[str, Any]
-    noise_multiplier: float
+    randomizer: dict[str, Any]
     found: Found | None
     guarantee: Guarantee
     seconds: float
@@ -40,7 +40,7 @@ class Answer:
     def record(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
         record: dict[str, Any] = {
-            "noise_multiplier": self.noise_multiplier,
+            "randomizer": self.randomizer,
             **guarantee_record(self.guarantee),
             "scheme": self.scheme,
             "seconds": self.seconds,
@@ -55,17 +55,15 @@ class Answer:
 def account(
     flags: Mapping[str, object], *, explained: bool = False, prior: float | None = None
 ) -> Answer:
-    """What a noise multiplier is worth; raises as `turnout.plans.account` and `explain` do."""
+    """What a randomizer is worth; raises as `turnout.plans.account` and `explain` do."""
     import turnout.accounting  # noqa: F401 (loading it is not what is timed)
 
     question = plans.ask(flags)
     started = time.perf_counter()
     guarantee = plans.account(question)
     seconds = time.perf_counter() - started
-    noise_multiplier = question.promise.noise_multiplier or 0.0
-    scheme = question.scheme_for(noise_multiplier)
-    explanation = explain(scheme, guarantee, prior) if explained else None
-    return Answer(_echo(question), noise_multiplier, None, guarantee, seconds, explanation)
+    explanation = explain(question.scheme, guarantee, prior) if explained else None
+    return Answer(*_echo(question), None, guarantee, seconds, explanation)
 
 
 def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
@@ -77,13 +75,9 @@ def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
     started = time.perf_counter()
     question, calibration = plans.calibrate(question, solve_for)
     promise = question.promise
-    noise_multiplier = promise.noise_multiplier or 0.0
-    guarantee = calibration.guarantee or price(
-        question.scheme_for(noise_multiplier), promise.delta, promise.tolerance
-    )
+    guarantee = calibration.guarantee or price(question.scheme, promise.delta, promise.tolerance)
     seconds = time.perf_counter() - started
-    found = Found(calibration, target)
-    return Answer(_echo(question), noise_multiplier, found, guarantee, seconds)
+    return Answer(*_echo(question), Found(calibration, target), guarantee, seconds)
 
 
 def show(answer: Answer, *, as_json: bool) -> None:
@@ -93,9 +87,7 @@ def show(answer: Answer, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    name, *fields = answer.scheme.items()
-    law = f"{name[1]}: " + ", ".join(f"{key} {value}" for key, value in fields)
-    rows = {"scheme": law, "noise multiplier": f"{answer.noise_multiplier:.6g}"}
+    rows = {"scheme": _in_words(answer.scheme), "randomizer": _in_words(answer.randomizer)}
     if answer.found is not None:
         rows[answer.found.unknown.name.replace("-", " ")] = answer.found.words()
     table = guarantee_table(answer.guarantee, "", rows)
@@ -106,9 +98,21 @@ def show(answer: Answer, *, as_json: bool) -> None:
     Console().print(table)
 
 
-def _echo(question: plans.Question) -> dict[str, Any]:
-    """The question's law under the user's own words."""
+def _in_words(part: dict[str, Any]) -> str:
+    """A name and its parameters."""
+    name, *fields = part.items()
+    said = (f"{key.replace('_', ' ')} {_short(value)}" for key, value in fields)
+    return f"{name[1]}: " + ", ".join(said)
+
+
+def _short(value: object) -> str:
+    """A value, without the zeros of a whole float."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _echo(question: plans.Question) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The question's law and randomizer under the user's own words."""
     names = {law: name for name, law in plans.SCHEMES.items()}
-    fields = question.participation.model_dump()
-    law = {"name": names[fields.pop("law")], **fields}
-    return {**law, "release": question.promise.release.value}
+    fields, noise = question.participation.model_dump(), question.randomizer.model_dump()
+    law = {"name": names[fields.pop("law")], **fields, "release": question.promise.release.value}
+    return law, {"name": noise.pop("randomizer"), **noise}

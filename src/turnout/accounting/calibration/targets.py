@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from turnout.accounting.calibration.costs import CostModel, Target, Tried
@@ -12,12 +13,13 @@ from turnout.accounting.calibration.unknowns import DELTA, UNKNOWNS, Unknown
 from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.spec import Scheme
 
 MOST_EVALUATIONS = 10
 """Bounds that `calibrate` computes; a few more only where none of them met the target."""
 _TOLERANCE = 1e-4  # relative, for values that are not whole
+_QUICK_LOOK = 0.1  # tolerance at which a price is asked for its reasons only
 _GAIN = 1e-4  # part of ε by which `price` must be sharper to look on with it
 
 
@@ -148,13 +150,21 @@ def _calibrated(
     search = _search(Target(quick, epsilon, delta_of), unknown, _TOLERANCE, -unknown.power)
     quick_ones = MOST_EVALUATIONS - (tolerance is not None)
     search.run(lambda search: _used_up(search, quick_ones), unknown.start)
-    found = _met(search)
+    try:
+        found = _met(search)
+    except UnsupportedError:
+        with suppress(NumericalError):  # there may be a reason that a quick bound does not know
+            price(scheme_of(unknown.private_limit), delta_of(unknown.private_limit), _QUICK_LOOK)
+        raise
     guarantees: dict[float, Guarantee] = {}
     if tolerance is not None:
         checks.open_unit(tolerance=tolerance)
 
         def sharp(value: float) -> float:
-            guarantees[value] = price(scheme_of(value), delta_of(value), tolerance)
+            try:
+                guarantees[value] = price(scheme_of(value), delta_of(value), tolerance)
+            except UnsupportedError as error:  # δ is too small for this value alone
+                raise NumericalError(str(error)) from error
             return guarantees[value].epsilon.upper
 
         search = _polished(search, Target(sharp, epsilon, delta_of))

@@ -66,6 +66,9 @@ class Unknown:
 
 _ALL = (
     Unknown("noise-multiplier", True, 0.02, 1e6, start=1.0, power=1.2),
+    Unknown("scale", True, 0.02, 1e6, start=1.0, power=1.2),
+    Unknown("standard-deviation", True, 0.05, 1600.0, start=1.0, power=1.2),
+    Unknown("epsilon0", False, 1e-6, 300.0, start=1.0, power=1.0),
     Unknown("window", True, 1, 10**7, start=1000, power=0.5, whole=True),
     Unknown("windows", False, 1, 10**6, start=1, power=0.5, whole=True),
     Unknown("probability", False, 1e-15, 1.0, start=1.0, power=1.0),

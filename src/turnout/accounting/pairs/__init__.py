@@ -7,6 +7,7 @@ with the members of `Pair`, or gives a table (`pair_of_table`) or two densities 
 from turnout.accounting.pairs.discrete import (
     DiscretePair,
     discrete_gaussian_pair,
+    most_deviation,
     pair_of_table,
     rounded_gaussian_pair,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "call",
     "call_rounding",
     "discrete_gaussian_pair",
+    "most_deviation",
     "pair_of_table",
     "put",
     "put_rounding",

@@ -16,6 +16,7 @@ from turnout.core.errors import NumericalError, ParameterError
 FloatArray = np.ndarray
 _REACH = 39.0  # standard deviations beyond which a Gaussian's mass is no float
 _MOST_OUTCOMES = 1 << 17
+_LARGEST_SENSITIVITY = 1 << 15
 _STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
 _WIDE = 3.0  # standard deviation from which cells are so narrow that their mass is integrated
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -161,17 +162,31 @@ def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
     return top + np.log(sums * (half / math.sqrt(2.0 * math.pi)))
 
 
+def most_deviation(sensitivity: int) -> float:
+    """The largest standard deviation whose lattice is not too fine to be priced.
+
+    Raises:
+        ParameterError: there is none, so large is the sensitivity.
+    """
+    checks.count(sensitivity=sensitivity)
+    if sensitivity > _LARGEST_SENSITIVITY:
+        raise ParameterError("sensitivity", sensitivity, f"at most {_LARGEST_SENSITIVITY}")
+    return float((_MOST_OUTCOMES // 2 - sensitivity) // _REACH)
+
+
 def _outcomes(standard_deviation: float, sensitivity: int) -> FloatArray:
     checks.positive(standard_deviation=standard_deviation)
-    checks.count(sensitivity=sensitivity)
-    reach = math.ceil(_REACH * standard_deviation) + sensitivity
-    if 2 * reach > _MOST_OUTCOMES:
-        raise ParameterError("standard_deviation", standard_deviation, "at most 1600 lattice steps")
+    most = most_deviation(sensitivity)
+    if standard_deviation > most:
+        raise ParameterError(
+            "standard_deviation", standard_deviation, f"at most {most:g}, in units of the lattice"
+        )
     if 0.5 * (sensitivity / standard_deviation) ** 2 > _STEEPEST:
         raise NumericalError(
             f"noise of standard deviation {standard_deviation:g} on a sensitivity of "
             f"{sensitivity} is too little to be priced"
         )
+    reach = math.ceil(_REACH * standard_deviation) + sensitivity
     return np.arange(-reach, reach + 1).astype(np.longdouble)
 
 

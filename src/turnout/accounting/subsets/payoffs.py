@@ -26,6 +26,7 @@ FloatArray = np.ndarray
 _MARGIN = 1e-9  # relative, far above the rounding of ranges
 _COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
 _WORK = 1_500_000  # of them, times n·k, at most
+_LARGEST_STRIKE = 1e150
 
 
 def log_binomial(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
@@ -134,7 +135,8 @@ class _Mixture:
 def call_bound(cells: Cells, largest: FloatArray, strike: float) -> float:
     """At least E_Q[(S − K)₊] over the cells, if S ≤ ``largest`` in each."""
     alive = (largest > strike) & (cells.mass > 0)
-    return _bound(cells.only(alive), largest[alive], strike, 1.0)
+    # A call is worth no more at a larger strike, whose square may be no float.
+    return _bound(cells.only(alive), largest[alive], min(strike, _LARGEST_STRIKE), 1.0)
 
 
 def put_bound(cells: Cells, smallest: FloatArray, strike: float) -> float:
