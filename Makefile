@@ -16,14 +16,14 @@ demo: $(VENV)/.runtime  ## Train the demo model and show where its report is.
 	@$(BIN)/turnout train examples/digits.toml --out "$(DEMO_OUT)"
 
 test: $(VENV)/.dev  ## Run the whole test suite.
-	$(BIN)/python -m pytest --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 check: $(VENV)/.dev  ## Run everything that a change must pass.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 figures: $(VENV)/.runtime  ## Draw the papers' figures anew, our curve in each.
 	$(BIN)/python benchmarks/figures

@@ -32,7 +32,8 @@ CASES = [
 @pytest.mark.parametrize(("sigma", "window", "delta"), CASES)
 def test_every_lower_curve_lies_below_every_upper_one(sigma, window, delta, direction):
     values = {}
-    for side, refinement in itertools.product(Side, (0, 1, 2)):
+    refinements = (0, 1, 2) if window < 10**5 else (0,)
+    for side, refinement in itertools.product(Side, refinements):
         try:
             curve = allocation_curve(
                 GaussianPair(sigma),
