@@ -363,3 +363,11 @@ def test_the_examples_of_the_document_run():
         exec("\n".join(blocks), names)
     finally:
         del sys.modules["document"]
+
+
+@pytest.mark.parametrize("randomizer", [ApproximateRandomizer(1.0, 1e-8), PureRandomizer(1.0)])
+def test_replacing_a_record_costs_at_least_its_absence_and_at_most_two_hops(randomizer):
+    replaced = price(scheme(randomizer, CheckIn(50), Relation.REPLACE_ONE), 1e-5, 1e-2).epsilon
+    removed = price(scheme(randomizer, CheckIn(50)), 1e-5).epsilon
+    assert removed.lower <= replaced.upper
+    assert replaced.upper < 2.1 * removed.upper

@@ -76,7 +76,7 @@ class CoarseLaw:
     def tilted(self, exponent: float) -> FloatArray:
         """Masses under the tilt."""
         product = exponent * self.points
-        weights = self.masses * np.exp(product - product.max())
+        weights = self.masses * np.exp(np.minimum(product - product[self.masses > 0].max(), 0.0))
         return weights / weights.sum()
 
 
