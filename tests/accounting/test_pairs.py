@@ -189,7 +189,7 @@ def test_what_is_no_pair_of_distributions(present, absent, name):
 
 def test_lattices_that_are_too_fine_or_too_coarse():
     for pair in (discrete_gaussian_pair, rounded_gaussian_pair):
-        with pytest.raises(ParameterError, match="at most 1600"):
+        with pytest.raises(ParameterError, match="at most 1680"):
             pair(1e4, 1)
         with pytest.raises(ParameterError):
             pair(1.0, 0)
