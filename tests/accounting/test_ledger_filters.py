@@ -41,6 +41,7 @@ from turnout.spec import (
     CheckIn,
     EveryStep,
     GaussianNoise,
+    KSubset,
     PoissonSampling,
     Relation,
     Scheme,
@@ -226,7 +227,7 @@ def test_other_terms_and_two_hops_are_refused(index):
         state.spend(scheme(1.0, AvailabilityCheckIn(rows, 2)))
     replace_one = Terms(Relation.REPLACE_ONE)
     with pytest.raises(UnsupportedError, match="two hops"):
-        replace_one.run_of(scheme(1.0, CheckIn(5), Relation.REPLACE_ONE))
+        replace_one.run_of(scheme(1.0, KSubset(6, 2), Relation.REPLACE_ONE))
 
 
 @pytest.mark.parametrize("index", range(2))
