@@ -21,6 +21,7 @@ TRACE = "device,slot_start,slot_end,available\n" + "\n".join(
         ('law = "self-sampling"\nrate = 0.05\nsteps = 5', "aggregated", 5),
         ('law = "sliding"\nwindow = 20\nclients_per_slot = 3', "aggregated", 460),
         ('law = "k-subset"\nwindow = 8\npicks = 2', "aggregated", 8),
+        ('law = "fixed-assignment"\nwindow = 8\nepochs = 3', "aggregated", 24),
         (CHECK_IN, "one-client", 24),
         (CHECK_IN, "averaged", 24),
         ('law = "availability"\ntrace = "trace.csv"\nwindow = 4', "aggregated", 8),

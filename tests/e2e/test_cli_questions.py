@@ -48,6 +48,7 @@ def test_account_prints_the_object_it_promises(turnout):
         "--scheme check-in --window 100 --windows 4 --probability 0.5",
         "--scheme sliding --window 100",
         "--scheme k-subset --window 100 --picks 4",
+        "--scheme fixed-assignment --window 100 --epochs 4 --probability 0.5",
     ],
 )
 def test_every_scheme_has_an_answer_in_words(turnout, flags):

@@ -14,6 +14,7 @@ from turnout.plans.refusals import tables
 from turnout.spec import (
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     PoissonSampling,
@@ -43,6 +44,11 @@ def test_a_small_plan_has_sensible_defaults(small_plan):
         ('law = "check-in"\nwindow = 5\nprobability = 0.5', CheckIn(5, 1, 0.5)),
         ('law = "sliding"\nwindow = 5\nclients_per_slot = 3', SlidingWindow(5, 20, 3)),
         ('law = "k-subset"\nwindow = 5\npicks = 2\nwindows = 3', KSubset(5, 2, 3)),
+        ('law = "fixed-assignment"\nwindow = 5\nepochs = 3', FixedAssignment(5, 3)),
+        (
+            'law = "fixed-assignment"\nwindow = 5\nepochs = 3\nprobability = 0.25',
+            FixedAssignment(5, 3, 0.25),
+        ),
     ],
 )
 def test_each_law_becomes_its_spec(small_plan, law, spec):

@@ -15,6 +15,7 @@ from turnout.spec import (
     CheckIn,
     DiscreteGaussianNoise,
     EveryStep,
+    FixedAssignment,
     GaussianNoise,
     KSubset,
     LaplaceNoise,
@@ -45,6 +46,11 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
         ({"scheme": "check-in", "window": 9, "probability": 0.5}, CheckIn(9, 1, 0.5)),
         ({"scheme": "sliding", "window": 9}, SlidingWindow(9, 17)),
         ({"scheme": "k-subset", "window": 9, "picks": 2}, KSubset(9, 2)),
+        ({"scheme": "fixed-assignment", "window": 9, "epochs": 4}, FixedAssignment(9, 4)),
+        (
+            {"scheme": "fixed-assignment", "window": 9, "epochs": 4, "probability": 0.5},
+            FixedAssignment(9, 4, 0.5),
+        ),
     ],
 )
 def test_flags_become_a_scheme(flags, law):
@@ -200,6 +206,18 @@ def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
         ({"scheme": "none", "relation": None}, "--relation = (missing): expected the neighbouring"),
         ({"scheme": "none", "relation": "swap"}, "--relation = 'swap': expected 'add-remove'"),
         ({"scheme": "k-subset", "window": 5, "picks": 6}, "--picks = 6: expected at most window"),
+        (
+            {"scheme": "fixed-assignment", "window": 5},
+            "--epochs = (missing): expected a value (epochs of the run",
+        ),
+        (
+            {"scheme": "fixed-assignment", "window": 5, "epochs": 0},
+            "--epochs = 0: expected a whole number of at least 1",
+        ),
+        (
+            {"scheme": "fixed-assignment", "window": 5, "windows": 4},
+            "--windows = 4: expected a known key; did you mean --window?",
+        ),
     ],
 )
 def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
@@ -217,6 +235,7 @@ def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
 CHECK_IN = {"scheme": "check-in", "window": 100, "windows": 3, "epsilon": 1.0, **PROMISE}
 
 
+KEPT = {**PROMISE, "scheme": "fixed-assignment", "window": 50, "epochs": 4, "epsilon": 1.0}
 WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
 
 
@@ -234,6 +253,9 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
         ("window", {**PROMISE, "scheme": "sliding", "epsilon": 1.0}),
         ("picks", {**PROMISE, "scheme": "k-subset", "window": 40, "epsilon": 4.0}),
         ("window", {**PROMISE, "scheme": "k-subset", "picks": 2, "epsilon": 4.0}),
+        ("noise-multiplier", KEPT),
+        ("window", {**KEPT, "noise_multiplier": 4.0}),
+        ("epochs", {**KEPT, "noise_multiplier": 4.0}),
         ("scale", {**WINDOW, "randomizer": "laplace"}),
         ("epsilon0", {**WINDOW, "randomizer": "pure"}),
         ("epsilon0", {**WINDOW, "randomizer": "approximate", "delta0": 1e-9}),
@@ -275,6 +297,7 @@ def test_picks_stay_within_the_window():
         ("check-in", "noise-multiplier window windows probability delta"),
         ("sliding", "noise-multiplier window delta"),
         ("k-subset", "noise-multiplier window windows picks delta"),
+        ("fixed-assignment", "noise-multiplier window probability epochs delta"),
     ],
 )
 def test_what_can_be_solved_for(scheme, names):

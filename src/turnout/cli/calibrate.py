@@ -16,7 +16,8 @@ from turnout.cli.options import question_options
     metavar="NAME",
     default="noise",
     help="The one option that is not given: the randomizer's noise-multiplier, scale, epsilon0 or "
-    "standard-deviation (default), window, windows, probability, rate, steps, picks or delta.",
+    "standard-deviation (default), window, windows, probability, rate, steps, picks, "
+    "epochs or delta.",
 )
 @question_options
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:

@@ -38,14 +38,25 @@ _OPTIONS = (
     click.option(
         "--scheme",
         metavar="NAME",
-        help="Who takes part when: none, poisson, check-in, sliding or k-subset.",
+        help="Who takes part when: none, poisson, check-in, sliding, k-subset or fixed-assignment.",
     ),
-    click.option("--window", type=int, help="Steps a window (check-in, sliding, k-subset)."),
+    click.option(
+        "--window",
+        type=int,
+        help="Steps a window (check-in, sliding, k-subset) or an epoch (fixed-assignment).",
+    ),
     click.option("--windows", type=int, help="Windows of the run (check-in, k-subset)."),
-    click.option("--probability", type=float, help="Chance of coming, per window (check-in)."),
+    click.option(
+        "--probability",
+        type=float,
+        help="Chance of coming, per window (check-in) or in the whole run (fixed-assignment).",
+    ),
     click.option("--rate", type=float, help="Chance of a client in a step (poisson)."),
     click.option("--steps", type=int, help="Steps of the run (none, poisson)."),
     click.option("--picks", type=int, help="Steps of a window a client takes part in (k-subset)."),
+    click.option(
+        "--epochs", type=int, help="Epochs in which she keeps one step (fixed-assignment)."
+    ),
     click.option("--delta", type=float, help="The δ of (ε, δ); required."),
     click.option(
         "--relation",

@@ -11,6 +11,7 @@ from turnout.plans.fields import Count, CountFromZero, Probability, Section
 from turnout.spec import (
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     ParticipationLaw,
@@ -123,6 +124,19 @@ class KSubsetSection(Section):
         return KSubset(self.window, self.picks, self.windows)
 
 
+class FixedAssignmentSection(Section):
+    """Each client draws one step of a window once, and takes part in it in every epoch."""
+
+    law: Literal["fixed-assignment"] = Field(description=LAW)
+    window: Count = Field(description="steps an epoch")
+    epochs: Count = Field(description="epochs of the run, in each of which she keeps her step")
+    probability: Probability = Field(1.0, description="chance of coming at all, in the whole run")
+
+    def spec(self, population: int) -> ParticipationLaw:
+        """The law."""
+        return FixedAssignment(self.window, self.epochs, self.probability)
+
+
 class AvailabilitySection(Section):
     """In each window each client draws among the steps in which a trace saw her available."""
 
@@ -151,6 +165,7 @@ ParticipationSection = Annotated[
     | CheckInSection
     | SlidingSection
     | KSubsetSection
+    | FixedAssignmentSection
     | AvailabilitySection,
     Field(discriminator="law"),
 ]

@@ -14,6 +14,7 @@ from turnout.plans.fields import OpenUnit, Positive, Section
 from turnout.plans.laws import (
     CheckInSection,
     EveryStepSection,
+    FixedAssignmentSection,
     KSubsetSection,
     PoissonSection,
     SlidingSection,
@@ -36,6 +37,7 @@ SCHEMES = {
     "check-in": "check-in",
     "sliding": "sliding",
     "k-subset": "k-subset",
+    "fixed-assignment": "fixed-assignment",
 }
 """What a question calls a law, and what a plan calls it."""
 GAUSSIAN = "gaussian"
@@ -59,7 +61,12 @@ class Question(Section):
 
     randomizer: RandomizerSection
     participation: Annotated[
-        EveryStepSection | PoissonSection | CheckInSection | SlidingSection | KSubsetSection,
+        EveryStepSection
+        | PoissonSection
+        | CheckInSection
+        | SlidingSection
+        | KSubsetSection
+        | FixedAssignmentSection,
         Field(discriminator="law"),
     ]
     promise: _Promise

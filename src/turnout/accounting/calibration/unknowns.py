@@ -74,6 +74,7 @@ _ALL = (
     Unknown("probability", False, 1e-15, 1.0, start=1.0, power=1.0),
     Unknown("rate", False, 1e-15, 1.0, start=1e-3, power=1.0),
     Unknown("steps", False, 1, 10**7, start=100, power=0.5, whole=True),
+    Unknown("epochs", False, 1, 10**6, start=1, power=0.7, whole=True),
     Unknown("picks", False, 1, 10**6, start=1, power=1.0, whole=True),
 )
 
