@@ -24,7 +24,8 @@ PUBLIC = {
     "draw_run empty_steps_bound expected_check_ins expected_empty_steps joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep account all_keys ask "
     "calibrate prepare read_plan solvable sweep",
-    "randomness": "OSRandomness SimulationRandomness SimulationStreams Source",
+    "randomness": "ByteStream OSRandomness SimulationRandomness SimulationStreams Source "
+    "rounded_gaussian system_bytes",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
     "spec": "ApproximateRandomizer AvailabilityCheckIn CheckIn DiscreteGaussianNoise EveryStep "

@@ -1,0 +1,222 @@
+"""Gaussian noise rounded to whole numbers, with its exact law and randomness that is secure.
+
+Notation: s the standard deviation before rounding, V uniform on [0, 1), G(x) = P(|N(0, 1)| > x),
+z(V) its inverse. |round(s·N(0, 1))| has the law of m(V) = #{k ≥ 0 : V < G((k + ½)/s)}, which is
+s·z(V) rounded. A 64-bit word gives the sign and the first 63 bits of V. A table encloses z(V) to
+2⁻³⁵; where both ends round to the same number, that is m. Elsewhere, and below V = 2⁻¹⁶, V is
+compared with G((k + ½)/s) in whole numbers, and draws as many further bits as that takes. How the
+enclosure is proved: docs/design/lattice.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import NumericalError, ParameterError
+from turnout.randomness.gaussian_tails import tail_and_density, tail_bounds
+from turnout.randomness.system import OSRandomness
+
+ByteStream = Callable[[int], bytes]
+"""``read(n)`` gives the next n bytes; they must be independent of all others ever read."""
+
+LARGEST_DEVIATION = 2.0**40
+"""The largest s: a draw stays far inside int64, also when 2²⁰ draws are summed."""
+
+ENCLOSURE = 2.0**-35
+"""How far the table's z(V) may be from the truth."""
+
+_OCTAVES, _CELLS_LOG2 = 16, 7
+_CELLS = 2**_CELLS_LOG2
+_RESIDUAL_BITS = 52 - _CELLS_LOG2
+_RESIDUAL_MASK = 2**_RESIDUAL_BITS - 1
+_FIRST_INDEX = (1023 + 63 - _OCTAVES) << _CELLS_LOG2
+"""Exponent and first bits of the fraction of 2⁴⁷ as a float64, where the table begins."""
+
+_CHUNK = 2**14
+_WORD_BITS, _MOST_BITS = 63, 63 + 3 * 64
+
+
+def system_bytes(size: int) -> bytes:
+    """Fresh bytes from AES-256 in counter mode, under a key from the operating system.
+
+    Every call takes a new 256-bit key, uses it once and forgets it, so there is no state to
+    store, to restore or to copy by a fork, and no two calls share a stream.
+
+    Args:
+        size: at least 0.
+
+    Raises:
+        ImportError: the package ``cryptography`` (extra ``service``) is not installed.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key = OSRandomness().below(256, 32).astype(np.uint8).tobytes()
+    cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
+    return cipher.encryptor().update(bytes(size))
+
+
+def rounded_gaussian(
+    standard_deviation: float, size: int, read: ByteStream = system_bytes
+) -> NDArray[np.int64]:
+    """Independent draws of round(z), z ~ N(0, ``standard_deviation``²).
+
+    Not covered is what can be seen while it runs. Time and memory access depend on the draws:
+    about one in 2¹⁶ (and a share of s·2⁻³⁴ of the others) is settled by slow arithmetic, so
+    whoever times a call learns how many of its draws were large or next to a half-integer, and
+    whoever shares the processor's caches may learn more. Publish on a schedule, on a machine
+    that is not shared. Covered is whoever sees the output alone.
+
+    Guarantees:
+        Of uniform, independent bytes the law is exact: every draw is decided by comparison with
+        the true probabilities. The one exception is a draw that 255 bits do not decide, which
+        raises, with a chance below (s + 1)·2⁻²⁴⁸ a draw.
+        The system's bytes differ from uniform ones as AES-256 does from a random permutation,
+        and by at most 2⁻¹⁰³ more for 2¹⁴ draws (blocks under one key do not repeat).
+        The same bytes give the same draws on every machine.
+
+    Args:
+        standard_deviation: s, above 0, at most 2⁴⁰, in units of the lattice.
+        size: how many; 0 is allowed.
+        read: where the bytes come from; anything but the default is for tests and simulation.
+
+    Returns:
+        int64 array of shape (size,).
+
+    Raises:
+        ParameterError: a value outside its domain, or a stream that gives too few bytes.
+        NumericalError: 255 bits did not decide; the stream is broken (all zeros, say).
+
+    >>> rounded_gaussian(2.0, 3, lambda size: bytes(range(size))).tolist()
+    [4, 4, 3]
+    """
+    checks.positive(standard_deviation=standard_deviation)
+    checks.count(0, size=size)
+    if standard_deviation > LARGEST_DEVIATION:
+        raise ParameterError("standard_deviation", standard_deviation, "at most 2**40")
+    drawn = np.empty(size, dtype=np.int64)
+    for start in range(0, size, _CHUNK):
+        part = drawn[start : start + _CHUNK]
+        words = np.frombuffer(_read(read, 8 * part.size), dtype="<u8").astype(np.uint64)
+        _draw(float(standard_deviation), words, read, part)
+    return drawn
+
+
+def _draw(s: float, words: NDArray[np.uint64], read: ByteStream, out: NDArray[np.int64]) -> None:
+    """Write one draw for each word; what the table leaves open reads on."""
+    values = (words >> np.uint64(1)).view(np.int64)
+    scaled = s * _enclosed(values.astype(np.float64))
+    # The sums below are off by less than 2⁻⁵⁰·(1 + s), which is within what is added here.
+    width = s * ENCLOSURE + 2.0**-50
+    lowest = np.floor(scaled + (0.5 - width))
+    settled = lowest == np.floor(scaled + (0.5 + width))
+    open_places = np.flatnonzero(~settled)
+    lowest[open_places] = 0
+    np.copyto(out, lowest, casting="unsafe")
+    for place in open_places:
+        out[place] = _Uniform(int(values[place]), read).magnitude(s)
+    np.negative(out, out=out, where=(words & np.uint64(1)).view(np.int64) != 0)
+
+
+def _enclosed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """z(V) to within `ENCLOSURE` for V from value·2⁻⁶³ to (value + 1)·2⁻⁶³; NaN off the table."""
+    bits = values.view(np.int64)
+    cells = np.maximum((bits >> _RESIDUAL_BITS) - (_FIRST_INDEX - 1), 0)
+    residual = (bits & _RESIDUAL_MASK).astype(np.float64)
+    c0, c1, c2, c3 = _table()
+    result = c3.take(cells)
+    for coefficients in (c2, c1, c0):
+        result *= residual
+        result += coefficients.take(cells)
+    return result
+
+
+class _Uniform:
+    """A uniform V of which more bits are drawn as they are needed."""
+
+    def __init__(self, value: int, read: ByteStream) -> None:
+        self._value, self._bits, self._read = value, _WORD_BITS, read
+
+    def magnitude(self, s: float) -> int:
+        """m(V), the number of k ≥ 0 with V < G((k + ½)/s)."""
+        above, below = s.as_integer_ratio()
+        while True:
+            found = self._walk(s, above, below)
+            if found is not None:
+                return found
+            if self._bits >= _MOST_BITS:
+                raise NumericalError("255 random bits decide no draw: the byte stream is broken")
+            self._value = self._value << 64 | int.from_bytes(_read(self._read, 8), "little")
+            self._bits += 64
+
+    def _walk(self, s: float, above: int, below: int) -> int | None:
+        """m(V), sought from a guess that costs time only where it is wrong."""
+        guess = -NormalDist().inv_cdf((self._value + 0.5) / 2.0 ** (self._bits + 1))
+        k = max(int(s * guess + 0.5), 0)
+        while True:
+            exceeded = self._is_below((2 * k + 1) * below, 2 * above)
+            if exceeded is None:
+                return None
+            if exceeded:
+                k += 1
+                continue
+            if k == 0:
+                return 0
+            exceeded = self._is_below((2 * k - 1) * below, 2 * above)
+            if exceeded is None:
+                return None
+            if exceeded:
+                return k
+            k -= 1
+
+    def _is_below(self, numerator: int, denominator: int) -> bool | None:
+        """Whether V < G(numerator/denominator); None where the bits so far leave it open."""
+        low, high = tail_bounds(numerator, denominator, self._bits)
+        if self._value < low:
+            return True
+        return False if self._value >= high else None
+
+
+@cache
+def _table() -> tuple[NDArray[np.float64], ...]:
+    """Coefficients, by powers of the residual, of z(V) on each cell, shape (cells + 2,) each.
+
+    A cell is the cubic through z and its slope at both ends. The first and last entry stand for
+    all below V = 2⁻¹⁶ and for V that rounds to 1; they are NaN.
+    """
+    nodes = [
+        (octave - 63 - 1, _CELLS + j) for octave in range(64 - _OCTAVES, 64) for j in range(_CELLS)
+    ]
+    values, slopes = np.array([_node(*node) for node in [*nodes, (0, _CELLS)]]).T
+    widths = np.array([2.0**exponent for exponent, _ in nodes]) / _CELLS
+    rise, left, right = np.diff(values), widths * slopes[:-1], widths * slopes[1:]
+    cubic = (values[:-1], left, 3 * rise - 2 * left - right, left + right - 2 * rise)
+    scale = 2.0**-_RESIDUAL_BITS
+    return tuple(np.pad(c * scale**n, 1, constant_values=np.nan) for n, c in enumerate(cubic))
+
+
+def _node(exponent: int, fraction: int) -> tuple[float, float]:
+    """The value and slope of z at V = fraction·2^(exponent − 7), to one unit in the last place.
+
+    One Newton step from an approximation x that need not be trusted: G(x) − V is computed, and
+    with it the step, which leaves an error of about x/2 < 3 times its square.
+    """
+    x = -NormalDist().inv_cdf(fraction * 2.0 ** (exponent - _CELLS_LOG2 - 1))
+    tail, density, w = tail_and_density(*x.as_integer_ratio(), 72)
+    step = (tail - (fraction << (w + exponent - _CELLS_LOG2))) / density
+    if not abs(step) < 2.0**-32:
+        raise NumericalError(f"no start for the quantile at {fraction}·2^{exponent - _CELLS_LOG2}")
+    return x + step, -(1 << w) / density
+
+
+def _read(read: ByteStream, size: int) -> bytes:
+    """Exactly ``size`` bytes."""
+    data = read(size)
+    if len(data) != size:
+        raise ParameterError("read", len(data), f"{size} bytes, as asked for")
+    return data
