@@ -25,8 +25,9 @@ check: $(VENV)/.dev  ## Run everything that a change must pass.
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
-figures: $(VENV)/.runtime  ## Draw the papers' figures anew, our curve in each.
+figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and convex order anew.
 	$(BIN)/python benchmarks/figures
+	$(BIN)/python benchmarks/convex_order_picture.py
 
 lock: $(VENV)/.dev  ## Write the lock files anew from pyproject.toml.
 	$(INSTALL) pip-tools

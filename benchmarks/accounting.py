@@ -7,7 +7,7 @@ with the best settings found (docs/benchmarks.md). A CPU-second is one of ``proc
 imports and compilation are left out. turnout starts from cold caches and counts its best of
 three.
 
-    python benchmarks/accounting.py [--json FILE] [--peer-seconds 60] [--cells 1,2] [--alone]
+    python benchmarks/accounting.py [--json FILE] [--peer-seconds 30] [--cells 1,2] [--alone]
     python benchmarks/accounting.py --peers FILE  # theirs as an earlier run found them
 """
 
@@ -183,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write everything there")
     parser.add_argument("--markdown", type=Path, help="also write the table there")
-    parser.add_argument("--peer-seconds", type=float, default=60.0, help="CPU-seconds a bracket")
+    parser.add_argument("--peer-seconds", type=float, default=30.0, help="CPU-seconds a bracket")
     parser.add_argument("--cells", help="numbers of the cells, from 1, with commas between")
     parser.add_argument("--alone", action="store_true", help="without the peers")
     parser.add_argument("--peers", type=Path, help="JSON of a run whose peers' answers are taken")
