@@ -108,17 +108,18 @@ def test_a_gain_too_small_for_a_percentage_is_told_apart():
 
 
 def test_replacing_her_record_has_one_direction():
-    replaced = explained(CheckIn(30), relation=Relation.REPLACE_ONE, sigma=2.0)
+    replaced = explained(CheckIn(8), relation=Relation.REPLACE_ONE, sigma=2.0)
     record = replaced.record()
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
-    single = explained(CheckIn(30), sigma=2.0)
+    single = explained(CheckIn(8), sigma=2.0)
     assert record["advantage"] > single.advantage.upper
     assert "her data are these" in replaced.rows()["prior 50 %"]
 
 
 def test_where_nothing_is_proved_about_a_gaussian_it_says_so():
     """Two hops at small σ prove no more than δ ≤ 1 at ε = 0."""
-    loose = explained(CheckIn(100), sigma=0.3, relation=Relation.REPLACE_ONE)
+    one_client = {"relation": Relation.ZERO_OUT, "release": ReleaseRule.ONE_CLIENT}
+    loose = explained(CheckIn(100), sigma=0.45, **one_client)
     assert loose.fit is None
     assert loose.record()["gaussian"] is None
     assert "no Gaussian" in loose.rows()["Gaussian"]

@@ -40,9 +40,9 @@ _LARGEST_EXPONENT = 300.0
 # is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
 # 1/(1 + η) only.
 _ROUNDINGS_A_MASS = 64.0
-# K = e^{jΔ} is rounded as well, which moves a price by K·slope·u: at most so many u of itself over
-# the losses' standard deviation, out to forty of them.
-_ROUNDINGS_A_DEVIATION = 40.0
+# K = e^{jΔ} is rounded as well. A curve read at K(1 ± η) is that of P and (1 ∓ η) Q, and Q scaled
+# in each of n blocks is the run read at K(1 ± η)ⁿ. η is so many u times 1 + |ln K|.
+_ROUNDINGS_A_STRIKE = 4.0
 
 Parts = Sequence[tuple[LossLaw, int]]
 
@@ -60,6 +60,7 @@ class ComposedCurve:
         infinity: P's mass where Q has none.
         error: bound on what round-off and the window's edges do at ``epsilon``, in units.
         relative_error: of every mass.
+        shift: how far, in ε, roundings of K may have moved the curve.
     """
 
     side: Side
@@ -72,6 +73,7 @@ class ComposedCurve:
     infinity: float
     error: float
     relative_error: float
+    shift: float
 
     @classmethod
     def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
@@ -104,8 +106,7 @@ class ComposedCurve:
         payoff = _payoff_norm(tilt, gap, size)
         blocks = sum(count for _, count in parts)
         furthest = max(float(np.abs(law.losses[[0, -1]]).max()) for law, _ in parts)
-        steepest = sum(count * _ROUNDINGS_A_DEVIATION / _deviation(law) for law, count in parts)
-        rounding = blocks * (2 * _ROUNDINGS_A_MASS + 4.0 * tilt * furthest) + steepest + 8.0 * size
+        rounding = blocks * (2 * _ROUNDINGS_A_MASS + 4.0 * tilt * furthest) + 8.0 * size
         return cls(
             side,
             losses[kept],
@@ -117,11 +118,13 @@ class ComposedCurve:
             -math.expm1(sum(count * math.log1p(-law.infinity) for law, count in parts)),
             total.l2_error * payoff + math.exp(min(outside, 600.0)),
             math.expm1((rounding + 4.0 * tilt * abs(epsilon)) * UNIT_ROUNDOFF),
+            (blocks + 1) * _ROUNDINGS_A_STRIKE * (1.0 + furthest) * UNIT_ROUNDOFF,
         )
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1."""
-        k = np.asarray(k, dtype=float)
+        shift = -self.shift if self.side is Side.UPPER else self.shift
+        k = np.asarray(k, dtype=float) * math.exp(shift)
         epsilons = np.log(k)
         index = np.searchsorted(self.losses, epsilons, side="right")
         far = k * self.inverse[index] * math.exp(-self.epsilon)
@@ -246,11 +249,6 @@ def _log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArr
     exponents = np.multiply.outer(s, losses)
     top = exponents.max(axis=1)
     return top + np.log(np.exp(exponents - top[:, None]) @ masses)
-
-
-def _deviation(law: LossLaw) -> float:
-    """Root mean square of the loss."""
-    return math.sqrt(max(float(law.masses @ law.losses**2), 1e-30))
 
 
 def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:

@@ -21,13 +21,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.pairs import UNIT_ROUNDOFF, Pair, call, call_rounding, put, put_rounding
+from turnout.accounting.pairs import (
+    UNIT_ROUNDOFF,
+    Pair,
+    call,
+    call_rounding,
+    put,
+    put_rounding,
+    tail_rounding,
+)
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 _EXCESS = 0.75  # part of the mean excess that a tangent may go on for
 _STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
-_TANGENT_ERRORS = 8.0  # rounding at touching points over that at grid points, at most
 _STEEP_CELLS = 256  # cells for which that is looked at
 
 
@@ -148,7 +155,12 @@ def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
     puts = _lower_puts(pair, points[: switch + 2], touching[: switch + 1])[: switch + 1]
     first = switch - 1
     calls = _lower_calls(pair, points[first:], touching[first:])[1:]
-    errors = _errors(pair, points, switch)
+    errors = np.concatenate(
+        [
+            _put_errors(pair, grid.step, touching[: switch + 1])[:switch],
+            _call_errors(pair, grid.step, touching[first:])[1:],
+        ]
+    )[: points.size]
     masses = None
     if calls.size and abs(calls[0] - puts[-1] - 1.0 + points[switch]) <= 8.0 * errors[switch]:
         masses = _masses(grid.step, puts, calls)
@@ -159,11 +171,11 @@ def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
         )
         # The first tangent passes through (origin, 1 − origin) and must not fall below 0.
         calls[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
-        masses, errors = _masses_of_calls(grid.step, calls), call_rounding(pair, points)
+        masses, errors = _masses_of_calls(grid.step, calls), _call_errors(pair, grid.step, touching)
     elif masses is None:
         puts = _lower_puts(pair, points, touching)
-        masses, errors = _masses_of_puts(grid.step, puts), put_rounding(pair, points)
-    return GridLaw(masses, _TANGENT_ERRORS * errors, _beyond(pair, points, calls, masses))
+        masses, errors = _masses_of_puts(grid.step, puts), _put_errors(pair, grid.step, touching)
+    return GridLaw(masses, errors, _beyond(pair, points, calls, masses))
 
 
 def _beyond(pair: Pair, points: FloatArray, calls: FloatArray, masses: FloatArray) -> float:
@@ -181,6 +193,25 @@ def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
     return np.concatenate(
         [put_rounding(pair, points[:switch]), call_rounding(pair, points[switch:])]
     )
+
+
+def _call_errors(pair: Pair, step: float, touching: FloatArray) -> FloatArray:
+    """Rounding of call prices under tangents, at each end of the cells."""
+    if touching.size == 0:
+        return np.zeros(1)
+    slopes = tail_rounding(pair.q_above(touching))
+    return _at_ends(call_rounding(pair, touching) + step * slopes)
+
+
+def _put_errors(pair: Pair, step: float, touching: FloatArray) -> FloatArray:
+    """Rounding of put prices under tangents, at each end of the cells."""
+    slopes = tail_rounding(pair.q_below(touching))
+    return _at_ends(put_rounding(pair, touching) + step * slopes)
+
+
+def _at_ends(errors: FloatArray) -> FloatArray:
+    """The larger error of the cells on either side of each point."""
+    return np.concatenate([errors[:1], np.maximum(errors[:-1], errors[1:]), errors[-1:]])
 
 
 def _switch(grid: Grid) -> int:

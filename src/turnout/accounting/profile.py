@@ -19,6 +19,7 @@ from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.decomposition import Decomposition, Run, decompose, is_per_client
 from turnout.accounting.delta_bounds import DeltaBounds
 from turnout.accounting.pairs import UNIT_ROUNDOFF
+from turnout.accounting.replacement import LocalReplacementBlock, ReplacementBlock
 from turnout.accounting.runs import run_curve
 from turnout.core import checks
 from turnout.core.bounds import Bounds
@@ -83,6 +84,10 @@ class _Sharpest:
     ) -> _Sharpest:
         """Curves made sharp at several δ; those that cannot be certified are left out."""
         single = len(run) == 1 and run[0][1] == 1
+        if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
+            # Each of their points is a costly price of its own: one polygon serves every δ.
+            both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
+            return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
         hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}
         curves: list[Curve] = []
         refused: NumericalError | None = None

@@ -30,6 +30,8 @@ UNIT_ROUNDOFF = 2.0**-53
 # as log₂ 3 of them. 32 u for the inputs.
 _ROUNDOFF_A_LEVEL = 8.0
 _ROUNDOFF_INPUT = 32.0
+# NumPy sums in pairs: 128 terms by eight running sums, then log₂ J levels.
+_ROUNDOFF_MEAN = 64.0
 _NEGLIGIBLE_LOG = -80.0
 
 
@@ -154,26 +156,28 @@ class _Transform:
     @classmethod
     def of(cls, factor: Factor, size: int, turn: FloatArray, tilt: float) -> _Transform:
         square = np.abs(turn) ** 2
-        cells = factor.masses.size - 1
-        centre = round(float(factor.masses @ np.arange(cells + 1)))
-        calls = calls_in_bins(factor.masses[centre:])
-        puts = calls_in_bins(factor.masses[centre::-1])
+        lowest, highest = np.flatnonzero(factor.masses)[[0, -1]]
+        masses, cells = factor.masses[lowest : highest + 1], int(highest - lowest)
+        centre = round(float(masses @ np.arange(cells + 1)))
+        calls = calls_in_bins(masses[centre:])
+        puts = calls_in_bins(masses[centre::-1])
         rest = np.zeros(size)
         rest[: calls.size - 1] = calls[1:]
         if centre:
             rest[-centre:] += puts[centre - 1 :: -1]
-        mean = float(calls[0] - puts[0])
+        terms = masses * (np.arange(cells + 1) - centre)
+        mean = float(terms.sum())
         curvature = turn * turn * np.asarray(fft.rfft(rest, size))
         offset = mean * turn + curvature
         error = (_gamma(size) + calls_rounding(cells)) * square * float(rest.sum())
-        # The mean's own rounding, and what prices from two sides miss each other by.
-        error = error + np.abs(turn) * calls_rounding(cells) * float(calls[0] + puts[0])
+        error = error + np.abs(turn) * _ROUNDOFF_MEAN * UNIT_ROUNDOFF * float(np.abs(terms).sum())
         spread = _spread(rest)
         if factor.price_errors is not None:
             error = error + float(factor.price_errors.sum()) * (square + tilt**2)
             error = error + 2.0 * float(factor.price_errors.max()) * np.abs(turn)
             spread = max(spread, _spread(factor.price_errors))
         modulus = np.hypot(1.0 + offset.real, offset.imag)
+        centre += int(lowest)
         return cls(factor.count, centre, mean, offset, curvature, modulus, error, spread)
 
 

@@ -21,6 +21,7 @@ from turnout.accounting.pairs.prices import (
     call_rounding,
     put,
     put_rounding,
+    tail_rounding,
 )
 from turnout.accounting.pairs.pure import PurePair
 
@@ -40,4 +41,5 @@ __all__ = [
     "put",
     "put_rounding",
     "rounded_gaussian_pair",
+    "tail_rounding",
 ]

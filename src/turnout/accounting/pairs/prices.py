@@ -40,7 +40,7 @@ class Pair(Protocol):
         ...
 
 
-def _tail_rounding(tail: FloatArray) -> FloatArray:
+def tail_rounding(tail: FloatArray) -> FloatArray:
     """Bound on the rounding error of a tail function and of its share in a price.
 
     A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
@@ -62,13 +62,13 @@ def _near(k: FloatArray) -> FloatArray:
 def call_rounding(pair: Pair, k: FloatArray) -> FloatArray:
     """Bound on the rounding error of `call`, shape of ``k``."""
     k = k * (1.0 - _near(k))
-    return _tail_rounding(pair.p_above(k)) + k * _tail_rounding(pair.q_above(k))
+    return tail_rounding(pair.p_above(k)) + k * tail_rounding(pair.q_above(k))
 
 
 def put_rounding(pair: Pair, k: FloatArray) -> FloatArray:
     """Bound on the rounding error of `put`, shape of ``k``."""
     k = k * (1.0 + _near(k))
-    return _tail_rounding(pair.p_below(k)) + k * _tail_rounding(pair.q_below(k))
+    return tail_rounding(pair.p_below(k)) + k * tail_rounding(pair.q_below(k))
 
 
 def call(pair: Pair, k: FloatArray) -> FloatArray:

@@ -33,6 +33,7 @@ FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost
 _TAIL = 1e-4  # the part of δ that the cells left out may cost
 _FLOOR = 1e-100  # more than underflow can cost
+_FAR = 300.0  # a log-cap that stands for infinity, where underflow costs a call less than that
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
 _ROUGH_LEVELS, _FEWEST_LEVELS = 64, 40  # levels to guess the number of cells with, and at least
 _WORK_A_CELL = 25.0  # multiplications that a set of moments may cost, over the cells squared
@@ -181,7 +182,7 @@ class _Workshop:
         def price(log_cap: float) -> float:
             return float(self.prices.calls(np.array([math.exp(log_cap)]))[0])
 
-        enough = price(690.0) + _NEGLIGIBLE * self.task.delta / self.task.picks
+        enough = price(_FAR) + _NEGLIGIBLE * self.task.delta / self.task.picks
         low, high = 0.0, 1.0
         while price(high) > enough:
             low, high = high, 2 * high
