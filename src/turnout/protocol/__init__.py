@@ -8,6 +8,7 @@ from turnout.core.aggregates import Noise, UpdateSum
 from turnout.protocol.client import Client
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.fleet import Fleet
+from turnout.protocol.lattice import Lattice, LatticeUpdate
 from turnout.protocol.messages import (
     CheckIns,
     ClientIds,
@@ -41,6 +42,8 @@ __all__ = [
     "CoordinatorState",
     "Fault",
     "Fleet",
+    "Lattice",
+    "LatticeUpdate",
     "Noise",
     "Receipt",
     "Release",

@@ -1,0 +1,212 @@
+"""Updates as whole numbers: what a device sends, a coordinator checks and sums, noise is added to.
+
+Whole numbers, because accounting is about the exact law of what is released, and floating-point
+sums and noise have another: docs/design/lattice.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+
+CLIPPING_SLACK = 1e-5
+"""Relative slack of `Lattice.quantise`: float32 clipping overshoots by a few of its roundings."""
+
+FINENESS = 1024
+"""Of `Lattice.for_noise`: truncation moves no update by more than this part of the clip norm."""
+
+LatticeUpdate = NDArray[np.int32]
+"""An update in units of the step, shape ``(dimension,)``."""
+
+_WIRE = np.dtype("<i4")
+_LIMIT = 2**31
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The multiples of ``step``, and which vectors of them one client may send.
+
+    Guarantees:
+        Whatever `quantise`, `check` or `decode` lets through has Σq² ≤ (C/step)² exactly, so
+        ‖step·q‖ ≤ C in real numbers: a client's sensitivity in units of the lattice is C/step.
+        Sums of fewer than 2³² such vectors in int64 are exact, and do not depend on the order.
+        Noise of deviation `noise_deviation`(σ) is at least σ times that sensitivity.
+
+    Attributes:
+        step: distance of neighbouring lattice points. A power of two (`for_noise` takes one)
+            makes ``update/step`` and ``total·step`` exact; nothing rests on that.
+        clip_norm: C, bound on the ℓ2 norm of one client's update.
+        dimension: coordinates d of an update.
+
+    Raises:
+        ParameterError: a value outside its domain, or C/step outside [1, 2³¹).
+
+    >>> lattice = Lattice(step=0.25, clip_norm=1.0, dimension=2)
+    >>> lattice.quantise(np.array([0.6, -0.79])).tolist()
+    [2, -3]
+    >>> lattice.norm_squared_limit, lattice.noise_deviation(2.0)
+    (16, 8.0)
+    """
+
+    step: float
+    clip_norm: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        checks.positive(step=self.step, clip_norm=self.clip_norm)
+        checks.count(dimension=self.dimension)
+        checks.at_most("the wire's limit", _LIMIT - 1, dimension=self.dimension)
+        # The law must not depend on how a float was typed: everything below is about these.
+        object.__setattr__(self, "step", float(self.step))
+        object.__setattr__(self, "clip_norm", float(self.clip_norm))
+        if not 1 <= self._radius < _LIMIT:
+            raise ParameterError(
+                "step", self.step, f"clip_norm = {self.clip_norm} in 1 to 2³¹ steps"
+            )
+
+    @classmethod
+    def for_noise(
+        cls, noise_multiplier: float, clip_norm: float, dimension: int, fineness: float = FINENESS
+    ) -> Lattice:
+        """The lattice whose step is the largest power of two up to min(σ, 1/√d)·C/``fineness``.
+
+        So truncation moves no update by more than C/``fineness``, and the noise is at least
+        ``fineness`` steps wide.
+
+        Args:
+            noise_multiplier: σ, the standard deviation of the noise divided by C.
+            clip_norm: C.
+            dimension: d.
+            fineness: at least 1. A finer lattice costs nothing but the range of int32.
+
+        Raises:
+            ParameterError: as for the class; never while min(σ, 1/√d)/``fineness`` is from
+                2⁻³⁰ to 1.
+        """
+        checks.positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm, fineness=fineness)
+        checks.count(dimension=dimension)
+        widest = min(noise_multiplier, 1 / math.sqrt(dimension)) * clip_norm / fineness
+        _, exponent = math.frexp(widest)
+        return cls(math.ldexp(0.5, exponent), clip_norm, dimension)
+
+    @cached_property
+    def _radius(self) -> Fraction:
+        """C/step, exactly."""
+        return Fraction(self.clip_norm) / Fraction(self.step)
+
+    @cached_property
+    def norm_squared_limit(self) -> int:
+        """The largest Σq² of one update: ⌊(C/step)²⌋."""
+        return math.floor(self._radius**2)
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of an encoded update."""
+        return self.dimension * _WIRE.itemsize
+
+    def noise_deviation(self, noise_multiplier: float) -> float:
+        """Standard deviation of the noise in units of the step: σC/step, rounded up.
+
+        Args:
+            noise_multiplier: σ, above 0.
+
+        Returns:
+            never below the exact σC/step.
+        """
+        checks.positive(noise_multiplier=noise_multiplier)
+        exact = Fraction(noise_multiplier) * self._radius
+        nearest = float(exact)
+        return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+    def quantise(self, update: NDArray[np.floating]) -> LatticeUpdate:
+        """A clipped update on the lattice, each coordinate truncated toward zero.
+
+        Floating-point clipping and division may leave the norm a few roundings too large; then
+        the coordinates are scaled down and truncated once more.
+
+        Args:
+            update: float array of shape ``(dimension,)``, norm at most C·(1 + 1e-5).
+
+        Returns:
+            int32 array of shape ``(dimension,)`` which `check` accepts.
+
+        Raises:
+            LocalProtocolError: wrong shape, not finite, or not clipped.
+        """
+        if update.shape != (self.dimension,):
+            raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = np.trunc(update.astype(np.float64) / self.step)
+            norm_squared = float(np.square(scaled).sum())
+        # Truncating shortens, so this refuses nothing that was clipped; NaN fails it as well.
+        if not norm_squared <= float(self._radius**2) * (1 + CLIPPING_SLACK) ** 2:
+            raise LocalProtocolError(
+                f"an update is not finite, or not clipped to norm {self.clip_norm}"
+            )
+        limit = self.norm_squared_limit
+        while (exact := _norm_squared(scaled)) > limit:
+            scaled = np.trunc(scaled * (math.sqrt(limit / exact) * (1 - 2.0**-40)))
+        return scaled.astype(np.int32)
+
+    def check(self, update: LatticeUpdate) -> None:
+        """Nothing where ``update`` is one that a client may send; never repairs one.
+
+        Raises:
+            RemoteProtocolError: wrong length, not int32, or Σq² above the limit.
+        """
+        if update.shape != (self.dimension,):
+            raise RemoteProtocolError(
+                f"an update has shape {update.shape}, not ({self.dimension},)"
+            )
+        if update.dtype != np.int32:
+            raise RemoteProtocolError(f"an update has type {update.dtype}, not int32")
+        if _norm_squared(update) > self.norm_squared_limit:
+            raise RemoteProtocolError(
+                f"an update has a norm above {self.clip_norm}: it is not clipped"
+            )
+
+    def encode(self, update: LatticeUpdate) -> bytes:
+        """What goes over the wire: little-endian int32, nothing else.
+
+        Raises:
+            LocalProtocolError: not an update that `check` accepts.
+        """
+        try:
+            self.check(update)
+        except RemoteProtocolError as error:
+            raise LocalProtocolError(str(error)) from None
+        return update.astype(_WIRE).tobytes()
+
+    def decode(self, data: bytes) -> LatticeUpdate:
+        """The update that ``data`` holds, checked; a copy.
+
+        Raises:
+            RemoteProtocolError: not exactly `encoded_size` bytes, or Σq² above the limit.
+        """
+        if len(data) != self.encoded_size:
+            raise RemoteProtocolError(f"an update has {len(data)} bytes, not {self.encoded_size}")
+        update = np.frombuffer(data, dtype=_WIRE).astype(np.int32)
+        self.check(update)
+        return update
+
+    def zero(self) -> NDArray[np.int64]:
+        """The sum of nobody's updates, to which updates and noise are added."""
+        return np.zeros(self.dimension, dtype=np.int64)
+
+    def to_model(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
+        """A released sum in the model's units. Postprocessing: its rounding costs no privacy."""
+        return total.astype(np.float64) * self.step
+
+
+def _norm_squared(update: NDArray[np.int32] | NDArray[np.float64]) -> int:
+    """Σq² of whole numbers of at most 2³¹ in size, without overflow for any length below 2³¹."""
+    squares = np.square(update.astype(np.int64))
+    return (int((squares >> 32).sum()) << 32) + int((squares & 0xFFFFFFFF).sum())
