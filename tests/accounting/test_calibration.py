@@ -24,6 +24,7 @@ from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
     CheckIn,
     EveryStep,
+    FixedAssignment,
     GaussianNoise,
     KSubset,
     ParticipationLaw,
@@ -75,6 +76,9 @@ CASES = [
     Case("windows, one", lambda r: scheme(1.0, CheckIn(1000, r)), 0.2),
     Case("windows, many", lambda r: scheme(2.0, CheckIn(1000, r)), 4.0),
     Case("windows, many long ones", lambda r: scheme(4.0, CheckIn(10**6, r)), 0.1),
+    Case("epochs", lambda e: scheme(4.0, FixedAssignment(250, e)), 1.0),
+    Case("epochs, many", lambda e: scheme(30.0, FixedAssignment(1000, e)), 1.0),
+    Case("epochs, one", lambda e: scheme(1.0, FixedAssignment(250, e)), 1.0),
     Case("probability", lambda p: scheme(1.0, CheckIn(100, 1, p)), 0.01),
     Case("probability, composed", lambda p: scheme(1.0, CheckIn(100, 10, p)), 1.0),
     Case("probability, tiny", lambda p: scheme(0.3, CheckIn(10, 1, p)), 1.0),

@@ -96,7 +96,7 @@ class AllocationCurve:
         value = self.excess[index] - gap * self.mass[index]
         value = value if up else -value
         size = np.abs(self.excess[index]) + np.abs(gap * self.mass[index])
-        far = np.minimum(-frame.signed_tilt * gap, _LARGEST_EXPONENT)
+        far = np.clip(-frame.signed_tilt * gap, -700.0, _LARGEST_EXPONENT)  # never 0 times ∞
         error = np.exp(far) * (self.noise * self._norm() + self.outside / (math.e * frame.tilt))
         error = error + self.relative_error * size
         scale = math.exp(self.log_unit) / (frame.window if up else strike)
