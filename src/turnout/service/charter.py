@@ -1,0 +1,232 @@
+"""The charter: everything public about a task, frozen before the first device is invited.
+
+Its digest is the task's name. It stands in every row of the ledger and in every invitation, so
+neither the coordinator nor whoever restores its storage can change a term without being noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from turnout.core import checks
+from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
+from turnout.protocol import Coordinator, Lattice
+from turnout.spec import ReleaseRule, Scheme
+
+FORMAT = "turnout-charter-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a step lasts, by the coordinator's own monotonic clock.
+
+    Check-ins (and with them updates, where everybody is asked) are taken for ``check_in_seconds``;
+    where one of many is asked, her update for ``answer_seconds`` more. The model is published
+    when ``step_seconds`` are over, however long the release took: timing tells nothing.
+    """
+
+    step_seconds: float = 60.0
+    check_in_seconds: float = 45.0
+    answer_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        checks.positive(
+            step_seconds=self.step_seconds,
+            check_in_seconds=self.check_in_seconds,
+            answer_seconds=self.answer_seconds,
+        )
+        if self.check_in_seconds + self.answer_seconds > self.step_seconds:
+            raise ParameterError(
+                "step_seconds",
+                self.step_seconds,
+                f"at least check_in_seconds + answer_seconds = "
+                f"{self.check_in_seconds + self.answer_seconds}",
+            )
+
+    @classmethod
+    def of(cls, step_seconds: float) -> Self:
+        """A step of which three quarters take check-ins and a sixth answers."""
+        return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Charter:
+    """The frozen terms of one task.
+
+    Attributes:
+        plan: the plan's TOML text, as it was written.
+        population: client ids are 0 … population − 1; also what n̄ was worked out from.
+        scheme: participation law, noise multiplier, relation and release rule.
+        delta: the δ of (ε, δ).
+        target: the ε that must not be exceeded.
+        charged_steps, charged: ε spent once so many steps are released: proved upper bounds at
+            rising numbers of steps, the last one the whole run. In between the next one counts.
+        lattice: what updates are multiples of.
+        expected_check_ins: public divisor of aggregated sums; None with other rules.
+        minibatch: steps accumulated before the model moves (one-client).
+        initial_model: SHA-256 of the first parameters, little-endian float32.
+        timing: the schedule.
+        coordinator_key: Ed25519 public key, 32 bytes.
+    """
+
+    plan: str
+    population: int
+    scheme: Scheme
+    delta: float
+    target: float
+    charged_steps: tuple[int, ...]
+    charged: tuple[float, ...]
+    lattice: Lattice
+    expected_check_ins: float | None
+    minibatch: int
+    initial_model: bytes
+    timing: Timing
+    coordinator_key: bytes
+
+    def __post_init__(self) -> None:
+        checks.count(population=self.population)
+        checks.positive(target=self.target)
+        checks.open_unit(delta=self.delta)
+        if self.scheme.release is ReleaseRule.AVERAGED:
+            raise UnsupportedError(
+                "averaged check-ins show how many came in every step; serve release = 'aggregated' "
+                "or 'one-client'"
+            )
+        rising = all(
+            a < b for a, b in zip(self.charged_steps, self.charged_steps[1:], strict=False)
+        )
+        ordered = all(0 <= a <= b for a, b in zip(self.charged, self.charged[1:], strict=False))
+        if not (rising and ordered and len(self.charged) == len(self.charged_steps) > 0):
+            raise ParameterError("charged", self.charged, "rising bounds at rising steps")
+        if self.charged_steps[-1] != self.steps:
+            raise ParameterError("charged_steps", self.charged_steps, f"{self.steps} at the end")
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.scheme.participation.steps
+
+    def spent(self, steps: int) -> float:
+        """ε, as a proved upper bound, once so many steps are released.
+
+        Raises:
+            ParameterError: more steps than the run has.
+            BudgetExceededError: more than the target, or not a number: nothing may be released.
+        """
+        checks.count(0, steps=steps)
+        checks.at_most("the run's steps", self.steps, steps=steps)
+        if steps == 0:
+            return 0.0
+        epsilon = next(
+            e for s, e in zip(self.charged_steps, self.charged, strict=True) if s >= steps
+        )
+        if not 0.0 <= epsilon <= self.target:
+            raise BudgetExceededError(epsilon, self.target)
+        return epsilon
+
+    def coordinator(self, **progress: Any) -> Coordinator:
+        """The protocol's coordinator, in units of the lattice; ``progress`` as for a restart."""
+        return Coordinator(
+            self.scheme,
+            self.lattice.dimension,
+            clip_norm=self.lattice.clip_norm / self.lattice.step,
+            capacity=self.population,
+            expected_check_ins=self.expected_check_ins,
+            minibatch=self.minibatch,
+            **progress,
+        )
+
+    @property
+    def task(self) -> str:
+        """The task's name: SHA-256 of `canonical`, 64 hexadecimal digits."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def canonical(self) -> bytes:
+        """The charter as bytes: JSON with sorted keys and no spaces, ASCII.
+
+        Floats are written by ``float.hex``, so that the same terms have the same digest in every
+        language.
+        """
+        document = {
+            "format": FORMAT,
+            "plan": self.plan,
+            "population": self.population,
+            "scheme": _hexed(_scheme_to_dict(self.scheme)),
+            "delta": self.delta.hex(),
+            "target": self.target.hex(),
+            "charged_steps": list(self.charged_steps),
+            "charged": [epsilon.hex() for epsilon in self.charged],
+            "lattice": _hexed(
+                {
+                    "step": self.lattice.step,
+                    "clip_norm": self.lattice.clip_norm,
+                    "dimension": self.lattice.dimension,
+                }
+            ),
+            "expected_check_ins": _hexed(self.expected_check_ins),
+            "minibatch": self.minibatch,
+            "initial_model": self.initial_model.hex(),
+            "timing": _hexed(asdict(self.timing)),
+            "coordinator_key": self.coordinator_key.hex(),
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+    @classmethod
+    def from_canonical(cls, data: bytes) -> Self:
+        """What `canonical` wrote.
+
+        Raises:
+            StorageError: anything else, down to the last byte.
+        """
+        from turnout.accounting.ledger.records import scheme_from_dict
+
+        try:
+            fields = json.loads(data)
+            if fields.pop("format") != FORMAT:
+                raise ValueError("another format")
+            charter = cls(
+                plan=fields["plan"],
+                population=fields["population"],
+                scheme=scheme_from_dict(_unhexed(fields["scheme"])),
+                delta=float.fromhex(fields["delta"]),
+                target=float.fromhex(fields["target"]),
+                charged_steps=tuple(fields["charged_steps"]),
+                charged=tuple(float.fromhex(text) for text in fields["charged"]),
+                lattice=Lattice(**_unhexed(fields["lattice"])),
+                expected_check_ins=_unhexed(fields["expected_check_ins"]),
+                minibatch=fields["minibatch"],
+                initial_model=bytes.fromhex(fields["initial_model"]),
+                timing=Timing(**_unhexed(fields["timing"])),
+                coordinator_key=bytes.fromhex(fields["coordinator_key"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(f"the charter is damaged: {error}") from None
+        if charter.canonical() != data:
+            raise StorageError("the charter is damaged: it does not read back as it was written")
+        return charter
+
+
+def _scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
+    from turnout.accounting.ledger.records import scheme_to_dict
+
+    return scheme_to_dict(scheme)
+
+
+def _hexed(value: Any) -> Any:
+    """Floats as ``{"float": hex}``, inside dictionaries and lists too."""
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, dict):
+        return {key: _hexed(inner) for key, inner in value.items()}
+    return [_hexed(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _unhexed(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"float"}:
+            return float.fromhex(value["float"])
+        return {key: _unhexed(inner) for key, inner in value.items()}
+    return [_unhexed(inner) for inner in value] if isinstance(value, list) else value

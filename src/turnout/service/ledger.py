@@ -1,0 +1,102 @@
+"""What was released and what it cost, as a chain of records that cannot be changed unnoticed.
+
+Each record holds the digest of the one before, the first one that of the charter. A chain does
+not notice an old copy of itself put back; heads that left the coordinator do (`Head`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+from turnout.core.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How far a ledger is: ``steps`` are released, and the digest of the last record.
+
+    Before the first release ``digest`` is the charter's.
+    """
+
+    steps: int
+    digest: bytes
+
+    def __str__(self) -> str:
+        return f"{self.steps}:{self.digest.hex()}"
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """What ``str`` gave.
+
+        Raises:
+            ValueError: anything else.
+        """
+        steps, separator, digest = text.partition(":")
+        head = cls(int(steps), bytes.fromhex(digest))
+        if not separator or len(head.digest) != 32 or str(head) != text:
+            raise ValueError("a head is steps:digest")
+        return head
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One release.
+
+    Attributes:
+        task: the charter's digest, hexadecimal.
+        step: from 0.
+        sum_digest: SHA-256 of the noisy sum, little-endian int64 in units of the lattice.
+        model_digest: SHA-256 of the parameters after it, little-endian float32.
+        epsilon: what has been spent with this release, a proved upper bound.
+        delta: the δ that goes with it.
+        previous: digest of the record before; of the charter for step 0.
+    """
+
+    task: str
+    step: int
+    sum_digest: bytes
+    model_digest: bytes
+    epsilon: float
+    delta: float
+    previous: bytes
+
+    def canonical(self) -> bytes:
+        """The record as bytes: JSON with sorted keys and no spaces, ASCII; floats by hex."""
+        return json.dumps(self.document(), sort_keys=True, separators=(",", ":")).encode("ascii")
+
+    def document(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
+        return {
+            "task": self.task,
+            "step": self.step,
+            "sum": self.sum_digest.hex(),
+            "model": self.model_digest.hex(),
+            "epsilon": self.epsilon.hex(),
+            "delta": self.delta.hex(),
+            "previous": self.previous.hex(),
+        }
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of `canonical`, 32 bytes."""
+        return hashlib.sha256(self.canonical()).digest()
+
+    @property
+    def head(self) -> Head:
+        """The head of a ledger that ends here."""
+        return Head(self.step + 1, self.digest)
+
+
+def require_chain(task: str, before: Head, record: Record) -> Head:
+    """The head after a record that follows on ``before``.
+
+    Raises:
+        StorageError: the record belongs elsewhere: the ledger is damaged.
+    """
+    fits = record.task == task and record.step == before.steps
+    if not (fits and record.previous == before.digest):
+        raise StorageError(f"the ledger is damaged: step {record.step} does not follow on {before}")
+    return record.head

@@ -1,0 +1,1 @@
+"""Where the coordinator keeps what it must not forget: one interface, SQLite and Postgres."""

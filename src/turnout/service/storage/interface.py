@@ -1,0 +1,253 @@
+"""What the coordinator asks of its storage.
+
+One writer owns the only write connection. A *transaction* is all or nothing and durable once it
+is committed. Rows are never changed: a second row that contradicts a stored one raises
+`ConflictError`, and the ledger's tables refuse UPDATE and DELETE by triggers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import StorageError
+from turnout.service.ledger import Record
+
+
+class ConflictError(StorageError):
+    """A row that contradicts a stored one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A client id that was handed out.
+
+    Attributes:
+        client: her id.
+        secret_digest: SHA-256 of the one-time secret in her invitation.
+        public_key: Ed25519, 32 bytes; None until the invitation is used.
+    """
+
+    client: int
+    secret_digest: bytes
+    public_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """One accepted check-in.
+
+    Attributes:
+        client: who.
+        block: the block of the participation law in which the step lies.
+        turn: how many check-ins of hers in this block came before, from 0.
+        step: when.
+        digest: SHA-256 of her update; None until there is one (one-client rule).
+    """
+
+    client: int
+    block: int
+    turn: int
+    step: int
+    digest: bytes | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """What a step leaves behind, besides its record in the ledger.
+
+    Attributes:
+        record: the ledger's record.
+        parameters: after the step, little-endian float32.
+        optimizer_state: as `learner.packed` writes it.
+        pending: noisy minibatch so far in units of the lattice, little-endian float64.
+        checked_in, served: counts, for the operator only.
+    """
+
+    record: Record
+    parameters: bytes
+    optimizer_state: bytes
+    pending: bytes
+    checked_in: int
+    served: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How good the model after some steps is on public held-out data."""
+
+    steps: int
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the operator's log.
+
+    ``at`` is in seconds since the epoch, ``level`` is info, warning or error. ``text`` never
+    joins a device with a slot.
+    """
+
+    at: float
+    level: str
+    text: str
+
+
+class Transaction(Protocol):
+    """Reads and writes that become durable together."""
+
+    def found(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
+        """Create the task. Raises ConflictError where there is one."""
+        ...
+
+    def charter(self) -> bytes | None:
+        """The charter's canonical bytes; None in an empty storage."""
+        ...
+
+    def signing_key(self) -> bytes:
+        """The coordinator's Ed25519 private key, 32 bytes."""
+        ...
+
+    def initial_parameters(self) -> bytes:
+        """The first parameters, little-endian float32."""
+        ...
+
+    def invite(self, secret_digests: Sequence[bytes]) -> int:
+        """Hand out the next client ids, one a digest; the first of them is returned."""
+        ...
+
+    def invitation(self, client: int) -> Invitation | None:
+        """The invitation with that id."""
+        ...
+
+    def invited(self) -> int:
+        """How many ids were handed out."""
+        ...
+
+    def enrol(self, client: int, public_key: bytes) -> None:
+        """Use an invitation. Raises ConflictError where it was used with another key."""
+        ...
+
+    def enrolled(self) -> int:
+        """How many invitations were used."""
+        ...
+
+    def participations(self, client: int, block: int) -> list[Participation]:
+        """Her check-ins in a block, by turn."""
+        ...
+
+    def participation_at(self, client: int, step: int) -> Participation | None:
+        """Her check-in at a step."""
+        ...
+
+    def check_in(self, participation: Participation, body: bytes | None) -> None:
+        """Store a check-in, with her update where she sent one.
+
+        Raises:
+            ConflictError: the same (client, block, turn) or (client, step) is stored.
+        """
+        ...
+
+    def answer(self, client: int, step: int, digest: bytes, body: bytes) -> None:
+        """Store the update of somebody who checked in without one.
+
+        Raises:
+            ConflictError: she did not check in then, or answered already.
+        """
+        ...
+
+    def ask(self, step: int, clients: NDArray[np.int64]) -> None:
+        """Store who is asked for an update. Raises ConflictError where that is stored."""
+        ...
+
+    def asked(self, step: int) -> NDArray[np.int64] | None:
+        """Who is asked at a step, ascending; None where nobody was chosen yet."""
+        ...
+
+    def arrived(self, step: int) -> NDArray[np.int64]:
+        """Who checked in at a step, ascending."""
+        ...
+
+    def arrivals(self, first_step: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Steps from ``first_step`` on that have check-ins, with who came, in order.
+
+        Reads an index, never the updates: a hundred thousand check-ins in well below a second.
+        """
+        ...
+
+    def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
+        """Clients and their updates at a step, by client; one at a time, not all in memory."""
+        ...
+
+    def release(self, release: Release) -> None:
+        """Append to the ledger. Raises ConflictError where the step is stored."""
+        ...
+
+    def forget_bodies(self, before_step: int, at_most: int) -> int:
+        """Delete updates of released steps, at most so many; how many were deleted.
+
+        Noisy sums are released, single updates are nobody's business any more.
+        """
+        ...
+
+    def last_release(self) -> Release | None:
+        """The release of the highest step."""
+        ...
+
+    def release_at(self, step: int) -> Release | None:
+        """The release of a step."""
+        ...
+
+    def records(self, first_step: int = 0) -> Iterator[Record]:
+        """The ledger's records from a step on, in order."""
+        ...
+
+    def counts(self) -> Iterator[tuple[int, int, int]]:
+        """(step, checked in, served), in order; for the operator only."""
+        ...
+
+    def score(self, scored: Scored) -> None:
+        """Store an evaluation; a second one of the same steps replaces none and is dropped."""
+        ...
+
+    def scores(self) -> Iterator[Scored]:
+        """Evaluations in order."""
+        ...
+
+    def log(self, event: Event) -> None:
+        """Store a line of the operator's log."""
+        ...
+
+    def events(self, last: int) -> list[Event]:
+        """The last lines of the operator's log, oldest first."""
+        ...
+
+
+class Storage(Protocol):
+    """An open database.
+
+    Opening migrates it to the newest schema, checks its integrity where that is cheap, and
+    raises `StorageError` for anything that is not a turnout database, or of a newer version.
+    """
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """The one write transaction: committed durably at the end of the block, else undone.
+
+        Only one thread may be in one at a time; a commit that fails raises `StorageError` and
+        leaves the connection unusable.
+        """
+        ...
+
+    def snapshot(self) -> AbstractContextManager[Transaction]:
+        """A consistent read-only view, from any thread, beside the writer."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...

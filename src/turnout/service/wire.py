@@ -1,0 +1,293 @@
+"""What goes over the network: paths, headers, signed bytes, answers (docs/device-protocol.md).
+
+Device and coordinator both take these from here; a device in another language takes them from
+the document, whose test vectors are held against this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from turnout.core.errors import ParameterError
+from turnout.service.ledger import Head
+
+PREFIX = "/v1"
+CLIENT_HEADER = "Turnout-Client"
+NONCE_HEADER = "Turnout-Nonce"
+HEAD_HEADER = "Turnout-Head"
+SIGNATURE_HEADER = "Turnout-Signature"
+
+NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 32, 64
+_INVITATION = "turnout1."
+
+
+class Phase(StrEnum):
+    """What the step in progress takes."""
+
+    CHECK_INS = "check-ins"
+    ANSWERS = "answers"
+    CLOSED = "closed"
+    FINISHED = "finished"
+
+
+class Answer(StrEnum):
+    """What became of a signed request, as its JSON says it under ``answer``."""
+
+    ACCEPTED = "accepted"
+    LATE = "late"
+    EARLY = "early"
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+STATUS_CODES = {
+    Answer.ACCEPTED: 200,
+    Answer.LATE: 410,
+    Answer.EARLY: 425,
+    Answer.CONFLICT: 409,
+    Answer.REFUSED: 422,
+    Answer.UNKNOWN: 401,
+}
+"""HTTP status of each answer. 503 with Retry-After: nothing happened, send the same again."""
+
+
+def enrolments_path() -> str:
+    """POST: use an invitation."""
+    return f"{PREFIX}/enrolments"
+
+
+def check_ins_path(step: int) -> str:
+    """POST, empty body: "I am here" (one-client rule)."""
+    return f"{PREFIX}/steps/{step}/check-ins"
+
+
+def requests_path(step: int) -> str:
+    """POST, empty body: is my update asked for? (one-client rule)."""
+    return f"{PREFIX}/steps/{step}/requests"
+
+
+def updates_path(step: int) -> str:
+    """POST, update as body: check in with it (aggregated), or answer (one-client)."""
+    return f"{PREFIX}/steps/{step}/updates"
+
+
+def covers_path(step: int) -> str:
+    """POST, any body as long as an update, to a path as long: checked like one, counted nowhere."""
+    return f"{PREFIX}/steps/{step}/covered"
+
+
+def model_path(steps: int) -> str:
+    """GET: parameters after so many steps, little-endian float32."""
+    return f"{PREFIX}/models/{steps}"
+
+
+CHARTER_PATH, STATUS_PATH, RECORDS_PATH = (
+    f"{PREFIX}/charter",
+    f"{PREFIX}/status",
+    f"{PREFIX}/records",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request as its device signs it.
+
+    Attributes:
+        task: the charter's digest, hexadecimal.
+        method, path: of the HTTP request; the path begins with ``/v1``.
+        client: her id.
+        nonce: 16 bytes, fresh in every request.
+        head: the `SignedHead` that she saw last, as text; "" before the first.
+        body: all of it.
+    """
+
+    task: str
+    method: str
+    path: str
+    client: int
+    nonce: bytes
+    head: str
+    body: bytes
+
+    def canonical(self) -> bytes:
+        """What is signed: one line each, and the body's digest, ASCII.
+
+        >>> SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), "", b"").canonical()[:42]
+        b'turnout-request-1\nab\nPOST\n/v1/enrolments\n'
+        """
+        digest = hashlib.sha256(self.body).hexdigest()
+        fields = (self.task, self.method, self.path, str(self.client), self.nonce.hex(), self.head)
+        return "\n".join(("turnout-request-1", *fields, digest)).encode("ascii")
+
+    def headers(self, signature: bytes) -> dict[str, str]:
+        """The HTTP headers that carry the rest of it."""
+        headers = {
+            CLIENT_HEADER: str(self.client),
+            NONCE_HEADER: self.nonce.hex(),
+            SIGNATURE_HEADER: signature.hex(),
+        }
+        return headers | ({HEAD_HEADER: self.head} if self.head else {})
+
+
+def head_bytes(task: str, head: Head) -> bytes:
+    """What the coordinator signs to say how far its ledger is."""
+    return f"turnout-head-1\n{task}\n{head}".encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """A head with the coordinator's signature, as a device keeps it and sends it back."""
+
+    head: Head
+    signature: bytes
+
+    def __str__(self) -> str:
+        return f"{self.head}:{self.signature.hex()}"
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """What ``str`` gave.
+
+        Raises:
+            ValueError: anything else.
+        """
+        head, separator, signature = text.rpartition(":")
+        signed = cls(Head.parsed(head), bytes.fromhex(signature))
+        if not separator or len(signed.signature) != SIGNATURE_BYTES or str(signed) != text:
+            raise ValueError("a signed head is steps:digest:signature")
+        return signed
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The coordinator's answer to a signed request; the same for every copy of it.
+
+    Attributes:
+        answer: what became of it.
+        task, client, step: what it is about.
+        digest: SHA-256 of the update, where there is one.
+        detail: why not, for a person.
+        asked: whether the client's update is asked for; None while that is not decided.
+    """
+
+    answer: Answer
+    task: str = ""
+    client: int = -1
+    step: int = -1
+    digest: bytes | None = None
+    detail: str = ""
+    asked: bool | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The receipt as JSON has it."""
+        document: dict[str, Any] = {"answer": self.answer.value}
+        if self.answer is Answer.UNKNOWN:
+            return document  # the same bytes whoever asks about whomever
+        document |= {"task": self.task, "client": self.client, "step": self.step}
+        if self.digest is not None:
+            document["digest"] = self.digest.hex()
+        if self.detail:
+            document["detail"] = self.detail
+        if self.asked is not None:
+            document["asked"] = self.asked
+        return document
+
+    def encoded(self) -> bytes:
+        """The JSON bytes."""
+        return json.dumps(self.document(), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Self:
+        """What `encoded` gave.
+
+        Raises:
+            ValueError: anything else.
+        """
+        try:
+            fields = json.loads(data)
+            digest = fields.get("digest")
+            return cls(
+                Answer(fields["answer"]),
+                fields.get("task", ""),
+                fields.get("client", -1),
+                fields.get("step", -1),
+                None if digest is None else bytes.fromhex(digest),
+                fields.get("detail", ""),
+                fields.get("asked"),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a receipt: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What the operator hands to one device: everything that she needs before the first contact.
+
+    She draws her slots by the law in it, and keeps to the charter whose digest is ``task``.
+
+    Attributes:
+        task: the charter's digest, hexadecimal.
+        coordinator_key: Ed25519 public key that signs heads, 32 bytes.
+        client: her id.
+        population: clients of the run.
+        law: the participation law, as `accounting.ledger.records` writes objects of the spec.
+        secret: one-time, 32 bytes.
+    """
+
+    task: str
+    coordinator_key: bytes
+    client: int
+    population: int
+    law: dict[str, Any]
+    secret: bytes
+
+    @property
+    def secret_digest(self) -> bytes:
+        """All that the coordinator keeps of the secret."""
+        return hashlib.sha256(self.secret).digest()
+
+    def encoded(self) -> str:
+        """A token of URL-safe characters."""
+        fields = {
+            "task": self.task,
+            "key": self.coordinator_key.hex(),
+            "client": self.client,
+            "population": self.population,
+            "law": self.law,
+            "secret": self.secret.hex(),
+        }
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+        return _INVITATION + base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+    @classmethod
+    def decoded(cls, token: str) -> Self:
+        """What `encoded` gave.
+
+        Raises:
+            ParameterError: no such token; its secret is not shown.
+        """
+        expected = "an invitation as `turnout enrol` prints it"
+        kind, payload = token[: len(_INVITATION)], token[len(_INVITATION) :].strip()
+        try:
+            fields = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+            invitation = cls(
+                str(fields["task"]),
+                bytes.fromhex(fields["key"]),
+                int(fields["client"]),
+                int(fields["population"]),
+                dict(fields["law"]),
+                bytes.fromhex(fields["secret"]),
+            )
+        except (ValueError, KeyError, TypeError, binascii.Error):
+            raise ParameterError("token", "…", expected) from None
+        lengths = len(invitation.coordinator_key), len(invitation.secret)
+        if kind != _INVITATION or lengths != (KEY_BYTES, SECRET_BYTES):
+            raise ParameterError("token", "…", expected)
+        return invitation
