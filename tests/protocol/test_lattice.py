@@ -203,7 +203,7 @@ def test_noise_is_never_below_what_the_accounting_says(noise_multiplier, clip_no
 def test_truncation_moves_no_update_by_more_than_a_thousandth_of_the_clip_norm(dimension):
     lattice = Lattice.for_noise(1.0, 1.0, dimension)
     generator = np.random.default_rng(8)
-    for update in (generator.normal(size=dimension), np.ones(dimension), np.eye(dimension)[0]):
+    for update in (generator.normal(size=dimension), np.ones(dimension), np.eye(1, dimension)[0]):
         within = clipped(update, 1.0)
         sent = lattice.to_model(lattice.quantise(within).astype(np.int64))
         assert np.linalg.norm(sent - within) <= 1 / 1024

@@ -38,7 +38,7 @@ _RESIDUAL_MASK = 2**_RESIDUAL_BITS - 1
 _FIRST_INDEX = (1023 + 63 - _OCTAVES) << _CELLS_LOG2
 """Exponent and first bits of the fraction of 2⁴⁷ as a float64, where the table begins."""
 
-_CHUNK = 2**14
+_CHUNK = 2**12  # Longer ones leave the fast caches, and share a key among more blocks.
 _WORD_BITS, _MOST_BITS = 63, 63 + 3 * 64
 
 
@@ -77,7 +77,7 @@ def rounded_gaussian(
         the true probabilities. The one exception is a draw that 255 bits do not decide, which
         raises, with a chance below (s + 1)·2⁻²⁴⁸ a draw.
         The system's bytes differ from uniform ones as AES-256 does from a random permutation,
-        and by at most 2⁻¹⁰³ more for 2¹⁴ draws (blocks under one key do not repeat).
+        and by at most 2⁻¹⁰⁷ more for each 2¹² draws (blocks under one key do not repeat).
         The same bytes give the same draws on every machine.
 
     Args:
