@@ -28,7 +28,8 @@ from turnout.accounting.pairs import (
     call_rounding,
     put,
     put_rounding,
-    tail_rounding,
+    tail_roundings_above,
+    tail_roundings_below,
 )
 from turnout.core.errors import NumericalError
 
@@ -157,10 +158,10 @@ def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
     calls = _lower_calls(pair, points[first:], touching[first:])[1:]
     errors = np.concatenate(
         [
-            _put_errors(pair, grid.step, touching[: switch + 1])[:switch],
-            _call_errors(pair, grid.step, touching[first:])[1:],
+            _put_errors(pair, points[: switch + 2], touching[: switch + 1])[:switch],
+            _call_errors(pair, points[first:], touching[first:])[1:],
         ]
-    )[: points.size]
+    )
     masses = None
     if calls.size and abs(calls[0] - puts[-1] - 1.0 + points[switch]) <= 8.0 * errors[switch]:
         masses = _masses(grid.step, puts, calls)
@@ -171,10 +172,10 @@ def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
         )
         # The first tangent passes through (origin, 1 − origin) and must not fall below 0.
         calls[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
-        masses, errors = _masses_of_calls(grid.step, calls), _call_errors(pair, grid.step, touching)
+        masses, errors = _masses_of_calls(grid.step, calls), _call_errors(pair, points, touching)
     elif masses is None:
         puts = _lower_puts(pair, points, touching)
-        masses, errors = _masses_of_puts(grid.step, puts), _put_errors(pair, grid.step, touching)
+        masses, errors = _masses_of_puts(grid.step, puts), _put_errors(pair, points, touching)
     return GridLaw(masses, errors, _beyond(pair, points, calls, masses))
 
 
@@ -195,23 +196,26 @@ def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
     )
 
 
-def _call_errors(pair: Pair, step: float, touching: FloatArray) -> FloatArray:
+def _call_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
     """Rounding of call prices under tangents, at each end of the cells."""
-    if touching.size == 0:
-        return np.zeros(1)
-    slopes = tail_rounding(pair.q_above(touching))
-    return _at_ends(call_rounding(pair, touching) + step * slopes)
+    return _at_ends(points, *tail_roundings_above(pair, touching))
 
 
-def _put_errors(pair: Pair, step: float, touching: FloatArray) -> FloatArray:
+def _put_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
     """Rounding of put prices under tangents, at each end of the cells."""
-    slopes = tail_rounding(pair.q_below(touching))
-    return _at_ends(put_rounding(pair, touching) + step * slopes)
+    return _at_ends(points, *tail_roundings_below(pair, touching))
 
 
-def _at_ends(errors: FloatArray) -> FloatArray:
-    """The larger error of the cells on either side of each point."""
-    return np.concatenate([errors[:1], np.maximum(errors[:-1], errors[1:]), errors[-1:]])
+def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> FloatArray:
+    """The larger error of the tangents on either side of each point.
+
+    At a point k a tangent is P(…) − k·Q(…), the tails taken where it touches; adding up its
+    pieces rounds by less than the tail of Q does, once more.
+    """
+    if under_p.size == 0:
+        return np.zeros(1)
+    left, right = (under_p + 2.0 * ends * under_q for ends in (points[:-1], points[1:]))
+    return np.concatenate([left[:1], np.maximum(right[:-1], left[1:]), right[-1:]])
 
 
 def _switch(grid: Grid) -> int:
