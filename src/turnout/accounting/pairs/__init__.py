@@ -21,7 +21,8 @@ from turnout.accounting.pairs.prices import (
     call_rounding,
     put,
     put_rounding,
-    tail_rounding,
+    tail_roundings_above,
+    tail_roundings_below,
 )
 from turnout.accounting.pairs.pure import PurePair
 
@@ -41,5 +42,6 @@ __all__ = [
     "put",
     "put_rounding",
     "rounded_gaussian_pair",
-    "tail_rounding",
+    "tail_roundings_above",
+    "tail_roundings_below",
 ]

@@ -40,7 +40,7 @@ class Pair(Protocol):
         ...
 
 
-def tail_rounding(tail: FloatArray) -> FloatArray:
+def _tail_rounding(tail: FloatArray) -> FloatArray:
     """Bound on the rounding error of a tail function and of its share in a price.
 
     A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
@@ -61,14 +61,26 @@ def _near(k: FloatArray) -> FloatArray:
 
 def call_rounding(pair: Pair, k: FloatArray) -> FloatArray:
     """Bound on the rounding error of `call`, shape of ``k``."""
-    k = k * (1.0 - _near(k))
-    return tail_rounding(pair.p_above(k)) + k * tail_rounding(pair.q_above(k))
+    under_p, under_q = tail_roundings_above(pair, k)
+    return under_p + k * under_q
 
 
 def put_rounding(pair: Pair, k: FloatArray) -> FloatArray:
     """Bound on the rounding error of `put`, shape of ``k``."""
+    under_p, under_q = tail_roundings_below(pair, k)
+    return under_p + k * under_q
+
+
+def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the rounding errors of P(X > k) and of Q(X > k)."""
+    k = k * (1.0 - _near(k))
+    return _tail_rounding(pair.p_above(k)), _tail_rounding(pair.q_above(k))
+
+
+def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k)."""
     k = k * (1.0 + _near(k))
-    return tail_rounding(pair.p_below(k)) + k * tail_rounding(pair.q_below(k))
+    return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
 
 
 def call(pair: Pair, k: FloatArray) -> FloatArray:

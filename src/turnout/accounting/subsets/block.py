@@ -23,6 +23,7 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
+_FINEST = 2  # a further refinement takes ten times as long, and gains little
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
 _LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks
@@ -138,6 +139,7 @@ class SubsetBlock:
         Raises:
             NumericalError: none of the analyses certifies so small a δ.
         """
+        refinement = min(refinement, _FINEST)
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
             hint = max(hint - self._leaks, 0.01 * hint)
