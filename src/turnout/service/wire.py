@@ -117,7 +117,7 @@ class SignedRequest:
     body: bytes
 
     def canonical(self) -> bytes:
-        """What is signed: one line each, and the body's digest, ASCII.
+        r"""What is signed: one line each, and the body's digest, ASCII.
 
         >>> SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), "", b"").canonical()[:42]
         b'turnout-request-1\nab\nPOST\n/v1/enrolments\n'

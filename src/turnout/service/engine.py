@@ -1,0 +1,356 @@
+"""The coordinator's decisions: no network, no clock, no threads.
+
+Whoever drives the engine brings a transaction and says when a phase ends. Everything that a
+method writes becomes durable, or none of it; what the engine holds in memory moves with it, so a
+commit that fails ends the process (the storage is what counts, and a new engine reads it).
+
+The protocol's own coordinator decides who is admitted and what is released, in units of the
+lattice; the engine feeds it what was stored, so a restart in the middle of a step goes on as if
+nothing had happened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import StorageError
+from turnout.participation import Block, blocks
+from turnout.protocol import CheckIns, Coordinator
+from turnout.protocol.messages import Verdict
+from turnout.randomness import OSRandomness, Source, rounded_gaussian
+from turnout.service.charter import Charter
+from turnout.service.learner import Learner
+from turnout.service.ledger import Head
+from turnout.service.releases import IntegerNoise, Releases
+from turnout.service.storage.interface import Participation, Release, Storage, Transaction
+from turnout.service.wire import Answer, Phase, Receipt, SignedHead
+from turnout.spec import FixedAssignment, KSubset, ReleaseRule
+
+
+class SetBackError(StorageError):
+    """A device saw a later ledger of this coordinator: the storage is an old copy."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:
+    """What everybody may see: committed, and its time has come.
+
+    Attributes:
+        head: of the ledger.
+        parameters: the model that the next step's devices train on, little-endian float32.
+    """
+
+    head: Head
+    parameters: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An update that was looked at and is one that a client may send."""
+
+    body: bytes
+    digest: bytes
+
+
+class Engine:
+    """One task, from its stored state on.
+
+    Guarantees:
+        A client takes part at most as often as the law allows, whatever crashes, is repeated or
+        comes from copies of her device; one update of hers counts for one check-in.
+        Every request gets the same receipt as often as it comes.
+        A step is charged, released and recorded in one transaction, once. Noise is drawn after
+        the budget has allowed the step, and never again for a step that is stored.
+
+    Args:
+        charter: the terms.
+        releases: what was released so far.
+        view: what is stored.
+        source: decides which one client is asked.
+    """
+
+    def __init__(
+        self, charter: Charter, releases: Releases, view: Transaction, source: Source
+    ) -> None:
+        self.charter, self.task = charter, charter.task
+        self._releases, self._source = releases, source
+        self._blocks = blocks(charter.scheme.participation)
+        self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
+        self._coordinator = self._coordinator_at(view, releases.head.steps)
+        self.publish()
+        self._resume_step(view)
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        learner: Callable[[Charter], Learner],
+        *,
+        source: Source | None = None,
+        noise: IntegerNoise = rounded_gaussian,
+    ) -> Self:
+        """The engine of a stored task, where it stopped.
+
+        Args:
+            storage: what holds the task.
+            learner: makes the learner that a charter asks for.
+            source: decides which one client is asked; the operating system's by default.
+            noise: the noise; the operating system's by default.
+
+        Raises:
+            StorageError: there is no task, or it is damaged.
+        """
+        with storage.snapshot() as view:
+            data = view.charter()
+            if data is None:
+                raise StorageError("there is no task in this storage yet")
+            charter = Charter.from_canonical(data)
+            releases = Releases(charter, learner(charter), noise, view)
+            return cls(charter, releases, view, source or OSRandomness())
+
+    # -- what everybody may see -------------------------------------------------------------
+
+    @property
+    def published(self) -> Published:
+        """The newest model whose time has come, and the head that goes with it."""
+        return self._published
+
+    @property
+    def step(self) -> int:
+        """The step in progress; the number of steps when all are over."""
+        return self._step
+
+    @property
+    def phase(self) -> Phase:
+        """What the step in progress takes."""
+        return self._phase
+
+    def require_newer(self, seen: SignedHead, signed_by_us: Callable[[], bool]) -> bool:
+        """Whether a head that a device sent is one of this ledger's.
+
+        Args:
+            seen: what she sent.
+            signed_by_us: checks her head's signature; asked only where the head is unknown.
+
+        Returns:
+            False for a head that this coordinator never signed.
+
+        Raises:
+            SetBackError: it did sign it, so the ledger once was longer, or another one.
+        """
+        if self._releases.holds(seen.head):
+            return True
+        if signed_by_us():
+            raise SetBackError(
+                f"a device saw the ledger at {seen.head}, which this storage does not have: it "
+                "is an old copy; nothing may be released from it"
+            )
+        return False
+
+    # -- requests, in a transaction ---------------------------------------------------------
+
+    def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> Receipt:
+        """Use an invitation: from now on this key speaks for the client."""
+        invitation = tx.invitation(client)
+        digest = hashlib.sha256(secret).digest()
+        stored = invitation.secret_digest if invitation else bytes(32)
+        if not hmac.compare_digest(stored, digest) or invitation is None:
+            return Receipt(Answer.UNKNOWN)
+        if invitation.public_key is None:
+            tx.enrol(client, public_key)
+        elif invitation.public_key != public_key:
+            return self._receipt(Answer.CONFLICT, client, -1, detail="the invitation was used")
+        return self._receipt(Answer.ACCEPTED, client, -1)
+
+    def inspect(self, body: bytes) -> Upload:
+        """The update in a body; depends on nothing but the body.
+
+        Raises:
+            RemoteProtocolError: not an update that a client may send.
+        """
+        self.charter.lattice.decode(body)
+        return Upload(body, hashlib.sha256(body).digest())
+
+    def check_in(self, tx: Transaction, client: int, step: int) -> Receipt:
+        """A check-in without an update, where one of those who came is asked for hers."""
+        if not self._asks_one:
+            return self._receipt(
+                Answer.REFUSED, client, step, detail="an update is the check-in here"
+            )
+        if (stored := tx.participation_at(client, step)) is not None:
+            return self._receipt(Answer.ACCEPTED, client, stored.step)
+        return self._wrong_time(client, step, Phase.CHECK_INS) or self._admit(
+            tx, client, step, None
+        )
+
+    def requested(self, tx: Transaction, client: int, step: int) -> Receipt:
+        """Whether the client's update is asked for; None as long as that is not decided."""
+        stored = tx.participation_at(client, step)
+        if not self._asks_one or stored is None:
+            return self._receipt(Answer.REFUSED, client, step, detail="no check-in in this step")
+        asked = tx.asked(step)
+        answer = None if asked is None else bool(np.any(asked == client))
+        if answer is None and (step != self._step or self._phase is Phase.CLOSED):
+            answer = False
+        return self._receipt(Answer.ACCEPTED, client, step, asked=answer)
+
+    def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
+        """A client's update: her check-in itself, or what she was asked for."""
+        if self._asks_one:
+            return self._answered(tx, client, step, upload)
+        late = self._wrong_time(client, step, Phase.CHECK_INS)
+        if late is None:
+            admitted = self._admit(tx, client, step, upload)
+            if admitted.answer is Answer.ACCEPTED:
+                return admitted
+        stored = tx.participation_at(client, step)
+        if stored is None:
+            return late or self._receipt(
+                Answer.CONFLICT, client, step, detail="took part in this window already"
+            )
+        return self._repeated(stored, upload)
+
+    # -- the step's end, in a transaction ---------------------------------------------------
+
+    def close_check_ins(self, tx: Transaction) -> None:
+        """End the check-ins of the step; where one client is asked, choose her and store it."""
+        request = self._coordinator.close_check_ins(self._source)
+        if self._asks_one:
+            tx.ask(self._step, request.clients.astype(np.int64))
+        self._phase = Phase.ANSWERS
+
+    def close_step(self, tx: Transaction) -> Release:
+        """Charge, add noise, move the model and record it; visible after `publish`.
+
+        Raises:
+            BudgetExceededError: the step would cost more than the target; nothing is drawn.
+            NumericalError: the model is not finite any more.
+        """
+        if self._phase is Phase.CHECK_INS:
+            self.close_check_ins(tx)
+        stored = self._releases.release(tx, self._coordinator)
+        self._phase = Phase.CLOSED
+        return stored
+
+    def publish(self) -> Published:
+        """Show the last release and open the next step; only after its transaction."""
+        head = self._releases.head
+        self._step = head.steps
+        self._published = Published(head, self._releases.parameters)
+        if self._step == self.charter.steps:
+            self._phase = Phase.FINISHED
+        else:
+            self._coordinator.open_step()
+            self._phase = Phase.CHECK_INS
+        return self._published
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
+        """The protocol's coordinator before a step, told who came earlier in its block."""
+        first = self._block(min(step, self.charter.steps - 1)).first_step
+        admitted = [
+            CheckIns(earlier, clients)
+            for earlier, clients in view.arrivals(first)
+            if earlier < step
+        ]
+        pending = self._releases.pending
+        return self.charter.coordinator(first_step=step, pending=pending, admitted=admitted)
+
+    def _resume_step(self, view: Transaction) -> None:
+        """Bring the open step to where it was."""
+        if self._phase is not Phase.CHECK_INS:
+            return
+        arrived = view.arrived(self._step)
+        if arrived.size:
+            self._coordinator.check_in(CheckIns(self._step, arrived))
+        asked = view.asked(self._step)
+        if asked is not None:
+            self._coordinator.close_check_ins(_Stored(arrived, asked))
+            self._phase = Phase.ANSWERS
+
+    def _block(self, step: int) -> Block:
+        """The block of the law in which a step lies."""
+        return self._blocks[bisect_right(self._blocks, step, key=lambda b: b.first_step) - 1]
+
+    def _receipt(
+        self,
+        answer: Answer,
+        client: int,
+        step: int,
+        *,
+        digest: bytes | None = None,
+        detail: str = "",
+        asked: bool | None = None,
+    ) -> Receipt:
+        return Receipt(answer, self.task, client, step, digest, detail, asked)
+
+    def _wrong_time(self, client: int, step: int, phase: Phase) -> Receipt | None:
+        """The answer to what comes before or after its phase, by the coordinator's own counter."""
+        if step > self._step:
+            return self._receipt(Answer.EARLY, client, step, detail="this step is not open yet")
+        order = list(Phase)
+        if step < self._step or order.index(self._phase) > order.index(phase):
+            return self._receipt(Answer.LATE, client, step, detail="this step is over")
+        if self._phase is not phase:
+            return self._receipt(Answer.EARLY, client, step, detail="not yet in this step")
+        return None
+
+    def _admit(self, tx: Transaction, client: int, step: int, upload: Upload | None) -> Receipt:
+        """Let the protocol decide, and store who is accepted."""
+        verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
+        if verdict != Verdict.ACCEPTED:
+            outside = verdict == Verdict.OUTSIDE_HER_WINDOW
+            detail = "not in her window" if outside else "took part in this window already"
+            return self._receipt(Answer.CONFLICT, client, step, detail=detail)
+        block = self._block(step).index
+        several = isinstance(self.charter.scheme.participation, KSubset | FixedAssignment)
+        turn = len(tx.participations(client, block)) if several else 0
+        digest = upload.digest if upload else None
+        tx.check_in(
+            Participation(client, block, turn, step, digest), upload.body if upload else None
+        )
+        return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+
+    def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
+        """The update of the one client who was asked."""
+        stored = tx.participation_at(client, step)
+        if stored is not None and stored.digest is not None:
+            return self._repeated(stored, upload)
+        if (wrong := self._wrong_time(client, step, Phase.ANSWERS)) is not None:
+            return wrong
+        asked = tx.asked(step)
+        if stored is None or asked is None or not np.any(asked == client):
+            return self._receipt(Answer.REFUSED, client, step, detail="her update is not asked for")
+        tx.answer(client, step, upload.digest, upload.body)
+        return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
+
+    def _repeated(self, stored: Participation, upload: Upload) -> Receipt:
+        """The receipt again for the same bytes; a conflict for others."""
+        client, step = stored.client, stored.step
+        if stored.digest == upload.digest:
+            return self._receipt(Answer.ACCEPTED, client, step, digest=stored.digest)
+        return self._receipt(Answer.CONFLICT, client, step, detail="another update is stored")
+
+
+class _Stored(Source):
+    """Chooses again who was chosen before a restart."""
+
+    secure = True
+
+    def __init__(self, arrived: NDArray[np.int64], asked: NDArray[np.int64]) -> None:
+        self._place = np.searchsorted(arrived, asked)
+
+    def below(self, n: int, size: int) -> NDArray[np.int64]:
+        """The place of the client who was asked."""
+        if size != self._place.size or (size and self._place.max() >= n):
+            raise StorageError("who was asked did not check in")
+        return self._place
