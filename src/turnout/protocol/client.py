@@ -7,7 +7,7 @@ starts again with exactly these; drawing again would double her chances of a ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -29,13 +29,15 @@ class Client:
 
     Args:
         client: her id.
-        slots: the steps that she drew, all different; empty when she does not come.
+        slots: the steps that she drew, all different; empty when she does not come. What
+            `slots` gave goes on where she stood.
     """
 
-    def __init__(self, client: int, slots: Iterable[int]) -> None:
+    def __init__(self, client: int, slots: Iterable[int] | Mapping[int, ClientState]) -> None:
         checks.count(0, client=client)
         self._client = client
-        self._states = {int(slot): ClientState.WAITING for slot in slots}
+        stood = slots if isinstance(slots, Mapping) else dict.fromkeys(slots, ClientState.WAITING)
+        self._states = {int(slot): state for slot, state in stood.items()}
 
     @classmethod
     def from_schedule(cls, client: int, schedule: Schedule) -> Client:

@@ -1,0 +1,105 @@
+"""``turnout join``: one device, from her invitation to her last turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from turnout.core.errors import UnsupportedError
+
+
+@click.command()
+@click.argument("url")
+@click.option(
+    "--token",
+    envvar="TURNOUT_TOKEN",
+    required=True,
+    help="The invitation, as `turnout enrol` prints it; also from TURNOUT_TOKEN, which other "
+    "users of the machine cannot see.",
+)
+@click.option(
+    "--data",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Her records: an .npz file with the arrays inputs and labels.",
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Where her key and her slots are kept; by default in $XDG_STATE_HOME/turnout.",
+)
+@click.option(
+    "--ca", metavar="FILE", type=click.Path(path_type=Path), help="Certificates (PEM) to trust."
+)
+@click.option(
+    "--cover", is_flag=True, help="Send as much in every step as in her own, so that none shows."
+)
+@click.option(
+    "--allow-http",
+    is_flag=True,
+    help="Take http:// to another machine; whoever listens then reads her updates.",
+)
+def join(
+    *,
+    url: str,
+    token: str,
+    data: Path,
+    state: Path | None,
+    ca: Path | None,
+    cover: bool,
+    allow_http: bool,
+) -> int:
+    """Takes part in the task of the coordinator at URL as one device.
+
+    Draws her slots before the first contact and stores them, sleeps until each, fetches the
+    model, sends one clipped update of it on her own records, and leaves after the last.
+    """
+    with service_packages():
+        import asyncio
+
+        from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
+        from turnout.service.device.trainer import own_records, trainer_on
+        from turnout.service.wire import Invitation
+
+    invitation = Invitation.decoded(token)
+    records = own_records(data)
+
+    async def take_part(diary: Diary) -> Counter[str]:
+        async with connection(ca) as http:
+            link = Link(http, url, allow_http=allow_http)
+            trainer_of = trainer_on(records, invitation.client)
+            return await Device(invitation, diary, link, trainer_of, cover=cover).run()
+
+    from rich.console import Console
+
+    with StateFile(state or default_place(invitation)) as file:
+        diary = Diary(file, invitation)
+        with Console(stderr=True).status("taking part; Ctrl-C stops, the same command goes on"):
+            tally = asyncio.run(take_part(diary))
+    click.echo(described(tally))
+    return 0
+
+
+def described(tally: Counter[str]) -> str:
+    """Turns by how they ended, in words."""
+    ended = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()))
+    return f"turns: {ended or 'none drawn'}"
+
+
+@contextmanager
+def service_packages() -> Iterator[None]:
+    """Says how to get a package of the service that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("turnout"):
+            raise
+        raise UnsupportedError(
+            f"this needs the package {error.name}: pip install 'turnout[service]'"
+        ) from None

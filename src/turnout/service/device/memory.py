@@ -1,0 +1,209 @@
+"""What a device must not forget: her key, the slots that she drew, and where each stands.
+
+The slots are drawn once for the whole run. Whoever draws again doubles her chances of a step, so
+a memory is either whole or refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
+from turnout.core.errors import ParameterError, StorageError
+from turnout.participation import blocks, draw
+from turnout.protocol import Client, ClientState
+from turnout.randomness import OSRandomness, Source
+from turnout.service.signatures import SigningKey
+from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
+from turnout.spec import EveryStep, GaussianNoise, ParticipationLaw, Relation, Scheme
+
+FORMAT = "turnout-device-1"
+_DIGEST_BYTES = 32
+
+Law = dict[str, Any]
+"""A participation law as `accounting.ledger.records` writes it."""
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """All that a device keeps between two starts.
+
+    Attributes:
+        task: the charter's digest, hexadecimal.
+        coordinator_key: Ed25519 public key that signs heads.
+        population, law: what her slots were drawn by.
+        client: her id.
+        key: her own key.
+        turns: her slots and where each stands.
+        enrolled: whether the coordinator knows her key.
+        head: the highest signed head that she saw; None before the first.
+        digests: slot → SHA-256 of the one update that she may send for it.
+        answers: slot → what became of what she sent.
+        receipt: the last one.
+    """
+
+    task: str
+    coordinator_key: bytes
+    population: int
+    law: Law
+    client: int
+    key: SigningKey
+    turns: Client
+    enrolled: bool = False
+    head: SignedHead | None = None
+    digests: dict[int, bytes] = field(default_factory=dict)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    receipt: Receipt | None = None
+
+    @classmethod
+    def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
+        """A new memory: a new key, and slots drawn for the whole run.
+
+        Args:
+            invitation: says the law, the population and her id.
+            source: where slots are drawn from; the operating system's generator by default.
+
+        Raises:
+            ParameterError: an invitation that no law fits, or draws that can be foretold.
+            UnsupportedError: no device can draw her own slots under this law.
+        """
+        slots = drawn_slots(invitation, OSRandomness() if source is None else source)
+        return cls(
+            invitation.task,
+            invitation.coordinator_key,
+            invitation.population,
+            invitation.law,
+            invitation.client,
+            SigningKey.new(),
+            Client(invitation.client, slots),
+        )
+
+    def require(self, invitation: Invitation) -> None:
+        """Nothing where this memory began with the invitation.
+
+        Raises:
+            StorageError: it is of another task, client or law.
+        """
+        begun = (self.task, self.coordinator_key, self.population, self.law, self.client)
+        if begun != (
+            invitation.task,
+            invitation.coordinator_key,
+            invitation.population,
+            invitation.law,
+            invitation.client,
+        ):
+            raise StorageError("the state file belongs to another task or another client")
+
+    def tally(self) -> Counter[str]:
+        """How many of her turns ended how; no slots."""
+        return Counter(
+            self.answers[slot].value if slot in self.answers else _WORDS.get(state, state.value)
+            for slot, state in self.turns.slots.items()
+        )
+
+    def encoded(self) -> bytes:
+        """As bytes, with a digest by which damage is noticed: JSON, ASCII."""
+        state = {
+            "task": self.task,
+            "coordinator_key": self.coordinator_key.hex(),
+            "population": self.population,
+            "law": self.law,
+            "client": self.client,
+            "private_key": self.key.private.hex(),
+            "enrolled": self.enrolled,
+            "head": None if self.head is None else str(self.head),
+            "receipt": None if self.receipt is None else self.receipt.encoded().decode(),
+            "turns": [
+                {
+                    "slot": slot,
+                    "state": stands.value,
+                    "digest": self.digests[slot].hex() if slot in self.digests else None,
+                    "answer": self.answers[slot].value if slot in self.answers else None,
+                }
+                for slot, stands in self.turns.slots.items()
+            ],
+        }
+        document = {"format": FORMAT, "sha256": _digest(state), "state": state}
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Self:
+        """What `encoded` gave.
+
+        Raises:
+            StorageError: anything else. The slots are then lost, and never drawn anew.
+        """
+        try:
+            document = json.loads(data)
+            state, turns = document["state"], document["state"]["turns"]
+            whole = (document["format"], document["sha256"]) == (FORMAT, _digest(state))
+            if not whole:
+                raise ValueError("its digest is another one")
+            memory = cls(
+                state["task"],
+                bytes.fromhex(state["coordinator_key"]),
+                state["population"],
+                state["law"],
+                state["client"],
+                SigningKey(bytes.fromhex(state["private_key"])),
+                Client(state["client"], {t["slot"]: ClientState(t["state"]) for t in turns}),
+                state["enrolled"],
+                None if state["head"] is None else SignedHead.parsed(state["head"]),
+                {t["slot"]: bytes.fromhex(t["digest"]) for t in turns if t["digest"]},
+                {t["slot"]: Answer(t["answer"]) for t in turns if t["answer"]},
+                None if state["receipt"] is None else Receipt.decoded(state["receipt"].encode()),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+            raise StorageError(
+                "the state file is damaged. Its slots cannot be drawn anew, which would cost "
+                "privacy: this device does not take part any more"
+            ) from None
+        if len(memory.key.private) != KEY_BYTES or memory.encoded() != data:
+            raise StorageError("the state file is damaged: it does not read back as written")
+        return memory
+
+
+_WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
+
+
+def law_of(document: Law) -> ParticipationLaw:
+    """The participation law in an invitation.
+
+    Raises:
+        ParameterError: none of turnout's laws, or one with a value outside its domain.
+    """
+    frame = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
+    law = scheme_from_dict(scheme_to_dict(frame) | {"participation": document}).participation
+    if not isinstance(law, ParticipationLaw):
+        raise ParameterError("law", document.get("is"), "a participation law")
+    return law
+
+
+def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
+    """The steps of the whole run in which this client comes, rising.
+
+    Guarantees:
+        Exactly the law of the invitation, given that ``source`` is; nothing else goes in.
+
+    Raises:
+        ParameterError: an invitation that no law fits, or draws that can be foretold.
+        UnsupportedError: no device can draw her own slots under this law.
+    """
+    if not source.secure:
+        raise ParameterError("source", type(source).__name__, "draws that nobody can foretell")
+    law, client = law_of(invitation.law), invitation.client
+    slots: list[int] = []
+    for block in blocks(law):
+        schedule = draw(law, invitation.population, block, source, client=client)
+        slots += schedule.slots().tolist()
+    return slots
+
+
+def _digest(state: Any) -> str:
+    """SHA-256 of the state, hexadecimal."""
+    text = json.dumps(state, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,136 @@
+"""What a device computes: her clipped update of the charter's model on her own records."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.datasets import ImageData, Split, load
+from turnout.learning import ClassificationTask
+from turnout.plans import Plan
+from turnout.service.charter import Charter
+from turnout.training.building import build_task
+from turnout.training.workload import Workload
+
+
+class Trainer(Protocol):
+    """Computes updates for the devices of one process.
+
+    Guarantee: an update depends on the parameters and on that client's own records alone, and
+    the same two give the same bits.
+    """
+
+    def update(
+        self, parameters: NDArray[np.float32], client: int
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Her update, clipped to the charter's norm, shape ``(d,)``."""
+        ...
+
+
+TrainerOf = Callable[[Charter], Trainer]
+"""Builds a trainer once the charter is known."""
+
+
+class TaskTrainer:
+    """Updates by the learning package, one client at a time.
+
+    Args:
+        task: model and records.
+        only: whose records ``task`` holds as its client 0; None where it holds everybody's, each
+            under her own id.
+    """
+
+    def __init__(self, task: ClassificationTask, only: int | None = None) -> None:
+        self._task, self._only = task, only
+
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
+        """Her update, clipped, float64, shape ``(d,)``."""
+        if self._only is not None and client != self._only:
+            raise ParameterError("client", client, f"{self._only}, whose records are at hand")
+        position = client if self._only is None else 0
+        return self._task.clipped_sum(parameters, np.array([position])).total
+
+
+def own_records(path: Path) -> Split:
+    """One client's records in an .npz file.
+
+    Args:
+        path: holds ``inputs``, uint8 (fractions of 255), float16 or float32, shape
+            ``(records, …)``, and ``labels``, whole numbers, shape ``(records,)``.
+
+    Raises:
+        ParameterError: no such file, or other arrays.
+        StorageError: it cannot be read.
+    """
+    expected = "an .npz file with the arrays inputs and labels"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            inputs, labels = stored["inputs"], stored["labels"]
+    except FileNotFoundError:
+        raise ParameterError("--data", str(path), f"{expected} that exists") from None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
+        raise ParameterError("--data", str(path), expected) from None
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) == 0:
+        raise ParameterError("labels", (labels.dtype, labels.shape), "one whole number a record")
+    return Split(inputs, labels.astype(np.int64))
+
+
+def trainer_on(records: Split, client: int) -> TrainerOf:
+    """A trainer for one client who holds all of ``records``."""
+
+    def build(charter: Charter) -> Trainer:
+        plan = Plan.from_toml(charter.plan, "the charter's plan")
+        data = ImageData(plan.data.name, records, records)
+        if records.labels.min() < 0 or records.labels.max() >= data.classes:
+            top = data.classes - 1
+            raise ParameterError("labels", int(records.labels.max()), f"classes 0 to {top}")
+        workload = Workload(plan, data, 1, charter.scheme.participation)
+        return TaskTrainer(_task(workload, charter), client)
+
+    return build
+
+
+def trainer_on_dealt(name: str | None = None) -> TrainerOf:
+    """A trainer for many clients of a trial, who hold what the simulation's clients hold.
+
+    Args:
+        name: a data set; None takes the plan's own.
+    """
+    built: dict[str, Trainer] = {}
+
+    def build(charter: Charter) -> Trainer:
+        if charter.task not in built:
+            plan = Plan.from_toml(charter.plan, "the charter's plan")
+            if name not in (None, plan.data.name):
+                raise ParameterError("--data", name, f"{plan.data.name!r}, as in the task's plan")
+            data = load(plan.data.name)
+            if charter.population > len(data.train):
+                raise ParameterError(
+                    "population", charter.population, f"at most the {len(data.train)} records"
+                )
+            law = charter.scheme.participation
+            workload = Workload(plan, data, charter.population, law)
+            built[charter.task] = TaskTrainer(_task(workload, charter))
+        return built[charter.task]
+
+    return build
+
+
+def _task(workload: Workload, charter: Charter) -> ClassificationTask:
+    """The plan's model over these records, if it is the one of the charter."""
+    task, lattice = build_task(workload), charter.lattice
+    if task.dimension != lattice.dimension:
+        shape = workload.data.train.inputs.shape[1:]
+        expected = f"records for a model of {lattice.dimension} parameters, not {task.dimension}"
+        raise ParameterError("inputs", shape, expected)
+    if task.clip_norm != lattice.clip_norm:
+        raise ParameterError("clip_norm", task.clip_norm, f"the charter's, {lattice.clip_norm}")
+    return task

@@ -1,0 +1,227 @@
+"""What a device does in a step: her turn, cover for it, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum, auto
+
+import numpy as np
+
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import RemoteProtocolError, UnsupportedError
+from turnout.protocol import ClientState, LatticeUpdate, StepOpened, UpdateRequests
+from turnout.randomness import ByteStream, system_bytes
+from turnout.service.charter import Charter
+from turnout.service.device.diary import Diary
+from turnout.service.device.link import Link
+from turnout.service.device.remote import Remote
+from turnout.service.device.status import Status
+from turnout.service.device.trainer import Trainer
+from turnout.service.wire import (
+    Answer,
+    Phase,
+    Receipt,
+    check_ins_path,
+    covers_path,
+    requests_path,
+    updates_path,
+)
+from turnout.spec import ReleaseRule
+
+
+class After(Enum):
+    """What is to be done once a step was looked at."""
+
+    DONE = auto()
+    """Nothing more in this step."""
+    TRY_AGAIN = auto()
+    """The same again, soon."""
+    AWAIT_ANSWERS = auto()
+    """She checked in, and hears later whether she is asked."""
+
+
+class Turns:
+    """Moves the slots of a device by the protocol's own table, durably before anything is sent.
+
+    Guarantees:
+        Nothing is sent for a slot that is not hers, and for each of hers one update at most:
+        copies of it are the same bytes, also after a restart.
+
+    Args:
+        remote: the coordinator.
+        diary: whose slots.
+        charter: the terms.
+        trainer: computes updates.
+        cover: send as much in the steps that are not hers.
+        random_bytes: what is sent as cover.
+
+    Raises:
+        UnsupportedError: cover where one of many is asked; it would hide nothing.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        charter: Charter,
+        trainer: Trainer,
+        *,
+        cover: bool = False,
+        random_bytes: ByteStream = system_bytes,
+    ) -> None:
+        self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
+        if cover and self._asks_one:
+            raise UnsupportedError(
+                "cover traffic looks like an update of release = 'aggregated'; with 'one-client' "
+                "check-ins and requests would still tell"
+            )
+        self._remote, self._charter, self._trainer = remote, charter, trainer
+        self._link: Link = remote.link
+        self._diary: Diary = remote.diary
+        self._cover, self._random_bytes = cover, random_bytes
+        self._computed: tuple[int, LatticeUpdate] | None = None
+        self._covering: tuple[int, bytes] | None = None
+        self._covered_until = -1
+        self._checked_in = -1
+        self._given_up: set[int] = set()
+
+    def next_after(self, step: int) -> int | None:
+        """The next step in which there is something to do; None when she may leave."""
+        if self._cover:
+            return step + 1 if step + 1 < self._charter.steps else None
+        slots = self._diary.memory.turns.slots.items()
+        ahead = (slot for slot, state in slots if slot > step and state is ClientState.WAITING)
+        return min(ahead, default=None)
+
+    def over(self) -> None:
+        """The run is finished: what lay ahead is missed."""
+        self._diary.memory.turns.on_step(StepOpened(self._charter.steps))
+        self._diary.keep()
+
+    async def at(self, status: Status) -> After:
+        """Do what is to be done in the step in progress.
+
+        Raises:
+            UnreachableError, GoneError: nothing came back; the same may be tried again.
+            RemoteProtocolError: the coordinator broke the protocol.
+            StorageError: the state may not be durable; nothing was sent.
+        """
+        self._move(status)
+        step = status.step
+        if self._has_turn(step):
+            return await self._take(status) if status.settled else After.TRY_AGAIN
+        if self._cover and status.phase is Phase.CHECK_INS and self._covered_until < step:
+            return await self._pretend(status) if status.settled else After.TRY_AGAIN
+        return After.DONE
+
+    def _move(self, status: Status) -> None:
+        """Let every slot hear of the step; a turn that begins is durable before she speaks."""
+        turns, step = self._diary.memory.turns, status.step
+        before = turns.slots
+        stands = before.get(step)
+        open_until = Phase.ANSWERS if self._asks_one else Phase.CHECK_INS
+        if (stands is ClientState.WAITING and status.phase is not Phase.CHECK_INS) or (
+            stands is ClientState.CHECKED_IN and status.phase not in (Phase.CHECK_INS, open_until)
+        ):
+            turns.on_close(step)
+        turns.on_step(StepOpened(step))
+        if self._cover or turns.slots != before:
+            self._diary.keep()
+
+    def _has_turn(self, step: int) -> bool:
+        """Whether the step is hers and nothing final was said about it."""
+        memory = self._diary.memory
+        stands = memory.turns.slots.get(step)
+        unconfirmed = stands is ClientState.ANSWERED and step not in memory.answers
+        return stands is ClientState.CHECKED_IN or (unconfirmed and step not in self._given_up)
+
+    async def _take(self, status: Status) -> After:
+        """Her turn, or what is left of it."""
+        update = await self._update(status)
+        stands = self._diary.memory.turns.slots[status.step]
+        if self._asks_one and stands is ClientState.CHECKED_IN:
+            after = await self._check_in(status)
+            if after is not None:
+                return after
+        return await self._send(status.step, update)
+
+    async def _update(self, status: Status) -> LatticeUpdate:
+        """Her update on the lattice; computed once a step."""
+        if self._computed is None or self._computed[0] != status.step:
+            parameters = await self._remote.model(status)
+            update = self._trainer.update(parameters, self._diary.memory.client)
+            self._computed = status.step, self._charter.lattice.quantise(update)
+        return self._computed[1]
+
+    async def _check_in(self, status: Status) -> After | None:
+        """Say "I am here", or hear whether she is asked; None once she is."""
+        memory, step = self._diary.memory, status.step
+        if status.phase is Phase.CHECK_INS:
+            if self._checked_in != step:
+                receipt = await self._link.post(memory, check_ins_path(step), step, b"")
+                if receipt.answer is not Answer.ACCEPTED:
+                    return self._turned_down(step, receipt)
+                self._checked_in = step
+            return After.AWAIT_ANSWERS
+        receipt = await self._link.post(memory, requests_path(step), step, b"")
+        if receipt.answer is not Answer.ACCEPTED:
+            return self._turned_down(step, receipt)
+        if receipt.asked is None:
+            return After.TRY_AGAIN
+        if receipt.asked:
+            return None
+        memory.turns.on_close(step)
+        self._diary.keep()
+        return After.DONE
+
+    def _turned_down(self, step: int, receipt: Receipt) -> After:
+        """Her check-in did not count; early ones are tried again."""
+        if receipt.answer is Answer.EARLY:
+            return After.TRY_AGAIN
+        turns = self._diary.memory.turns
+        if receipt.answer is Answer.LATE:
+            turns.on_close(step)
+        else:
+            turns.on_refusal(step)
+        return self._noted(step, receipt)
+
+    async def _send(self, step: int, update: LatticeUpdate) -> After:
+        """Her update: the slot counts as answered, durably, before the first byte leaves."""
+        memory, body = self._diary.memory, self._charter.lattice.encode(update)
+        digest = hashlib.sha256(body).digest()
+        if memory.turns.slots[step] is ClientState.CHECKED_IN:
+            asked = UpdateRequests(step, np.array([memory.client]))
+            memory.turns.on_request(asked, lambda: UpdateSum(update, 1))
+            memory.digests[step] = digest
+            self._diary.keep()
+        elif memory.digests.get(step) != digest:
+            self._given_up.add(step)  # Other bytes than may be out already are never sent.
+            return After.DONE
+        receipt = await self._link.post(memory, updates_path(step), step, body)
+        if receipt.answer is Answer.EARLY:
+            return After.TRY_AGAIN
+        if receipt.answer is Answer.ACCEPTED and receipt.digest != digest:
+            raise RemoteProtocolError("the coordinator's receipt is for another update")
+        return self._noted(step, receipt)
+
+    def _noted(self, step: int, receipt: Receipt) -> After:
+        """Remember what became of a turn."""
+        memory = self._diary.memory
+        memory.answers[step], memory.receipt = receipt.answer, receipt
+        self._diary.keep()
+        return After.DONE
+
+    async def _pretend(self, status: Status) -> After:
+        """All that a turn does, with random bytes; also the work, which takes time."""
+        step = status.step
+        await self._update(status)
+        self._diary.keep()
+        if self._covering is None or self._covering[0] != step:
+            self._covering = step, self._random_bytes(self._charter.lattice.encoded_size)
+        receipt = await self._link.post(
+            self._diary.memory, covers_path(step), step, self._covering[1]
+        )
+        if receipt.answer is Answer.EARLY:
+            return After.TRY_AGAIN
+        self._covered_until = step
+        self._diary.keep()
+        return After.DONE
