@@ -1,0 +1,1 @@
+"""The coordinator on the network: device API, schedule, operator's pages, metrics."""

@@ -1,0 +1,259 @@
+"""What people see of a task: everybody, and the operator.
+
+How many devices came at which step is for the operator alone, and stays so after the task: the
+(ε, δ) that is promised covers models, not counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from turnout.participation import expected_check_ins
+from turnout.plans import Plan
+from turnout.service.charter import Charter
+from turnout.service.ledger import Head
+from turnout.service.storage.interface import Event, Scored, Transaction
+from turnout.service.wire import Phase
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_EVENTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the schedule is, as it was told to everybody.
+
+    Attributes:
+        head: of the published ledger.
+        step: the step in progress; the number of steps when all are over.
+        phase: what it takes.
+        seconds_left: to the end of the phase.
+        seconds_to_next_step: to the next publication; 0 when all is over.
+    """
+
+    head: Head
+    step: int
+    phase: Phase
+    seconds_left: float
+    seconds_to_next_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """A published model that was evaluated.
+
+    Attributes:
+        steps: releases that went into it.
+        epsilon: spent with them, a proved upper bound.
+        accuracy: on public held-out data, in [0, 1]; None where it is not a number.
+        loss: the same data's mean loss; None where it is not a number.
+    """
+
+    steps: int
+    epsilon: float
+    accuracy: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicView:
+    """What everybody may see: terms, schedule, ε and how good the model is.
+
+    Attributes:
+        task: the charter's digest, hexadecimal.
+        title: model and data, for a heading.
+        plan: the plan's TOML text.
+        population: clients that the plan is for.
+        release: the release rule's name.
+        relation: the neighbouring relation's name.
+        step, steps, phase, seconds_left, seconds_to_next_step: as in `Progress`.
+        step_seconds: how long a step lasts.
+        released: releases that are published.
+        head: of the ledger, as text.
+        epsilon_spent: by what is published, a proved upper bound.
+        epsilon_target: what must not be exceeded.
+        delta: of both.
+        curve: evaluated models, by steps.
+    """
+
+    task: str
+    title: str
+    plan: str
+    population: int
+    release: str
+    relation: str
+    step: int
+    steps: int
+    phase: str
+    seconds_left: float
+    seconds_to_next_step: float
+    step_seconds: float
+    released: int
+    head: str
+    epsilon_spent: float
+    epsilon_target: float
+    delta: float
+    curve: tuple[CurvePoint, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The view as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCount:
+    """One published step's counts.
+
+    Attributes:
+        step: from 0.
+        checked_in: devices that came.
+        served: updates that went into the sum.
+        expected: devices that the participation law lets expect of the whole population.
+    """
+
+    step: int
+    checked_in: int
+    served: int
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorView:
+    """What the operator sees besides.
+
+    Attributes:
+        public: what everybody sees.
+        invited, enrolled: ids handed out, and those whose invitation was used.
+        arrived: devices that came in the step in progress so far.
+        arrived_expected: expected of the whole population at that step; 0 after the last.
+        counts: published steps.
+        waiting_jobs, waiting_bytes: what the writer has not committed yet.
+        events: the log's last lines, oldest first.
+    """
+
+    public: PublicView
+    invited: int
+    enrolled: int
+    arrived: int
+    arrived_expected: float
+    counts: tuple[StepCount, ...]
+    waiting_jobs: int
+    waiting_bytes: int
+    events: tuple[Event, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The view as JSON has it."""
+        return asdict(self)
+
+
+class Views(Protocol):
+    """What pages are made of; cheap to ask, answers are up to a second old."""
+
+    async def public(self) -> PublicView:
+        """What everybody may see."""
+        ...
+
+    async def operator(self) -> OperatorView:
+        """What the operator sees; only after `is_operator`."""
+        ...
+
+    def is_operator(self, request: Request) -> bool:
+        """Whether a request comes with the operator's session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """A charter with what is worked out from it once.
+
+    Attributes:
+        charter: the terms.
+        task: their digest, hexadecimal.
+        plan: the plan in them.
+        expected: how many of the whole population are expected at each step.
+    """
+
+    charter: Charter
+    task: str
+    plan: Plan
+    expected: tuple[float, ...]
+
+    @classmethod
+    def of(cls, charter: Charter) -> Self:
+        """What a charter says."""
+        expected = expected_check_ins(charter.scheme.participation, charter.population)
+        plan = Plan.from_toml(charter.plan)
+        return cls(charter, charter.task, plan, tuple(float(n) for n in expected))
+
+
+def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
+    """What everybody may see.
+
+    Args:
+        terms: of the task.
+        progress: where the schedule is.
+        scores: evaluations; those of models that are not published are left out.
+    """
+    charter, plan = terms.charter, terms.plan
+    return PublicView(
+        task=terms.task,
+        title=f"{plan.model.name} on {plan.data.name}",
+        plan=charter.plan,
+        population=charter.population,
+        release=charter.scheme.release.value,
+        relation=charter.scheme.relation.value,
+        step=progress.step,
+        steps=charter.steps,
+        phase=progress.phase.value,
+        seconds_left=progress.seconds_left,
+        seconds_to_next_step=progress.seconds_to_next_step,
+        step_seconds=charter.timing.step_seconds,
+        released=progress.head.steps,
+        head=str(progress.head),
+        epsilon_spent=charter.spent(progress.head.steps),
+        epsilon_target=charter.target,
+        delta=charter.delta,
+        curve=tuple(
+            CurvePoint(s.steps, charter.spent(s.steps), _finite(s.accuracy), _finite(s.loss))
+            for s in scores
+            if s.steps <= progress.head.steps
+        ),
+    )
+
+
+def operator_view(
+    terms: Terms, progress: Progress, reads: Transaction, waiting: tuple[int, int]
+) -> OperatorView:
+    """What the operator sees.
+
+    Args:
+        terms: of the task.
+        progress: where the schedule is.
+        reads: a snapshot.
+        waiting: jobs and bytes that the writer has not committed yet.
+    """
+    expected = terms.expected
+    counts = (count for count in reads.counts() if count[0] < progress.head.steps)
+    running = progress.step < terms.charter.steps
+    return OperatorView(
+        public=public_view(terms, progress, reads.scores()),
+        invited=reads.invited(),
+        enrolled=reads.enrolled(),
+        arrived=reads.arrived(progress.step).size if running else 0,
+        arrived_expected=expected[progress.step] if running else 0.0,
+        counts=tuple(
+            StepCount(step, came, served, expected[step]) for step, came, served in counts
+        ),
+        waiting_jobs=waiting[0],
+        waiting_bytes=waiting[1],
+        events=tuple(reads.events(_EVENTS)),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
