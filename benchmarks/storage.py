@@ -1,0 +1,154 @@
+"""Durable uploads: one transaction a request against group commit, on the disk of a folder.
+
+Each upload is a check-in with its update, stored by the service's own storage and acknowledged
+after the commit. `threads` requests are in flight at a time, each waiting for its own answer, as
+connections do. CPU is that of the whole process, so it has the senders' share too.
+
+    python benchmarks/storage.py [--folder FOLDER] [--postgres URL] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from turnout.service.storage.interface import Participation, Storage, Transaction
+from turnout.service.storage.opening import open_storage
+from turnout.service.storage.writer import Writer
+
+BODY, SECONDS, CLIENTS = 50_000, 5.0, 100_000
+Upload = Callable[[int], object]
+
+
+def founded(name: str) -> Storage:
+    storage = open_storage(name, serving=True)
+    with storage.transaction() as tx:
+        tx.found(b"{}", bytes(32), b"")
+        tx.invite([bytes(32)] * CLIENTS)
+        for client in range(CLIENTS):
+            tx.enrol(client, bytes(32))
+    return storage
+
+
+def job(client: int, body: bytes, digest: bytes) -> Callable[[Transaction], None]:
+    def stored(tx: Transaction) -> None:
+        if tx.participation_at(client, 0) is None:
+            tx.check_in(Participation(client, 0, 0, 0, digest), body)
+
+    return stored
+
+
+def measured(upload: Upload, first: int, threads: int, seconds: float) -> tuple[dict, int]:
+    clients, lock, latencies = iter(range(first, CLIENTS)), threading.Lock(), []
+    ends = time.monotonic() + seconds
+
+    def sender() -> None:
+        while time.monotonic() < ends:
+            with lock:
+                client = next(clients)
+            began = time.perf_counter()
+            upload(client)
+            latencies.append(time.perf_counter() - began)
+
+    cpu, wall = time.process_time(), time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(sender) for _ in range(threads)]:
+            done.result()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    latencies.sort()
+    figures = {
+        "uploads_per_second": len(latencies) / wall,
+        "cpu_us": cpu / len(latencies) * 1e6,
+        "p50_ms": latencies[len(latencies) // 2] * 1e3,
+        "p99_ms": latencies[int(0.99 * len(latencies))] * 1e3,
+    }
+    return figures, first + len(latencies) + threads
+
+
+def overhead(jobs: int = 20_000, together: int = 16) -> float:
+    """CPU-microseconds a job of the writer itself, with a storage that does nothing."""
+
+    class Nothing:
+        def transaction(self) -> Nothing:
+            return self
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    with Writer(Nothing(), print) as writer:  # pyright: ignore[reportArgumentType]
+        began = time.process_time()
+        for _ in range(jobs // together):
+            futures: list[Future] = [writer.submit(lambda _: None) for _ in range(together)]
+            for future in futures:
+                future.result()
+        return (time.process_time() - began) / jobs * 1e6
+
+
+def uploads(name: str, threads: list[int]) -> list[dict]:
+    body = os.urandom(BODY)
+    digest = hashlib.sha256(body).digest()
+    storage, rows, first = founded(name), [], 0
+
+    def alone(client: int) -> None:
+        with storage.transaction() as tx:
+            job(client, body, digest)(tx)
+
+    figures, first = measured(alone, first, max(threads), SECONDS)
+    rows.append({"commit": "one a request", "in_flight": max(threads), **figures})
+    with Writer(storage, print) as writer:
+        for number in threads:
+
+            def grouped(client: int) -> None:
+                writer.submit(job(client, body, digest), BODY).result()
+
+            figures, first = measured(grouped, first, number, SECONDS)
+            rows.append({"commit": "group", "in_flight": number, **figures})
+    storage.close()
+    return rows
+
+
+def table(found: dict) -> str:
+    lines = [
+        f"The writer's own overhead: {found['writer_us']:.1f} CPU-µs a job.\n",
+        "| storage | commit | in flight | uploads/s | CPU-µs each | p50, ms | p99, ms |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in found["rows"]:
+        lines.append(
+            f"| {row['storage']} | {row['commit']} | {row['in_flight']} | "
+            f"{row['uploads_per_second']:,.0f} | {row['cpu_us']:.0f} | {row['p50_ms']:.1f} | "
+            f"{row['p99_ms']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--postgres", metavar="URL")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    found: dict = {"writer_us": overhead(), "rows": []}
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        names = {"SQLite": str(Path(folder) / "uploads.sqlite")}
+        if asked.postgres:
+            names["Postgres"] = asked.postgres
+        for kind, name in names.items():
+            found["rows"] += [{"storage": kind, **row} for row in uploads(name, asked.threads)]
+    print(table(found))
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

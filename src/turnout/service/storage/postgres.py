@@ -1,0 +1,198 @@
+"""Postgres by psycopg 3, behind the same interface as SQLite.
+
+Writers take turns by an advisory lock that lasts as long as a transaction, as SQLite's do. Whoever
+serves holds another one, on the very connection that writes: who lost it cannot write any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from turnout.core.errors import StorageError
+from turnout.service.storage.database import BUSY_SECONDS, Database
+from turnout.service.storage.reads import Rights
+from turnout.service.storage.schema import migrations, pending
+
+WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
+PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server
+
+_REQUIRED = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _raising_storage_errors(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], _T]:
+    @wraps(method)
+    def wrapped(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(self, *args, **kwargs)
+        except psycopg.Error as error:
+            # Not str(error): its detail names the values of a key, a device and her slot.
+            text = error.diag.message_primary or type(error).__name__
+            raise StorageError(f"Postgres: {text}") from None
+
+    return wrapped
+
+
+@lru_cache(maxsize=256)
+def _placed(sql: str) -> bytes:
+    return sql.replace("?", "%s").encode()
+
+
+class PostgresConnection:
+    """`database.Connection` by psycopg. Transactions are begun and ended by plain statements."""
+
+    @_raising_storage_errors
+    def __init__(self, url: str) -> None:
+        self.raw = psycopg.connect(url, autocommit=True, application_name="turnout")
+        self._cursor = self.raw.cursor(binary=True)
+        self.run(f"SET lock_timeout = '{int(BUSY_SECONDS)}s'; SET synchronous_commit = on")
+
+    @_raising_storage_errors
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See `reads.Session`."""
+        return self._cursor.execute(_placed(sql), parameters).fetchall()
+
+    @_raising_storage_errors
+    def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """See `reads.Session`."""
+        return self._cursor.execute(_placed(sql), parameters).rowcount
+
+    @_raising_storage_errors
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """See `reads.Session`."""
+        self._cursor.executemany(_placed(sql), rows)
+
+    @_raising_storage_errors
+    def begin_write(self) -> None:
+        """See `database.Connection`."""
+        try:
+            self.run(f"BEGIN; SELECT pg_advisory_xact_lock({WRITING})")
+        except StorageError:
+            self.rollback()
+            raise
+
+    @_raising_storage_errors
+    def begin_read(self) -> None:
+        """See `database.Connection`. The first read is what fixes the view."""
+        self.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT id FROM task")
+
+    @_raising_storage_errors
+    def commit(self) -> None:
+        """See `database.Connection`. Postgres answers COMMIT with ROLLBACK after an error."""
+        if self.raw.execute("COMMIT").statusmessage != "COMMIT":
+            raise StorageError("Postgres undid the transaction")
+
+    @_raising_storage_errors
+    def rollback(self) -> None:
+        """See `database.Connection`."""
+        if self.raw.info.transaction_status != TransactionStatus.IDLE:
+            self.raw.execute("ROLLBACK")
+
+    @_raising_storage_errors
+    def close(self) -> None:
+        """See `database.Connection`."""
+        self.raw.close()
+
+    @_raising_storage_errors
+    def run(self, script: str) -> None:
+        """Run statements without parameters."""
+        self.raw.execute(script.encode())
+
+    def value(self, sql: str, *parameters: Any) -> Any:
+        """The first column of the first row."""
+        return self.rows(sql, parameters)[0][0]
+
+
+def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Database:
+    """Open a database on a Postgres server; see `interface.Storage`.
+
+    Args:
+        url: as libpq takes it, ``postgresql://…``.
+        serving: be the one coordinator that serves this database; else only invitations and the
+            operator's log can be written.
+        scripts: other migrations than this version's.
+
+    Raises:
+        StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
+    """
+    connection = PostgresConnection(url)
+    try:
+        if serving:
+            _require_durable(connection)
+            _serve(connection, PATIENCE_SECONDS)
+        _prepare(connection, serving, scripts or migrations("postgres"))
+        rights = Rights.SERVE if serving else Rights.INVITE
+        database = Database(connection, lambda: PostgresConnection(url), rights)
+        if serving:
+            database.require_sound()
+    except BaseException:
+        with suppress(StorageError):
+            connection.close()
+        raise
+    return database
+
+
+def _require_durable(connection: PostgresConnection) -> None:
+    found = {name: connection.value(f"SHOW {name}") for name in _REQUIRED}
+    if found != _REQUIRED:
+        raise StorageError(f"this Postgres server is not durable: {found}")
+
+
+def _serve(connection: PostgresConnection, patience_seconds: float) -> None:
+    """Take the lock of the one coordinator; wait a little for the session of a dead one."""
+    deadline = time.monotonic() + patience_seconds
+    while not connection.value(f"SELECT pg_try_advisory_lock({SERVING})"):
+        if time.monotonic() > deadline:
+            raise StorageError("another coordinator serves this database")
+        time.sleep(0.05)
+
+
+def _prepare(connection: PostgresConnection, serving: bool, scripts: tuple[str, ...]) -> None:
+    """Make sure that it is ours and of the newest schema; nothing foreign is touched."""
+    connection.begin_write()
+    try:
+        version = _version(connection)
+        if version == 0 and not serving:
+            raise StorageError("there is no task in this database")
+        missing = pending(version, scripts)
+        if (
+            missing
+            and not serving
+            and not connection.value(f"SELECT pg_try_advisory_xact_lock({SERVING})")
+        ):
+            raise StorageError("an older turnout serves this database: stop it first")
+        if version == 0:
+            connection.run("CREATE TABLE turnout_schema (version BIGINT NOT NULL)")
+            connection.run("INSERT INTO turnout_schema VALUES (0)")
+        for script in missing:
+            connection.run(script)
+        if missing:
+            connection.run(f"UPDATE turnout_schema SET version = {len(scripts)}")
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _version(connection: PostgresConnection) -> int:
+    """The schema's version; 0 where the schema is empty."""
+    if connection.value("SELECT to_regclass('turnout_schema') IS NOT NULL"):
+        versions = connection.rows("SELECT version FROM turnout_schema")
+        if len(versions) != 1 or versions[0][0] < 1:
+            raise StorageError("the database is damaged: its version is missing")
+        return versions[0][0]
+    others = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(current_schema())"
+    if connection.value(others):
+        raise StorageError("this is not a turnout database: it has other tables")
+    return 0

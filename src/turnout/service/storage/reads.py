@@ -1,0 +1,255 @@
+"""What can be read in a transaction: one SQL text for SQLite and Postgres."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import StorageError
+from turnout.service.ledger import Head, Record
+from turnout.service.storage.interface import Event, Invitation, Participation, Release, Scored
+
+SMALL_ROWS, BODIES = 8192, 16  # rows that are in memory at a time
+
+_PARTICIPATION = (
+    "SELECT p.client, p.block, p.turn, p.step, coalesce(p.digest, a.digest) FROM participations p "
+    "LEFT JOIN answers a ON a.step = p.step AND a.client = p.client WHERE "
+)
+_BODIES = (
+    "SELECT b.client, b.body, coalesce(p.digest, a.digest) FROM bodies b "
+    "JOIN participations p ON p.step = b.step AND p.client = b.client "
+    "LEFT JOIN answers a ON a.step = b.step AND a.client = b.client "
+    "WHERE b.step = ? AND b.client > ? ORDER BY b.client LIMIT ?"
+)
+_RECORD = (
+    "SELECT step, task, sum_digest, model_digest, epsilon, delta, previous, digest FROM releases "
+)
+
+
+class Rights(IntEnum):
+    """What a transaction may do."""
+
+    READ = 0
+    INVITE = 1
+    SERVE = 2
+
+
+class Session(Protocol):
+    """A connection inside a transaction; placeholders are question marks.
+
+    Whatever goes wrong is raised as `StorageError`, with a text that names no stored value.
+    """
+
+    def rows(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        ...
+
+    def changed(self, sql: str, parameters: Sequence[Any]) -> int:
+        """Run a statement; how many rows it inserted or deleted."""
+        ...
+
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for each row of parameters."""
+        ...
+
+
+class Reads:
+    """The reading half of `interface.Transaction`.
+
+    Nothing works after the transaction has ended, and nothing after an error in it but undoing
+    it: `broken` is true then.
+    """
+
+    def __init__(self, session: Session, rights: Rights) -> None:
+        self._session = session
+        self._rights = rights
+        self._ended = False
+        self.broken = False
+
+    def end(self) -> None:
+        """Refuse whatever comes from now on."""
+        self._ended = True
+
+    def charter(self) -> bytes | None:
+        """See `interface.Transaction`."""
+        rows = self._rows("SELECT charter FROM task")
+        return rows[0][0] if rows else None
+
+    def signing_key(self) -> bytes:
+        """See `interface.Transaction`."""
+        return self._of_task("signing_key")
+
+    def initial_parameters(self) -> bytes:
+        """See `interface.Transaction`."""
+        return self._of_task("parameters")
+
+    def invitation(self, client: int) -> Invitation | None:
+        """See `interface.Transaction`."""
+        rows = self._rows(
+            "SELECT i.client, i.secret_digest, e.public_key FROM invitations i "
+            "LEFT JOIN enrolments e ON e.client = i.client WHERE i.client = ?",
+            int(client),
+        )
+        return Invitation(*rows[0]) if rows else None
+
+    def invited(self) -> int:
+        """See `interface.Transaction`."""
+        return self._value("SELECT coalesce(max(client) + 1, 0) FROM invitations")
+
+    def enrolled(self) -> int:
+        """See `interface.Transaction`."""
+        return self._value("SELECT count(*) FROM enrolments")
+
+    def participations(self, client: int, block: int) -> list[Participation]:
+        """See `interface.Transaction`."""
+        where = "p.client = ? AND p.block = ? ORDER BY p.turn"
+        rows = self._rows(_PARTICIPATION + where, int(client), int(block))
+        return [Participation(*row) for row in rows]
+
+    def participation_at(self, client: int, step: int) -> Participation | None:
+        """See `interface.Transaction`."""
+        rows = self._rows(_PARTICIPATION + "p.step = ? AND p.client = ?", int(step), int(client))
+        return Participation(*rows[0]) if rows else None
+
+    def asked(self, step: int) -> NDArray[np.int64] | None:
+        """See `interface.Transaction`."""
+        rows = self._rows("SELECT clients FROM asked WHERE step = ?", int(step))
+        return np.frombuffer(rows[0][0], "<i8").astype(np.int64) if rows else None
+
+    def arrived(self, step: int) -> NDArray[np.int64]:
+        """See `interface.Transaction`."""
+        sql = "SELECT client FROM participations WHERE step = ? ORDER BY client"
+        return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
+
+    def arrivals(self, first_step: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """See `interface.Transaction`."""
+        sql = (
+            "SELECT step, client FROM participations WHERE (step, client) > (?, ?) "
+            "ORDER BY step, client LIMIT ?"
+        )
+        rows = self._pages(sql, (int(first_step), -1), SMALL_ROWS)
+        for step, group in groupby(rows, itemgetter(0)):
+            yield step, np.array([client for _, client in group], dtype=np.int64)
+
+    def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
+        """See `interface.Transaction`.
+
+        Raises:
+            StorageError: an update is not the one whose digest was stored with the check-in.
+        """
+        last = -1
+        while rows := self._rows(_BODIES, int(step), last, BODIES):
+            for client, body, digest in rows:
+                if hashlib.sha256(body).digest() != digest:
+                    raise StorageError("an update is damaged: its digest is another one")
+                yield client, body
+            last = rows[-1][0]
+
+    def last_release(self) -> Release | None:
+        """See `interface.Transaction`."""
+        step = self._last_step()
+        return None if step is None else self.release_at(step)
+
+    def release_at(self, step: int) -> Release | None:
+        """See `interface.Transaction`.
+
+        Raises:
+            StorageError: the parameters are not those whose digest the ledger has.
+        """
+        records = self._rows(_RECORD + "WHERE step = ?", int(step))
+        if not records:
+            return None
+        record = _record(records[0])
+        rows = self._rows(
+            "SELECT m.parameters, m.optimizer_state, m.pending, c.checked_in, c.served "
+            "FROM models m JOIN counts c ON c.step = m.step WHERE m.step = ?",
+            int(step),
+        )
+        if not rows or hashlib.sha256(rows[0][0]).digest() != record.model_digest:
+            raise StorageError(f"the model of step {step} is damaged or missing")
+        return Release(record, *rows[0])
+
+    def records(self, first_step: int = 0) -> Iterator[Record]:
+        """See `interface.Transaction`.
+
+        Raises:
+            StorageError: a record is not the one whose digest was stored with it.
+        """
+        sql = _RECORD + "WHERE step > ? ORDER BY step LIMIT ?"
+        return map(_record, self._pages(sql, (int(first_step) - 1,), SMALL_ROWS))
+
+    def counts(self) -> Iterator[tuple[int, int, int]]:
+        """See `interface.Transaction`."""
+        sql = "SELECT step, checked_in, served FROM counts WHERE step > ? ORDER BY step LIMIT ?"
+        rows = self._pages(sql, (-1,), SMALL_ROWS)
+        return ((step, checked_in, served) for step, checked_in, served in rows)
+
+    def scores(self) -> Iterator[Scored]:
+        """See `interface.Transaction`."""
+        sql = "SELECT steps, accuracy, loss FROM scores WHERE steps > ? ORDER BY steps LIMIT ?"
+        for steps, *values in self._pages(sql, (-1,), SMALL_ROWS):
+            yield Scored(steps, *(math.nan if value is None else value for value in values))
+
+    def events(self, last: int) -> list[Event]:
+        """See `interface.Transaction`."""
+        sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
+        return [Event(*row) for row in reversed(self._rows(sql, int(last)))]
+
+    def _head(self) -> Head:
+        """How far the ledger is."""
+        rows = self._rows("SELECT step + 1, digest FROM releases ORDER BY step DESC LIMIT 1")
+        return Head(*rows[0]) if rows else Head(0, bytes.fromhex(self._task()))
+
+    def _task(self) -> str:
+        return hashlib.sha256(self._of_task("charter")).hexdigest()
+
+    def _last_step(self) -> int | None:
+        return self._value("SELECT max(step) FROM releases")
+
+    def _of_task(self, column: str) -> bytes:
+        rows = self._rows(f"SELECT {column} FROM task")
+        if not rows:
+            raise StorageError("there is no task in this database")
+        return rows[0][0]
+
+    def _value(self, sql: str) -> Any:
+        return self._rows(sql)[0][0]
+
+    def _pages(self, sql: str, key: tuple[int, ...], size: int) -> Iterator[tuple[Any, ...]]:
+        """Rows whose first columns rise above ``key``, so many at a time."""
+        rows = self._rows(sql, *key, size)
+        while rows:
+            yield from rows
+            rows = self._rows(sql, *rows[-1][: len(key)], size) if len(rows) == size else []
+
+    def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        self._require(Rights.READ)
+        try:
+            return self._session.rows(sql, parameters)
+        except BaseException:
+            self.broken = True
+            raise
+
+    def _require(self, rights: Rights) -> None:
+        if self._ended:
+            raise StorageError("the transaction has ended")
+        if self.broken:
+            raise StorageError("the transaction failed before and can only be undone")
+        if self._rights < rights:
+            raise StorageError("this connection may not write that: it does not serve the task")
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    step, task, *rest, digest = row
+    record = Record(task, step, *rest)
+    if record.digest != digest:
+        raise StorageError(f"the ledger is damaged: the record of step {step} has another digest")
+    return record

@@ -1,0 +1,35 @@
+"""The numbered migrations and what to do with a database of some version."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from turnout.core.errors import StorageError
+
+
+def migrations(dialect: str) -> tuple[str, ...]:
+    """The scripts that make a schema of version 1, 2, … in turn.
+
+    Args:
+        dialect: ``sqlite`` or ``postgres``.
+    """
+    folder = resources.files("turnout.service.storage") / "migrations"
+    ending = f".{dialect}.sql"
+    named = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(ending)}
+    numbers = [int(name.partition("_")[0]) for name in sorted(named)]
+    if numbers != list(range(1, len(named) + 1)) or not named:
+        raise StorageError("this installation lacks some of its migrations")
+    return tuple(named[name].read_text("utf-8") for name in sorted(named))
+
+
+def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
+    """The scripts that a database of a version still needs.
+
+    Raises:
+        StorageError: a newer turnout made it.
+    """
+    if not 0 <= version <= len(scripts):
+        raise StorageError(
+            f"the database has schema {version} of a newer turnout, this one knows {len(scripts)}"
+        )
+    return scripts[version:]

@@ -1,0 +1,168 @@
+"""The one thread that writes, with group commit and no timer.
+
+While a commit waits for the disk, jobs queue up; the next transaction takes all of them. So a
+lone job is committed at once, and a thousand share a commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from turnout.core.errors import StorageError
+from turnout.service.storage.interface import Storage, Transaction
+
+T = TypeVar("T")
+
+
+class BusyError(StorageError):
+    """Too much is waiting for the disk: nothing happened, try again later."""
+
+
+class _Queued(Generic[T]):
+    __slots__ = ("body_bytes", "future", "job")
+
+    def __init__(self, job: Callable[[Transaction], T], body_bytes: int) -> None:
+        self.job = job
+        self.body_bytes = body_bytes
+        self.future: Future[T] = Future()
+
+
+class Writer:
+    """Runs jobs in transactions of one storage, in the order in which they came.
+
+    Guarantees:
+        A future has its result only after the transaction of its job is committed.
+        No job runs twice, and none after one that failed.
+        At most ``most_jobs`` jobs and ``most_bytes`` of bodies are waiting or being committed.
+
+    Jobs say what became of a request by what they return. One that raises is a fault of the
+    program: its transaction is undone, all futures fail, and ``on_failure`` is called, once.
+
+    Args:
+        storage: opened for serving; nobody else may use its `transaction` meanwhile.
+        on_failure: called in the writer's thread with the error, after all futures failed; the
+            program should end. What the last commit stored is known after a restart.
+        most_jobs, most_bytes: of what is waiting or being committed.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        on_failure: Callable[[BaseException], object],
+        *,
+        most_jobs: int = 1024,
+        most_bytes: int = 64 << 20,
+    ) -> None:
+        self._storage = storage
+        self._on_failure = on_failure
+        self._most_jobs = most_jobs
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition(threading.Lock())
+        self._queue: list[_Queued[Any]] = []
+        self._jobs = self._bytes = 0
+        self._refusal = ""
+        self._thread = threading.Thread(target=self._run, name="turnout-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> Future[T]:
+        """What the job will have returned, once that is durable.
+
+        Args:
+            job: reads and writes in the transaction it is given; it must not keep it.
+            body_bytes: how much memory the job holds on to, beside some hundred bytes.
+
+        Raises:
+            BusyError: too much is waiting.
+            StorageError: the writer is closed, or a job or commit failed.
+        """
+        queued = _Queued(job, body_bytes)
+        with self._changed:
+            if self._refusal:
+                raise StorageError(self._refusal)
+            alone = self._jobs == 0  # a body may be bigger than the bound, if it is the only one
+            full = self._jobs >= self._most_jobs or self._bytes + body_bytes > self._most_bytes
+            if full and not alone:
+                raise BusyError("the writer's queue is full")
+            self._jobs += 1
+            self._bytes += body_bytes
+            self._queue.append(queued)
+            if len(self._queue) == 1:
+                self._changed.notify()
+        return queued.future
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Jobs, and bytes of their bodies, that are waiting or being committed."""
+        with self._changed:
+            return self._jobs, self._bytes
+
+    def close(self) -> None:
+        """Commit what is queued and end; later jobs are refused."""
+        with self._changed:
+            self._refusal = self._refusal or "the writer is closed"
+            self._changed.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            if not self._committed(batch):
+                return
+            batch.clear()  # else it would hold on to its bodies until the next one
+
+    def _committed(self, batch: list[_Queued[Any]]) -> bool:
+        """Whether the batch could be committed; futures know what became of it."""
+        try:
+            done = self._carried_out(batch)
+        except BaseException as error:
+            self._fail(batch, error)
+            return False
+        for queued, result in done:
+            queued.future.set_result(result)
+        with self._changed:
+            self._jobs -= len(batch)
+            self._bytes -= sum(queued.body_bytes for queued in batch)
+        return True
+
+    def _next_batch(self) -> list[_Queued[Any]]:
+        """All that is queued, as soon as there is something; nothing at the end."""
+        with self._changed:
+            while not self._queue and not self._refusal:
+                self._changed.wait()
+            batch, self._queue = self._queue, []
+        return batch
+
+    def _carried_out(self, batch: list[_Queued[Any]]) -> list[tuple[_Queued[Any], Any]]:
+        """Jobs with what they returned, committed; without those that were cancelled in time."""
+        with self._storage.transaction() as transaction:
+            return [
+                (queued, queued.job(transaction))
+                for queued in batch
+                if queued.future.set_running_or_notify_cancel()
+            ]
+
+    def _fail(self, batch: list[_Queued[Any]], error: BaseException) -> None:
+        with self._changed:
+            self._refusal = "the writer failed: the service must be restarted"
+            failed, self._queue = batch + self._queue, []
+        for future in (queued.future for queued in failed):
+            if future.cancelled():
+                continue
+            if future.running() or future.set_running_or_notify_cancel():
+                future.set_exception(StorageError("the writer failed: ask again later"))
+        self._on_failure(error)

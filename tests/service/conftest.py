@@ -1,0 +1,101 @@
+"""A private Postgres server for each test process, and a database of it for each test."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def _programs() -> Path | None:
+    """The folder that has initdb and postgres: on the PATH, or where Debian keeps them."""
+    found = shutil.which("initdb")
+    folders = [Path(found).parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    programs = ("initdb", "postgres")
+    return next((f for f in folders if all((f / name).exists() for name in programs)), None)
+
+
+def _as_nobody_special() -> tuple[list[str], int]:
+    """What to put before a command so that it does not run as root, and the user's id."""
+    if os.geteuid() != 0:
+        return [], os.geteuid()
+    for name in ("postgres", "nobody"):
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        return ["setpriv", *ids], user.pw_uid
+    pytest.skip("Postgres does not run as root, and there is no user postgres or nobody")
+
+
+def _tied(command: list[str]) -> list[str]:
+    """The command, ended by the system when this process ends in whatever way."""
+    tie = ["setpriv", "--pdeathsig", "SIGQUIT"] if shutil.which("setpriv") else []
+    return [*tie, *command]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a Postgres server that lives as long as the test process; durable as usual."""
+    programs = _programs()
+    if programs is None:
+        pytest.skip("needs Postgres: install it (Debian: postgresql)")
+    before, user = _as_nobody_special()
+    if before and not shutil.which("setpriv"):
+        pytest.skip("Postgres does not run as root, and setpriv is not installed")
+    # pytest's own folders are closed to other users, and a socket's path must be short.
+    folder = Path(tempfile.mkdtemp(prefix="turnout-pg-"))
+    try:
+        os.chown(folder, user, -1)
+        data, log = folder / "data", folder / "log"
+        made = [str(programs / "initdb"), "--no-sync", "--auth=trust", "--username=turnout"]
+        made += ["--no-locale", "--encoding=UTF8", str(data)]
+        environment = {"PATH": os.environ["PATH"], "TZ": "UTC"}
+        subprocess.run([*before, *made], check=True, capture_output=True, env=environment)
+        serve = [str(programs / "postgres"), "-D", str(data), "-k", str(folder)]
+        serve = [*before, *_tied([*serve, "-c", "listen_addresses="])]  # a new user unties
+        with log.open("wb") as output:
+            server = subprocess.Popen(serve, stdout=output, stderr=output, env=environment)
+        try:
+            url = f"postgresql://turnout@/postgres?host={folder}"
+            _await(url, server, log)
+            yield url
+        finally:
+            server.send_signal(signal.SIGQUIT)  # what it stored is thrown away
+            server.wait()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    import psycopg
+
+    for _ in range(600):
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """The URL of an empty database of its own; skipped where Postgres is not installed."""
+    import psycopg
+
+    name = f"turnout_{os.getpid()}_{time.monotonic_ns()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres_server.replace("/postgres?", f"/{name}?")

@@ -1,0 +1,67 @@
+"""Tasks, check-ins and releases for tests of the storage."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from turnout.service.ledger import Head, Record
+from turnout.service.storage.interface import Participation, Release, Storage, Transaction
+from turnout.service.storage.opening import open_storage
+
+CHARTER, KEY, PARAMETERS = b'{"format":"a test"}', bytes(range(32)), b"parameters"
+TASK = hashlib.sha256(CHARTER).hexdigest()
+START = Head(0, bytes.fromhex(TASK))
+
+
+def served(name: str | Path) -> Storage:
+    return open_storage(name, serving=True)
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def key(client: int) -> bytes:
+    return digest(b"key %d" % client)
+
+
+def body(client: int, step: int, size: int = 40) -> bytes:
+    return (b"update of %d at %d, " % (client, step)).ljust(size, b".")
+
+
+def found(tx: Transaction, clients: int = 8) -> None:
+    tx.found(CHARTER, KEY, PARAMETERS)
+    tx.invite([digest(b"secret %d" % client) for client in range(clients)])
+    for client in range(clients):
+        tx.enrol(client, key(client))
+
+
+def with_update(client: int, step: int, *, block: int = 0, turn: int = 0) -> Participation:
+    return Participation(client, block, turn, step, digest(body(client, step)))
+
+
+def check_in(tx: Transaction, client: int, step: int, *, block: int = 0, turn: int = 0) -> None:
+    participation = with_update(client, step, block=block, turn=turn)
+    tx.check_in(participation, body(client, step))
+
+
+def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) -> Release:
+    """The next release after a head; other noise where the salt is another one."""
+    step = before.steps
+    parameters = np.full(4, step, "<f4").tobytes() + salt
+    spent = 0.1 * (step + 1) if epsilon is None else epsilon
+    sum_digest = digest(b"sum %d" % step + salt)
+    record = Record(TASK, step, sum_digest, digest(parameters), spent, 1e-6, before.digest)
+    return Release(record, parameters, b"state", b"pending", 2, 1)
+
+
+def released(tx: Transaction, steps: int, before: Head = START) -> Head:
+    """The head after so many more releases."""
+    for _ in range(steps):
+        after = release(before)
+        tx.release(after)
+        before = after.record.head
+    return before
