@@ -79,6 +79,7 @@ class PublicView:
         epsilon_target: what must not be exceeded.
         delta: of both.
         curve: evaluated models, by steps.
+        charged: (steps, ε) of the whole plan, public since the charter is.
     """
 
     task: str
@@ -99,6 +100,7 @@ class PublicView:
     epsilon_target: float
     delta: float
     curve: tuple[CurvePoint, ...]
+    charged: tuple[tuple[int, float], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The view as JSON has it."""
@@ -223,6 +225,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
             for s in scores
             if s.steps <= progress.head.steps
         ),
+        charged=tuple(zip(charter.charged_steps, charter.charged, strict=True)),
     )
 
 
