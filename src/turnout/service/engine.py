@@ -170,14 +170,18 @@ class Engine:
             return self._receipt(Answer.CONFLICT, client, -1, detail="the invitation was used")
         return self._receipt(Answer.ACCEPTED, client, -1)
 
-    def inspect(self, body: bytes) -> Upload:
+    def inspect(self, body: bytes, digest: bytes | None = None) -> Upload:
         """The update in a body; depends on nothing but the body.
+
+        Args:
+            body: all of it.
+            digest: its SHA-256, where it is known.
 
         Raises:
             RemoteProtocolError: not an update that a client may send.
         """
         self.charter.lattice.decode(body)
-        return Upload(body, hashlib.sha256(body).digest())
+        return Upload(body, digest or hashlib.sha256(body).digest())
 
     def check_in(self, tx: Transaction, client: int, step: int) -> Receipt:
         """A check-in without an update, where one of those who came is asked for hers."""

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
-_NOBODY = Ed25519PrivateKey.generate().public_key()
+_NOBODY = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +38,7 @@ class SigningKey:
 def verified(public_key: bytes | None, signature: bytes, message: bytes) -> bool:
     """Whether the signature is that key's; without a key the same work is done for nothing."""
     try:
-        key = _NOBODY if public_key is None else Ed25519PublicKey.from_public_bytes(public_key)
+        key = Ed25519PublicKey.from_public_bytes(_NOBODY if public_key is None else public_key)
         key.verify(signature, message)
     except (InvalidSignature, ValueError):
         return False

@@ -122,9 +122,12 @@ class SignedRequest:
         >>> SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), "", b"").canonical()[:42]
         b'turnout-request-1\nab\nPOST\n/v1/enrolments\n'
         """
-        digest = hashlib.sha256(self.body).hexdigest()
+        return self.canonical_of(hashlib.sha256(self.body).digest())
+
+    def canonical_of(self, digest: bytes) -> bytes:
+        """The same, for who has the body's SHA-256 already."""
         fields = (self.task, self.method, self.path, str(self.client), self.nonce.hex(), self.head)
-        return "\n".join(("turnout-request-1", *fields, digest)).encode("ascii")
+        return "\n".join(("turnout-request-1", *fields, digest.hex())).encode("ascii")
 
     def headers(self, signature: bytes) -> dict[str, str]:
         """The HTTP headers that carry the rest of it."""

@@ -134,6 +134,10 @@ class Transaction(Protocol):
         """Use an invitation. Raises ConflictError where it was used with another key."""
         ...
 
+    def keys(self) -> Iterator[tuple[int, bytes]]:
+        """Clients and the public keys that they enrolled with, by client."""
+        ...
+
     def enrolled(self) -> int:
         """How many invitations were used."""
         ...
