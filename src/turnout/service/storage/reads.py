@@ -104,6 +104,11 @@ class Reads:
         """See `interface.Transaction`."""
         return self._value("SELECT coalesce(max(client) + 1, 0) FROM invitations")
 
+    def keys(self) -> Iterator[tuple[int, bytes]]:
+        """See `interface.Transaction`."""
+        sql = "SELECT client, public_key FROM enrolments WHERE client > ? ORDER BY client LIMIT ?"
+        return ((client, key) for client, key in self._pages(sql, (-1,), SMALL_ROWS))
+
     def enrolled(self) -> int:
         """See `interface.Transaction`."""
         return self._value("SELECT count(*) FROM enrolments")
