@@ -1,0 +1,124 @@
+"""A device and a fake coordinator in virtual time: what the device's tests share."""
+
+import asyncio
+import hashlib
+from contextlib import nullcontext
+from unittest import mock
+
+import httpx
+import numpy as np
+from fake_coordinator import URL, FakeCoordinator, Wire, charter_of, invitation
+from virtual_time import virtually
+
+from turnout.protocol import ClientState
+from turnout.randomness import Source
+from turnout.service.device import Device, Diary, Link, Memory, StateFile
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class StubTrainer:
+    """An update that follows from parameters and client, of norm just above half the bound."""
+
+    def __init__(self, charter, salt=0):
+        self._norm, self._salt = 0.55 * charter.lattice.clip_norm, salt
+        self.calls = 0
+
+    def update(self, parameters, client):
+        self.calls += 1
+        seed = hashlib.sha256(parameters.tobytes() + bytes([client, self._salt])).digest()[:8]
+        direction = np.random.default_rng(list(seed)).standard_normal(parameters.size)
+        return self._norm * direction / np.linalg.norm(direction)
+
+
+class Chosen(Source):
+    """Draws that a test chose: each position in its turn."""
+
+    secure = True
+
+    def __init__(self, *positions):
+        self._positions = list(positions)
+
+    def below(self, n, size):
+        return np.array([self._positions.pop(0) % n for _ in range(size)], dtype=np.int64)
+
+
+class World:
+    """One task; devices come and go by `start`.
+
+    Attributes:
+        coordinator: of this world; made when the first device starts.
+        wire: what carries requests.
+        syncs: whether files are synced, which takes time and changes nothing without a power cut.
+    """
+
+    syncs = False
+
+    def __init__(self, folder, charter=None, fault=lambda request: None):
+        self.folder, self.charter = folder, charter or charter_of()
+        self.coordinator = FakeCoordinator(self.charter, self._now)
+        self.wire = Wire(self.coordinator, asyncio.sleep, fault)
+        self._elapsed = 0.0
+
+    def _now(self):
+        return self._elapsed + asyncio.get_running_loop().time()
+
+    def path(self, client=3, name=""):
+        return self.folder / f"state{name}-{client}.json"
+
+    def memory(self, client=3, name=""):
+        return Memory.decoded(self.path(client, name).read_bytes())
+
+    def slots(self, client=3, name=""):
+        return set(self.memory(client, name).turns.slots)
+
+    def states(self, client=3, name=""):
+        return list(self.memory(client, name).turns.slots.values())
+
+    def start(self, *clients, salt=0, name="", source=None, cover=False, token=None):
+        """Run devices to their end; the coordinator's clock goes on where it was."""
+
+        async def main():
+            try:
+                results = await asyncio.gather(
+                    *(self._device(c, salt, name, source, cover, token) for c in clients or (3,))
+                )
+            finally:
+                self._elapsed += asyncio.get_running_loop().time()
+            return results if clients else results[0]
+
+        with nullcontext() if self.syncs else mock.patch("os.fsync"):
+            return virtually(main)
+
+    async def _device(self, client, salt, name, source, cover, token):
+        invited = token or invitation(self.charter, client)
+        with StateFile(self.path(client, name)) as file:
+            diary = Diary(file, invited, source)
+            async with httpx.AsyncClient(transport=self.wire) as http:
+                device = Device(
+                    invited,
+                    diary,
+                    Link(http, URL),
+                    lambda charter: StubTrainer(charter, salt),
+                    cover=cover,
+                )
+                return await device.run()
+
+
+def posted_steps(coordinator):
+    """Steps for which updates came in."""
+    return {step for _, step in coordinator.posts}
+
+
+def accepted_once_each(world, client=3):
+    """The guarantee that all else serves: her slots, each once, with one body."""
+    drawn = world.slots(client)
+    for (who, step), bodies in world.coordinator.posts.items():
+        if who == client:
+            assert step in drawn
+            assert len(set(bodies)) == 1
+    for step, state in world.memory(client).turns.slots.items():
+        if (client, step) in world.coordinator.rows:
+            assert state is ClientState.ANSWERED

@@ -1,0 +1,266 @@
+"""A coordinator for devices' tests: it keeps the wire's rules by itself, and breaks them on demand.
+
+Its clock is that of the event loop; step and phase follow from it.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from functools import cache
+
+import httpx
+import numpy as np
+
+from turnout.accounting.ledger.records import scheme_to_dict
+from turnout.protocol import Lattice
+from turnout.service.charter import Charter, Timing
+from turnout.service.ledger import Head, Record
+from turnout.service.signatures import SigningKey, verified
+from turnout.service.wire import (
+    CHARTER_PATH,
+    STATUS_CODES,
+    Answer,
+    Invitation,
+    Phase,
+    Receipt,
+    SignedHead,
+    SignedRequest,
+    head_bytes,
+)
+from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+
+KEY = SigningKey(bytes(range(32)))
+URL = "http://127.0.0.1"
+
+
+@cache
+def parameters(steps, dimension):
+    """Some model, another one after every step."""
+    return np.random.default_rng(steps).standard_normal(dimension).astype("<f4").tobytes()
+
+
+def charter_of(
+    law=None, rule=ReleaseRule.AGGREGATED, *, dimension=6, population=20, plan="", step_seconds=8.0
+):
+    law = CheckIn(3, 2) if law is None else law
+    return Charter(
+        plan=plan,
+        population=population,
+        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule),
+        delta=1e-5,
+        target=3.0,
+        charged_steps=(law.steps,),
+        charged=(2.5,),
+        lattice=Lattice.for_noise(1.0, 0.5, dimension),
+        expected_check_ins=5.0 if rule is ReleaseRule.AGGREGATED else None,
+        minibatch=1,
+        initial_model=hashlib.sha256(parameters(0, dimension)).digest(),
+        timing=Timing.of(step_seconds),
+        coordinator_key=KEY.public,
+    )
+
+
+def invitation(charter, client=3):
+    secret = hashlib.sha256(b"secret %d" % client).digest()
+    law = scheme_to_dict(charter.scheme)["participation"]
+    return Invitation(charter.task, KEY.public, client, charter.population, law, secret)
+
+
+class FakeCoordinator:
+    """An httpx transport that answers like a coordinator, without a network.
+
+    Attributes:
+        requests: every request that arrived: (method, path, headers, body).
+        rows: (client, step) → the update stored.
+        posts: (client, step) → every update that came in, copies included.
+        covers: (client, step) → lengths of cover.
+    """
+
+    def __init__(self, charter, clock, page=4):
+        self.charter, self._clock, self._page = charter, clock, page
+        self.keys, self.requests, self.rows, self.covers = {}, [], {}, defaultdict(list)
+        self.posts, self.checked_in = defaultdict(list), defaultdict(set)
+        self.shift, self.salt, self.wrong_model, self.charter_bytes = 0.0, {}, False, None
+        self.says, self.heads = {}, []
+        self.on_request = lambda method, path, headers, body: None
+
+    # -- time ----------------------------------------------------------------------------
+
+    def at(self):
+        """Step, phase, seconds left in it, seconds to the next step."""
+        timing, now = self.charter.timing, max(0.0, self._clock() + self.shift)
+        step, inside = divmod(now, timing.step_seconds)
+        if step >= self.charter.steps:
+            return self.charter.steps, Phase.FINISHED, 0.0, 0.0
+        ends = timing.check_in_seconds, timing.check_in_seconds + timing.answer_seconds
+        for phase, end in zip((Phase.CHECK_INS, Phase.ANSWERS), ends, strict=True):
+            if inside < end:
+                return int(step), phase, end - inside, timing.step_seconds - inside
+        left = timing.step_seconds - inside
+        return int(step), Phase.CLOSED, left, left
+
+    # -- the ledger ----------------------------------------------------------------------
+
+    def records(self, steps):
+        """The first records; `salt` says from which step on history is another one."""
+        found, previous = [], hashlib.sha256(self.charter.canonical()).digest()
+        for step in range(steps):
+            model = parameters(step + 1, self.charter.lattice.dimension)
+            text = b"sum %d %s" % (step, self.salt.get(step, b""))
+            record = Record(
+                self.charter.task,
+                step,
+                hashlib.sha256(text).digest(),
+                hashlib.sha256(model).digest(),
+                2.5,
+                1e-5,
+                previous,
+            )
+            previous = record.digest
+            found.append(record)
+        return found
+
+    def head(self, steps):
+        records = self.records(steps)
+        start = Head(0, hashlib.sha256(self.charter.canonical()).digest())
+        head = records[-1].head if records else start
+        return SignedHead(head, KEY.sign(head_bytes(self.charter.task, head)))
+
+    # -- requests ------------------------------------------------------------------------
+
+    def answer(self, method, path, query, headers, body):
+        self.requests.append((method, path, headers, body))
+        self.on_request(method, path, headers, body)
+        if method == "GET":
+            return self._get(path, query)
+        receipt = self._post(path, headers, body)
+        return STATUS_CODES[receipt.answer], receipt.encoded()
+
+    def _get(self, path, query):
+        step, phase, left, following = self.at()
+        if path == CHARTER_PATH:
+            return 200, self.charter_bytes or self.charter.canonical()
+        if path == "/v1/status":
+            status = {
+                "task": self.charter.task,
+                "step": step,
+                "steps": self.charter.steps,
+                "phase": phase.value,
+                "seconds_left": left,
+                "seconds_to_next_step": following,
+                "head": str(self.head(step)),
+                "model_steps": step,
+            }
+            return 200, json.dumps(status | self.says).encode()
+        if path == "/v1/records":
+            first = int(query["from"])
+            page = self.records(step)[first : first + self._page]
+            return 200, json.dumps({"records": [record.document() for record in page]}).encode()
+        if path == f"/v1/models/{step}":
+            model = parameters(step, self.charter.lattice.dimension)
+            return 200, bytes(len(model)) if self.wrong_model else model
+        return 404, b"no such thing"
+
+    def _post(self, path, headers, body):
+        client, task = int(headers["turnout-client"]), self.charter.task
+        enrols = path == "/v1/enrolments"
+        key = bytes.fromhex(json.loads(body)["public_key"]) if enrols else self.keys.get(client)
+        head = headers.get("turnout-head", "")
+        nonce = bytes.fromhex(headers["turnout-nonce"])
+        request = SignedRequest(task, "POST", path, client, nonce, head, body)
+        if not verified(key, bytes.fromhex(headers["turnout-signature"]), request.canonical()):
+            return Receipt(Answer.UNKNOWN)
+        self.heads.append(head)
+        if enrols:
+            return self._enrol(client, key, json.loads(body))
+        step, what = int(path.split("/")[3]), path.split("/")[4]
+        return getattr(self, "_" + what.replace("-", "_"))(client, step, body)
+
+    def _enrol(self, client, key, fields):
+        if bytes.fromhex(fields["secret"]) != invitation(self.charter, client).secret:
+            return Receipt(Answer.UNKNOWN)
+        if self.keys.setdefault(client, key) != key:
+            return self._receipt(Answer.CONFLICT, client, -1, detail="the invitation was used")
+        return self._receipt(Answer.ACCEPTED, client, -1)
+
+    def _receipt(self, answer, client, step, **more):
+        return Receipt(answer, self.charter.task, client, step, **more)
+
+    def _wrong_time(self, client, step, phase):
+        now, current = self.at()[:2]
+        if step > now or (step == now and list(Phase).index(current) < list(Phase).index(phase)):
+            return self._receipt(Answer.EARLY, client, step)
+        late = step < now or current is not phase
+        return self._receipt(Answer.LATE, client, step) if late else None
+
+    def _updates(self, client, step, body):
+        self.posts[client, step].append(body)
+        digest = hashlib.sha256(body).digest()
+        if (client, step) in self.rows:
+            if self.rows[client, step] != body:
+                return self._receipt(Answer.CONFLICT, client, step)
+            return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+        one = self.charter.scheme.release is ReleaseRule.ONE_CLIENT
+        if one and client != self._asked(step):
+            return self._receipt(Answer.REFUSED, client, step)
+        wrong = self._wrong_time(client, step, Phase.ANSWERS if one else Phase.CHECK_INS)
+        if wrong is not None:
+            return wrong
+        self.charter.lattice.decode(body)
+        self.rows[client, step] = body
+        return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+
+    def _covered(self, client, step, body):
+        self.covers[client, step].append(len(body))
+        wrong = self._wrong_time(client, step, Phase.CHECK_INS)
+        return wrong or self._receipt(Answer.ACCEPTED, client, step)
+
+    def _check_ins(self, client, step, body):
+        wrong = self._wrong_time(client, step, Phase.CHECK_INS)
+        if wrong is not None:
+            return wrong
+        self.checked_in[step].add(client)
+        return self._receipt(Answer.ACCEPTED, client, step)
+
+    def _asked(self, step):
+        return max(self.checked_in[step], default=None)
+
+    def _requests(self, client, step, body):
+        if client not in self.checked_in[step]:
+            return self._receipt(Answer.REFUSED, client, step)
+        now, phase = self.at()[:2]
+        undecided = step == now and phase is Phase.CHECK_INS
+        asked = None if undecided else client == self._asked(step)
+        return self._receipt(Answer.ACCEPTED, client, step, asked=asked)
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """Carries requests to a coordinator; ``fault`` says what happens to each on the way.
+
+    ``fault(request)`` gives None, "unheard" (never arrives), "unanswered" (arrives, and the
+    answer is lost), "twice", "busy" (503) or a number of seconds of delay.
+    """
+
+    def __init__(self, coordinator, sleep, fault=lambda request: None):
+        self._coordinator, self._sleep, self.fault = coordinator, sleep, fault
+
+    async def handle_async_request(self, request):
+        body = await request.aread()
+        happens = self.fault(request)
+        if happens == "unheard":
+            raise httpx.ConnectError("refused", request=request)
+        if happens == "busy":
+            return httpx.Response(503, headers={"Retry-After": "1"}, request=request)
+        if isinstance(happens, float):
+            await self._sleep(happens)
+        for _ in range(2 if happens == "twice" else 1):
+            status, answer = self._coordinator.answer(
+                request.method,
+                request.url.path,
+                dict(request.url.params),
+                dict(request.headers),
+                body,
+            )
+        if happens == "unanswered":
+            raise httpx.ReadTimeout("no answer", request=request)
+        return httpx.Response(status, stream=httpx.ByteStream(answer), request=request)

@@ -1,0 +1,280 @@
+"""The state file: whole or refused, never two draws, whatever kills the process and when."""
+
+import hashlib
+import json
+import os
+import stat
+
+import pytest
+from device_world import Chosen, Killed, World, accepted_once_each, posted_steps
+from fake_coordinator import charter_of, invitation
+
+from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
+from turnout.protocol import ClientState
+from turnout.randomness import SimulationStreams
+from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots
+from turnout.spec import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
+
+WIDE = charter_of(CheckIn(10**6, 2))
+"""A law under which no two draws agree."""
+
+
+class KillingOS:
+    """The `os` module, which dies at one of the calls that storing makes."""
+
+    def __init__(self, at, after):
+        self.left, self.after, self.done = at, after, []
+
+    def __getattr__(self, name):
+        real = getattr(os, name)
+        if name not in ("open", "fchmod", "fsync", "replace"):
+            return real
+
+        def call(*arguments, **options):
+            self.left -= 1
+            if self.left == 0 and not self.after:
+                raise Killed
+            result = real(*arguments, **options)
+            if self.left == 0:
+                if name == "open":
+                    os.close(result)
+                raise Killed
+            return result
+
+        return call
+
+
+def opened(path, invited, source=None):
+    with StateFile(path) as file:
+        return Diary(file, invited, source).memory
+
+
+def killed_at(monkeypatch, at, after, action):
+    """Whether the action was killed at this call."""
+    with monkeypatch.context() as patch:
+        patch.setattr(diary, "os", KillingOS(at, after))
+        try:
+            action()
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_while_the_first_draw_is_stored_leaves_it_whole_or_not_at_all(
+    tmp_path, monkeypatch, after
+):
+    invited, survived = invitation(WIDE), 0
+    for at in range(1, 20):
+        path = tmp_path / f"{at}-{after}.json"
+        if not killed_at(monkeypatch, at, after, lambda path=path: opened(path, invited)):
+            break
+        there = path.exists()
+        before = Memory.decoded(path.read_bytes()).turns.slots if there else None
+        now = opened(path, invited).turns.slots
+        assert before in (None, now)
+        survived += there
+    assert at > 6
+    assert survived > 0
+
+
+@pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_write_never_leads_to_another_slot(tmp_path, monkeypatch, rule, after):
+    """Every call of every write of a whole run, and a restart after each."""
+    for at in range(1, 200):
+        world = World(tmp_path / f"{at}", charter_of(CheckIn(4), rule))
+        first = killed_at(monkeypatch, at, after, world.start)
+        before = world.slots() if world.path().exists() else None
+        if before is None:
+            assert world.coordinator.requests == []
+        world.start()
+        assert before in (None, world.slots())
+        assert posted_steps(world.coordinator) <= world.slots()
+        accepted_once_each(world)
+        if not first:
+            break
+    assert at > 20
+
+
+def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
+    calls = []
+
+    class Noted:
+        def __getattr__(self, name):
+            def call(*arguments, **options):
+                calls.append(name)
+                return getattr(os, name)(*arguments, **options)
+
+            return call if name in ("fsync", "replace") else getattr(os, name)
+
+    monkeypatch.setattr(diary, "os", Noted())
+    opened(tmp_path / "state.json", invitation(WIDE))
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_what_a_power_cut_left_half_written_is_ignored(tmp_path):
+    world = World(tmp_path, WIDE)
+    memory = opened(world.path(), invitation(WIDE))
+    partial = world.path().with_name(world.path().name + ".partial")
+    for size in (0, 1, 100):
+        partial.write_bytes(world.path().read_bytes()[:size])
+        again = opened(world.path(), invitation(WIDE))
+        assert again.turns.slots == memory.turns.slots
+
+
+def test_a_damaged_file_is_refused_and_never_drawn_anew(tmp_path):
+    invited, path = invitation(WIDE), tmp_path / "state.json"
+    opened(path, invited)
+    whole = path.read_bytes()
+    slot = json.loads(whole)["state"]["turns"][0]["slot"]
+    damaged = [
+        *(whole[:size] for size in (0, 1, len(whole) // 2, len(whole) - 1)),
+        whole + b" ",
+        whole.replace(b'"slot":%d' % slot, b'"slot":%d' % (slot ^ 1)),
+        whole.replace(b'"waiting"', b'"missed"', 1),
+        whole.replace(b"turnout-device-1", b"turnout-device-2"),
+        b"null",
+        b"[" * 100_000,
+        b'{"format":"turnout-device-1"}',
+        b"\xff" * 50,
+    ]
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(StorageError, match="damaged"):
+            opened(path, invited)
+        assert path.read_bytes() == data
+    path.write_bytes(whole)
+    opened(path, invited)
+
+
+def test_a_device_with_a_damaged_file_says_nothing(tmp_path):
+    world = World(tmp_path)
+    world.path().write_text("{")
+    with pytest.raises(StorageError, match="damaged"):
+        world.start()
+    assert world.coordinator.requests == []
+
+
+def test_a_file_of_another_task_client_or_law_is_refused(tmp_path):
+    path = tmp_path / "state.json"
+    opened(path, invitation(WIDE))
+    others = [
+        invitation(charter_of(CheckIn(10**6, 3))),
+        invitation(WIDE, client=4),
+        invitation(charter_of(CheckIn(10**6, 2), population=21)),
+    ]
+    for other in others:
+        with pytest.raises(StorageError, match="another task or another client"):
+            opened(path, other)
+
+
+def test_one_process_at_a_time(tmp_path):
+    path, invited = tmp_path / "state.json", invitation(WIDE)
+    with StateFile(path) as file:
+        Diary(file, invited)
+        with pytest.raises(StorageError, match="another process uses it"), StateFile(path):
+            pass
+    opened(path, invited)
+    with pytest.raises(StorageError, match="not open"):
+        file.store(b"")
+
+
+def test_only_the_owner_reads_it(tmp_path):
+    path = tmp_path / "folder" / "state.json"
+    old = os.umask(0)
+    try:
+        path.parent.mkdir()
+        partial = path.with_name(path.name + ".partial")
+        partial.touch(0o666)
+        opened(path, invitation(WIDE))
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_written_ends_her_before_she_speaks(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    world = World(tmp_path)
+    world.syncs = True
+    monkeypatch.setattr(diary.os, "fsync", full)
+    with pytest.raises(StorageError, match="no space left"):
+        world.start()
+    assert world.coordinator.requests == []
+
+
+def test_an_unreadable_place_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="state file"), StateFile(tmp_path / "file" / "state"):
+        pass
+    (tmp_path / "folder").mkdir()
+    with StateFile(tmp_path / "folder") as file, pytest.raises(StorageError, match="directory"):
+        file.load()
+
+
+def test_a_memory_reads_back_with_every_state():
+    invited = invitation(charter_of(EveryStep(6), rule=ReleaseRule.ONE_CLIENT))
+    memory = Memory.drawn(invited)
+    assert list(memory.turns.slots) == list(range(6))
+    document = json.loads(memory.encoded())
+    for turn, state in zip(document["state"]["turns"], ClientState, strict=True):
+        turn["state"] = state.value
+    text = json.dumps(document["state"], sort_keys=True, separators=(",", ":"))
+    document["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    again = Memory.decoded(data)
+    assert list(again.turns.slots.values()) == list(ClientState)
+    assert again.encoded() == data
+    assert again.key == memory.key
+    assert "private" not in repr(again.key)
+
+
+def test_draws_that_can_be_foretold_are_refused():
+    with pytest.raises(ParameterError, match="foretell"):
+        drawn_slots(invitation(WIDE), SimulationStreams(1).source("x"))
+    assert drawn_slots(invitation(charter_of(CheckIn(5, 2))), Chosen(3, 1)) == [3, 6]
+
+
+def test_an_invitation_that_no_draw_fits_is_refused(tmp_path):
+    cases = [
+        (invitation(charter_of(FixedSize(2, 20, 4))), "under FixedSize no client"),
+        (invitation(WIDE, client=20), "below the population"),
+    ]
+    for invited, why in cases:
+        with pytest.raises(Exception, match=why):
+            opened(tmp_path / "state.json", invited)
+        assert not (tmp_path / "state.json").exists()
+
+
+def test_a_restored_old_state_draws_nothing_and_takes_no_second_part(tmp_path):
+    world = World(tmp_path, charter_of(KSubset(4, 2)))
+    opened(world.path(), invitation(world.charter))
+    old = world.path().read_bytes()
+    world.start()
+    drawn, rows = world.slots(), dict(world.coordinator.rows)
+    assert len(rows) == 2
+    world.path().write_bytes(old)
+    world.start()
+    assert world.slots() == drawn
+    assert world.coordinator.rows == rows
+
+
+def test_a_lost_state_cannot_come_back_with_another_draw(tmp_path):
+    world = World(tmp_path)
+    world.start()
+    rows = dict(world.coordinator.rows)
+    world.path().unlink()
+    with pytest.raises(RemoteProtocolError, match="the invitation was used"):
+        world.start()
+    assert world.coordinator.rows == rows
+
+
+def test_one_place_for_each_task_and_client(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    places = {default_place(invitation(c, i)) for c in (WIDE, charter_of()) for i in (1, 2)}
+    assert len(places) == 4
+    assert all(place.is_relative_to(tmp_path / "turnout") for place in places)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert default_place(invitation(WIDE)).parts[-4:-2] == (".local", "state")
