@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Self
 
 from turnout.core import checks
@@ -52,7 +53,7 @@ class Timing:
         return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Charter:
     """The frozen terms of one task.
 
@@ -139,7 +140,7 @@ class Charter:
             **progress,
         )
 
-    @property
+    @cached_property
     def task(self) -> str:
         """The task's name: SHA-256 of `canonical`, 64 hexadecimal digits."""
         return hashlib.sha256(self.canonical()).hexdigest()

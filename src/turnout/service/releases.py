@@ -48,7 +48,7 @@ class Releases:
         self._learner, self._noise = learner, noise
         self._deviation = charter.lattice.noise_deviation(charter.scheme.noise_multiplier)
         self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
-        self._digests = [hashlib.sha256(charter.canonical()).digest()]
+        self._digests = [bytes.fromhex(charter.task)]
         head = self.head
         for record in view.records():
             head = require_chain(self._task, head, record)

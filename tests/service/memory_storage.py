@@ -1,0 +1,180 @@
+"""A storage in dictionaries: quick, and as strict as a database."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from turnout.service.storage.interface import (
+    ConflictError,
+    Event,
+    Invitation,
+    Participation,
+    Release,
+    Scored,
+)
+
+
+@dataclass
+class Tables:
+    task: dict = field(default_factory=dict)
+    invitations: dict = field(default_factory=dict)
+    participations: dict = field(default_factory=dict)  # (client, step) -> row
+    turns: dict = field(default_factory=dict)  # (client, block, turn) -> step
+    bodies: dict = field(default_factory=dict)  # (step, client) -> bytes
+    asked: dict = field(default_factory=dict)
+    releases: dict = field(default_factory=dict)
+    scores: dict = field(default_factory=dict)
+    events: dict = field(default_factory=dict)
+
+    def copied(self) -> Tables:
+        return Tables(**{f.name: dict(getattr(self, f.name)) for f in fields(self)})
+
+
+class MemoryTransaction:
+    def __init__(self, tables: Tables) -> None:
+        self.t = tables
+
+    def found(self, charter, signing_key, parameters):
+        if self.t.task:
+            raise ConflictError("there is a task")
+        self.t.task.update(charter=charter, key=signing_key, parameters=parameters)
+
+    def charter(self):
+        return self.t.task.get("charter")
+
+    def signing_key(self):
+        return self.t.task["key"]
+
+    def initial_parameters(self):
+        return self.t.task["parameters"]
+
+    def invite(self, secret_digests):
+        first = len(self.t.invitations)
+        for i, digest in enumerate(secret_digests):
+            self.t.invitations[first + i] = Invitation(first + i, digest, None)
+        return first
+
+    def invitation(self, client):
+        return self.t.invitations.get(client)
+
+    def invited(self):
+        return len(self.t.invitations)
+
+    def enrol(self, client, public_key):
+        row = self.t.invitations[client]
+        if row.public_key not in (None, public_key):
+            raise ConflictError("used with another key")
+        self.t.invitations[client] = replace(row, public_key=public_key)
+
+    def enrolled(self):
+        return sum(row.public_key is not None for row in self.t.invitations.values())
+
+    def participations(self, client, block):
+        rows = [r for r in self.t.participations.values() if (r.client, r.block) == (client, block)]
+        return sorted(rows, key=lambda r: r.turn)
+
+    def participation_at(self, client, step):
+        return self.t.participations.get((client, step))
+
+    def check_in(self, participation, body):
+        p = participation
+        if (p.client, p.step) in self.t.participations:
+            raise ConflictError("checked in at this step")
+        if (p.client, p.block, p.turn) in self.t.turns:
+            raise ConflictError("took this turn")
+        self.t.participations[p.client, p.step] = p
+        self.t.turns[p.client, p.block, p.turn] = p.step
+        if body is not None:
+            self.t.bodies[p.step, p.client] = body
+
+    def answer(self, client, step, digest, body):
+        row = self.t.participations.get((client, step))
+        if row is None or row.digest is not None:
+            raise ConflictError("did not check in, or answered")
+        self.t.participations[client, step] = replace(row, digest=digest)
+        self.t.bodies[step, client] = body
+
+    def ask(self, step, clients):
+        if step in self.t.asked:
+            raise ConflictError("somebody was asked")
+        self.t.asked[step] = tuple(int(c) for c in clients)
+
+    def asked(self, step):
+        clients = self.t.asked.get(step)
+        return None if clients is None else np.array(clients, dtype=np.int64)
+
+    def arrived(self, step):
+        return np.array(sorted(c for c, s in self.t.participations if s == step), dtype=np.int64)
+
+    def arrivals(self, first_step):
+        for step in sorted({s for _, s in self.t.participations if s >= first_step}):
+            yield step, self.arrived(step)
+
+    def bodies(self, step):
+        for s, client in sorted(self.t.bodies):
+            if s == step:
+                yield client, self.t.bodies[s, client]
+
+    def release(self, release):
+        if release.record.step in self.t.releases:
+            raise ConflictError("released")
+        self.t.releases[release.record.step] = release
+
+    def forget_bodies(self, before_step, at_most):
+        old = [key for key in sorted(self.t.bodies) if key[0] < before_step][:at_most]
+        for key in old:
+            del self.t.bodies[key]
+        return len(old)
+
+    def last_release(self) -> Release | None:
+        return self.t.releases[max(self.t.releases)] if self.t.releases else None
+
+    def release_at(self, step):
+        return self.t.releases.get(step)
+
+    def records(self, first_step=0):
+        for step in sorted(self.t.releases):
+            if step >= first_step:
+                yield self.t.releases[step].record
+
+    def counts(self):
+        for step in sorted(self.t.releases):
+            yield step, self.t.releases[step].checked_in, self.t.releases[step].served
+
+    def score(self, scored: Scored):
+        self.t.scores.setdefault(scored.steps, scored)
+
+    def scores(self):
+        return iter(self.t.scores[k] for k in sorted(self.t.scores))
+
+    def log(self, event: Event):
+        self.t.events[len(self.t.events)] = event
+
+    def events(self, last):
+        return [self.t.events[k] for k in sorted(self.t.events)][-last:]
+
+
+class MemoryStorage:
+    """What is committed survives; what is not, does not."""
+
+    def __init__(self) -> None:
+        self.committed = Tables()
+
+    @contextmanager
+    def transaction(self):
+        working = self.committed.copied()
+        yield MemoryTransaction(working)
+        self.committed = working
+
+    @contextmanager
+    def snapshot(self):
+        yield MemoryTransaction(self.committed.copied())
+
+    def close(self) -> None:
+        pass
+
+
+__all__ = ["MemoryStorage", "MemoryTransaction", "Participation", "Tables"]

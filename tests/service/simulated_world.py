@@ -1,0 +1,412 @@
+"""A whole world from one seed: devices, a bad network, a coordinator that dies, and liars.
+
+``python tests/service/simulated_world.py SEED`` tells what happened in one world.
+
+Nothing here has a clock: whatever happens next is drawn, so a slow network, a device whose clock
+jumps and a step that closes at once are all just orders of events.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from memory_storage import MemoryStorage
+
+from turnout.core.errors import RemoteProtocolError
+from turnout.participation import blocks, draw
+from turnout.protocol import Lattice
+from turnout.randomness import SimulationRandomness
+from turnout.service import learner as learning
+from turnout.service.charter import Charter, Timing
+from turnout.service.engine import Engine
+from turnout.service.ledger import Head, require_chain
+from turnout.service.wire import Answer, Phase, Receipt
+from turnout.spec import (
+    CheckIn,
+    FixedAssignment,
+    GaussianNoise,
+    KSubset,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SlidingWindow,
+)
+
+DEVICES, DIMENSION = 6, 2
+SCENES = (
+    (CheckIn(3, 2), ReleaseRule.AGGREGATED, 1),
+    (KSubset(4, 2), ReleaseRule.AGGREGATED, 1),
+    (SlidingWindow(3, 6, 1), ReleaseRule.AGGREGATED, 1),
+    (FixedAssignment(3, 2), ReleaseRule.AGGREGATED, 1),
+    (CheckIn(3, 2), ReleaseRule.ONE_CLIENT, 1),
+    (CheckIn(3, 2), ReleaseRule.ONE_CLIENT, 2),
+)
+EPSILON_A_STEP = 0.25
+
+
+@cache
+def charter_of(law, rule, minibatch) -> Charter:
+    steps = law.steps
+    return Charter(
+        plan="",
+        population=DEVICES,
+        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule),
+        delta=1e-5,
+        target=EPSILON_A_STEP * steps,
+        charged_steps=tuple(range(steps + 1)),
+        charged=tuple(EPSILON_A_STEP * s for s in range(steps + 1)),
+        lattice=Lattice(1 / 64, 1.0, DIMENSION),
+        expected_check_ins=2.0 if rule is ReleaseRule.AGGREGATED else None,
+        minibatch=minibatch,
+        initial_model=hashlib.sha256(bytes(4 * DIMENSION)).digest(),
+        timing=Timing(),
+        coordinator_key=bytes(32),
+    )
+
+
+class Momentum:
+    """A learner whose state matters: it is lost unless it is restored."""
+
+    def init(self, parameters):
+        return {"velocity": np.zeros_like(parameters)}
+
+    def moved(self, parameters, state, direction, move):
+        velocity = np.float32(0.5) * state["velocity"] + direction.astype(np.float32)
+        return parameters - velocity, {"velocity": velocity}
+
+    def released(self, parameters, state):
+        return parameters
+
+
+@dataclass
+class Message:
+    """What is on its way to the coordinator."""
+
+    kind: str
+    client: int
+    step: int
+    body: bytes = b""
+
+
+@dataclass
+class Device:
+    """Durable slots and what was sent in each; draws before contact, never again."""
+
+    client: int
+    slots: tuple[int, ...]
+    sent: dict[int, bytes] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+
+class BrokenError(AssertionError):
+    """A promise that was not kept."""
+
+
+def promise(kept: bool, what: str) -> None:
+    if not kept:
+        raise BrokenError(what)
+
+
+class World:
+    """One seed's world. `run` plays it, `check` holds it to every promise.
+
+    The parts that a wrong coordinator would have otherwise are methods: tests replace them.
+    """
+
+    engine_class = Engine
+    storage_class = MemoryStorage
+
+    def __init__(self, seed: int, **parts) -> None:
+        self.dice = random.Random(seed)
+        self.parts = parts
+        self.law, rule, minibatch = SCENES[self.dice.randrange(len(SCENES))]
+        self.charter = charter_of(self.law, rule, minibatch)
+        self.asks_one = rule is ReleaseRule.ONE_CLIENT
+        self.storage = parts.get("storage", MemoryStorage)()
+        self.noise_drawn: list[np.ndarray] = []
+        self.story: list[str] = []
+        self.acknowledged: dict[tuple[int, int], bytes | None] = {}
+        self.published: dict[int, tuple[bytes, bytes]] = {}
+        self.network: list[Message] = []
+        self.honest_bodies: dict[tuple[int, int], bytes] = {}
+        with self.storage.transaction() as tx:
+            tx.found(self.charter.canonical(), bytes(32), bytes(4 * DIMENSION))
+        self.devices = [Device(c, self._drawn(c)) for c in range(DEVICES)]
+        self.lossy, self.deadly, self.lying = (self.dice.random() for _ in range(3))
+        self.start()
+
+    def _drawn(self, client: int) -> tuple[int, ...]:
+        source = SimulationRandomness(np.random.default_rng(self.dice.getrandbits(64)))
+        schedules = (draw(self.law, DEVICES, b, source, client=client) for b in blocks(self.law))
+        return tuple(int(slot) for schedule in schedules for slot in schedule.slots())
+
+    def noise(self, deviation: float, size: int) -> np.ndarray:
+        drawn = np.array([self.dice.randrange(-(10**6), 10**6) for _ in range(size)])
+        self.noise_drawn.append(drawn)
+        return drawn
+
+    def start(self) -> None:
+        """The coordinator comes up, with nothing but its storage."""
+        source = SimulationRandomness(np.random.default_rng(self.dice.getrandbits(64)))
+        engine_class = self.parts.get("engine", Engine)
+        self.engine = engine_class.open(
+            self.storage, lambda _: Momentum(), source=source, noise=self.noise
+        )
+        self.see(self.engine.published.head, self.engine.published.parameters)
+        self.story.append(f"up at step {self.engine.step}, {self.engine.phase}")
+
+    def see(self, head: Head, parameters: bytes) -> None:
+        """Somebody downloads what is published."""
+        seen = (head.digest, parameters)
+        promise(self.published.setdefault(head.steps, seen) == seen, "two models of one step")
+
+    # -- what can happen --------------------------------------------------------------------
+
+    def run(self) -> World:
+        for _ in range(400):
+            if self.engine.phase is Phase.FINISHED and not self.network:
+                break
+            self.happen()
+        while self.engine.phase is not Phase.FINISHED:
+            self.advance(crash=False)
+        self.check()
+        return self
+
+    def happen(self) -> None:
+        event = self.dice.random()
+        if event < 0.45 and self.network:
+            self.deliver()
+        elif event < 0.75:
+            self.speak(self.dice.choice(self.devices))
+        elif event < 0.80:
+            self.lie(self.dice.choice(self.devices))
+        elif event < 0.83 and self.dice.random() < self.deadly:
+            self.story.append("killed")
+            self.start()
+        elif event < 0.92:
+            self.advance(crash=self.dice.random() < 0.4 * self.deadly)
+        else:
+            with self.storage.transaction() as tx:
+                tx.forget_bodies(self.engine.step, 2)
+
+    def speak(self, device: Device) -> None:
+        """A device thinks that it is some step; its clock may be wrong."""
+        engine = self.engine
+        step = engine.step + self.dice.choice((0, 0, 0, 0, -1, 1))
+        if step not in device.slots or step in device.done:
+            return
+        if not self.asks_one:
+            self.send(Message("update", device.client, step, self.body(device, step)))
+        elif self.dice.random() < 0.5:
+            self.send(Message("check-in", device.client, step))
+        else:
+            with self.storage.snapshot() as view:
+                asked = engine.requested(view, device.client, step).asked
+            if asked:
+                self.send(Message("update", device.client, step, self.body(device, step)))
+
+    def body(self, device: Device, step: int) -> bytes:
+        """Her update: computed once, sent as often as need be."""
+        if step not in device.sent:
+            update = np.array([self.dice.randrange(-40, 41) for _ in range(DIMENSION)], np.int32)
+            device.sent[step] = self.charter.lattice.encode(update)
+        self.honest_bodies[device.client, step] = device.sent[step]
+        return device.sent[step]
+
+    def send(self, message: Message) -> None:
+        if self.dice.random() < 0.3 * self.lossy:
+            return
+        copies = 1 + (self.dice.random() < 0.3)
+        for _ in range(copies):
+            self.network.insert(self.dice.randrange(len(self.network) + 1), message)
+
+    def lie(self, device: Device) -> None:
+        """Another slot, another body, too large a body, an answer unasked."""
+        if self.dice.random() > self.lying:
+            return
+        step = self.dice.choice((self.dice.randrange(self.law.steps), self.engine.step))
+        kind = self.dice.choice(("update", "update", "check-in"))
+        body = self.dice.choice(
+            (
+                self.charter.lattice.encode(np.array([7, -9], np.int32)),
+                np.array([64, 64], "<i4").tobytes(),
+                b"\x00" * 7,
+            )
+        )
+        self.send(Message(kind, device.client, step, body))
+
+    def deliver(self) -> None:
+        """One message is handled; the coordinator may die before or after the commit."""
+        message = self.network.pop()
+        death = self.dice.random()
+        try:
+            receipt = self.handle(message, dies_before_commit=death < 0.1 * self.deadly)
+        except KilledError:
+            self.story.append("killed before a commit")
+            self.start()
+            return
+        if death > 1 - 0.1 * self.deadly:
+            self.story.append("killed after a commit")
+            self.start()  # the answer is lost on the way
+            return
+        if receipt is not None and self.dice.random() > 0.3 * self.lossy:
+            self.answered(message, receipt)
+
+    def handle(self, message: Message, *, dies_before_commit: bool) -> Receipt | None:
+        engine = self.engine
+        try:
+            upload = engine.inspect(message.body) if message.kind == "update" else None
+        except RemoteProtocolError:
+            return None
+        with self.storage.transaction() as tx:
+            if upload is None:
+                receipt = engine.check_in(tx, message.client, message.step)
+            else:
+                receipt = engine.update(tx, message.client, message.step, upload)
+            if dies_before_commit:
+                raise KilledError
+        return receipt
+
+    def answered(self, message: Message, receipt: Receipt) -> None:
+        key = (message.client, message.step)
+        self.story.append(f"{message.kind} {key}: {receipt.answer}")
+        if receipt.answer is Answer.ACCEPTED:
+            if receipt.digest is not None or key not in self.acknowledged:
+                self.acknowledged[key] = receipt.digest
+            if self.honest_bodies.get(key) == message.body:
+                self.devices[message.client].done.add(message.step)
+
+    def advance(self, *, crash: bool) -> None:
+        """The phase ends; the coordinator may die before the commit, or before it publishes."""
+        engine = self.engine
+        if engine.phase is Phase.FINISHED:
+            return
+        try:
+            with self.storage.transaction() as tx:
+                if self.asks_one and engine.phase is Phase.CHECK_INS:
+                    engine.close_check_ins(tx)
+                else:
+                    engine.close_step(tx)
+                if crash and self.dice.random() < 0.5:
+                    raise KilledError
+        except KilledError:
+            self.story.append("killed before a release")
+            self.start()
+            return
+        if crash:
+            self.story.append("killed after a release")
+            self.start()
+        elif engine.phase is Phase.CLOSED:
+            published = engine.publish()
+            self.see(published.head, published.parameters)
+
+    # -- what must hold ---------------------------------------------------------------------
+
+    def check(self) -> None:
+        with self.storage.snapshot() as view:
+            releases = [view.release_at(step) for step in range(self.law.steps)]
+            rows = [view.participation_at(c, s) for c, s in sorted(self.acknowledged)]
+            everybody = [
+                row
+                for c in range(DEVICES)
+                for b in blocks(self.law)
+                for row in view.participations(c, b.index)
+            ]
+        promise(all(r is not None for r in releases), "a step was not released")
+        self.check_participations(rows, everybody)
+        self.check_ledger(releases)
+        self.check_sums(releases, everybody)
+
+    def check_participations(self, rows, everybody) -> None:
+        for (client, step), row in zip(sorted(self.acknowledged), rows, strict=True):
+            promise(row is not None, f"an acknowledged check-in of {client} at {step} is lost")
+            digest = self.acknowledged[client, step]
+            promise(digest is None or row.digest == digest, "an acknowledged update is another")
+        quota = {KSubset: 2, FixedAssignment: 2}.get(type(self.law), 1)
+        taken: dict[tuple[int, int], int] = {}
+        for row in everybody:
+            taken[row.client, row.block] = taken.get((row.client, row.block), 0) + 1
+        promise(all(n <= quota for n in taken.values()), "somebody took part too often")
+        steps = [(row.client, row.step) for row in everybody]
+        promise(len(set(steps)) == len(steps), "somebody took part twice in a step")
+
+    def check_ledger(self, releases) -> None:
+        head = Head(0, hashlib.sha256(self.charter.canonical()).digest())
+        for step, release in enumerate(releases):
+            record = release.record
+            head = require_chain(self.charter.task, head, record)
+            promise(record.epsilon == EPSILON_A_STEP * (step + 1), "another price than the plan's")
+            digest = hashlib.sha256(release.parameters).digest()
+            promise(record.model_digest == digest, "another model than the ledger's")
+            seen = self.published.get(step + 1)
+            stored = (record.digest, release.parameters)
+            promise(seen in (None, stored), "a model was seen that is not stored")
+        promise(self.published[self.law.steps][0] == head.digest, "the end was not published")
+
+    def check_sums(self, releases, everybody) -> None:
+        """Every release is the exact sum of stored updates plus a draw that no other has."""
+        self.check_asked(everybody)
+        draws = {drawn.astype("<i8").tobytes() for drawn in self.noise_drawn}
+        used: set[bytes] = set()
+        sums = []
+        for step, release in enumerate(releases):
+            total = np.zeros(DIMENSION, np.int64)
+            for row in everybody:
+                if row.step == step and row.digest is not None:
+                    total += self.body_of(row)
+            for drawn in draws - used:
+                noisy = total + np.frombuffer(drawn, "<i8")
+                if hashlib.sha256(noisy.astype("<i8").tobytes()).digest() == (
+                    release.record.sum_digest
+                ):
+                    used.add(drawn)
+                    sums.append(noisy)
+                    break
+            else:
+                raise BrokenError(f"step {step} is no sum of stored updates and a fresh draw")
+        self.check_models(releases, sums)
+
+    def check_asked(self, everybody) -> None:
+        for step in range(self.law.steps):
+            answered = [r for r in everybody if r.step == step and r.digest is not None]
+            promise(not self.asks_one or len(answered) <= 1, "two clients answered in one step")
+
+    def check_models(self, releases, sums) -> None:
+        """The model is what the rule and the learner make of the released sums."""
+        learner, pending = Momentum(), np.zeros(DIMENSION)
+        parameters, state = np.zeros(DIMENSION, np.float32), None
+        state = learner.init(parameters)
+        minibatch, step_size = self.charter.minibatch, self.charter.lattice.step
+        divisor = self.charter.expected_check_ins or minibatch
+        for step, (release, noisy) in enumerate(zip(releases, sums, strict=True)):
+            pending = pending + noisy
+            if (step + 1) % minibatch == 0:
+                direction = pending / divisor * step_size
+                parameters, state = learner.moved(parameters, state, direction, step // minibatch)
+                pending = np.zeros(DIMENSION)
+            promise(release.parameters == learning.to_bytes(parameters), f"another model at {step}")
+
+    def body_of(self, row) -> np.ndarray:
+        bodies = [self.honest_bodies.get((row.client, row.step))]
+        bodies.append(self.charter.lattice.encode(np.array([7, -9], np.int32)))
+        for body in bodies:
+            if body is not None and hashlib.sha256(body).digest() == row.digest:
+                return np.frombuffer(body, "<i4").astype(np.int64)
+        raise BrokenError("an update is stored that nobody may send")
+
+
+class KilledError(Exception):
+    """The coordinator's process is gone."""
+
+
+if __name__ == "__main__":
+    world = World(int(sys.argv[1]))
+    try:
+        world.run()
+    finally:
+        print("\n".join(world.story))

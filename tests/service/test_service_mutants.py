@@ -1,0 +1,341 @@
+"""Wrong coordinators, each wrong in one way: some world must notice every one of them."""
+
+import hashlib
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from memory_storage import MemoryStorage, MemoryTransaction
+from simulated_world import World, promise
+
+from turnout.protocol import CheckIns
+from turnout.protocol.messages import Verdict
+from turnout.service.engine import Engine, Upload
+from turnout.service.releases import Releases
+from turnout.service.storage.interface import Participation
+from turnout.service.wire import Answer, Phase, Receipt
+
+ENOUGH = 400
+"""Worlds in which a mutant must be noticed; nearly all are within the first twenty."""
+
+
+def noticed(**parts) -> bool:
+    """Whether some world breaks, in a promise or by an error, that a right one does not."""
+    for seed in range(ENOUGH):
+        try:
+            World(seed, **parts).run()
+        except Exception:
+            return True
+    return False
+
+
+def test_the_right_coordinator_is_not_noticed():
+    assert not noticed()
+
+
+# -- engine: who is admitted --------------------------------------------------------------------
+
+
+class TakesLateUpdates(Engine):
+    def _wrong_time(self, client, step, phase):
+        late = super()._wrong_time(client, step, phase)
+        return None if late and late.answer is Answer.LATE else late
+
+
+class TakesEarlyUpdates(Engine):
+    def update(self, tx, client, step, upload):
+        if step > self._step and not self._asks_one:
+            block = self._block(min(step, self.charter.steps - 1)).index
+            tx.check_in(Participation(client, block, 0, step, upload.digest), upload.body)
+            return Receipt(Answer.ACCEPTED, self.task, client, step, upload.digest)
+        return super().update(tx, client, step, upload)
+
+
+class ForgetsTheWindow(Engine):
+    """After a restart, who came earlier in the window."""
+
+    def _coordinator_at(self, view, step):
+        return self.charter.coordinator(first_step=step, pending=self._releases.pending)
+
+
+class ForgetsTheStep(Engine):
+    """After a restart, who came in the open step."""
+
+    def _resume_step(self, view):
+        pass
+
+
+class ConfirmsAnything(Engine):
+    """A second update gets the first one's receipt with its own digest."""
+
+    def _repeated(self, stored, upload):
+        return self._receipt(Answer.ACCEPTED, stored.client, stored.step, digest=upload.digest)
+
+
+class AnswersBeforeItStores(Engine):
+    def _admit(self, tx, client, step, upload):
+        receipt = Receipt(
+            Answer.ACCEPTED, self.task, client, step, upload.digest if upload else None
+        )
+        verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
+        if verdict == Verdict.ACCEPTED:
+            return receipt  # and the row is written some other time
+        return super()._admit(tx, client, step, upload)
+
+
+class AdmitsTwice(Engine):
+    """Leaves quotas to nobody."""
+
+    def _admit(self, tx, client, step, upload):
+        block = self._block(step).index
+        turn = len(tx.participations(client, block))
+        digest = upload.digest if upload else None
+        tx.check_in(
+            Participation(client, block, turn, step, digest), upload.body if upload else None
+        )
+        return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
+
+
+class LooksAtNothing(Engine):
+    """Takes an update of any norm."""
+
+    def inspect(self, body):
+        return Upload(body, hashlib.sha256(body).digest())
+
+
+class AsksAgain(Engine):
+    """Keeps in memory who is asked, and chooses anew after a restart."""
+
+    _chosen: tuple[int, ...] = ()
+
+    def close_check_ins(self, tx):
+        self._chosen = tuple(self._coordinator.close_check_ins(self._source).clients)
+        self._phase = Phase.ANSWERS
+
+    def requested(self, tx, client, step):
+        return replace(super().requested(tx, client, step), asked=client in self._chosen)
+
+    def _answered(self, tx, client, step, upload):
+        stored = tx.participation_at(client, step)
+        if client in self._chosen and stored.digest is None:
+            tx.answer(client, step, upload.digest, upload.body)
+            return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
+        return super()._answered(tx, client, step, upload)
+
+
+class TakesUnaskedAnswers(Engine):
+    def _answered(self, tx, client, step, upload):
+        stored = tx.participation_at(client, step)
+        if stored is not None and stored.digest is None and step == self._step:
+            tx.answer(client, step, upload.digest, upload.body)
+            return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
+        return super()._answered(tx, client, step, upload)
+
+
+class PublishesBeforeTheCommit(Engine):
+    def close_step(self, tx):
+        stored = super().close_step(tx)
+        World.leak(stored)
+        return stored
+
+
+ENGINES = [
+    TakesLateUpdates,
+    TakesEarlyUpdates,
+    ForgetsTheWindow,
+    ForgetsTheStep,
+    ConfirmsAnything,
+    AnswersBeforeItStores,
+    AdmitsTwice,
+    LooksAtNothing,
+    AsksAgain,
+    TakesUnaskedAnswers,
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_mutant_engine(engine):
+    assert noticed(engine=engine)
+
+
+def test_mutant_published_before_the_commit(monkeypatch):
+    """Bytes that left the process and were then rolled back are drawn again."""
+    leaks = []
+
+    class Leaky(World):
+        def start(self):
+            super().start()
+            world = self
+
+            def leak(stored):
+                leaks.append(stored)
+                head = (stored.record.digest, stored.parameters)
+                seen = world.published.setdefault(stored.record.step + 1, head)
+                promise(seen == head, "two models of one step")
+
+            monkeypatch.setattr(World, "leak", staticmethod(leak), raising=False)
+
+    def broken() -> bool:
+        for seed in range(ENOUGH):
+            try:
+                Leaky(seed, engine=PublishesBeforeTheCommit).run()
+            except Exception:
+                return True
+        return False
+
+    assert broken()
+    assert leaks
+
+
+# -- releases: what is charged and released -----------------------------------------------------
+
+
+def _without_noise(self, coordinator, total):
+    outcome = Releases_closed(self, coordinator, total)
+    return total, outcome[1]
+
+
+def _same_noise(self, coordinator, total):
+    """The first draw, over and over."""
+    fresh = self._noise
+    if not hasattr(self, "_kept"):
+        self._kept = fresh(self._deviation, total.size)
+    self._noise = lambda deviation, size: self._kept
+    try:
+        return Releases_closed(self, coordinator, total)
+    finally:
+        self._noise = fresh
+
+
+def _no_noise_when_empty(self, coordinator, total):
+    noisy, outcome = Releases_closed(self, coordinator, total)
+    return (noisy if outcome.served else total), outcome
+
+
+def _forgets_minibatch(self, view):
+    Releases_read(self, view)
+    self.pending = None
+
+
+def _forgets_optimizer(self, view):
+    Releases_read(self, view)
+    self._state = None
+
+
+def _sums_what_is_in_memory(self, tx, coordinator):
+    """Counts one stored update twice."""
+    total = Releases_received(self, tx, coordinator)
+    for _, body in tx.bodies(coordinator.step):
+        return total + self._charter.lattice.decode(body)
+    return total
+
+
+def _wrong_chain(self, tx, coordinator):
+    keep, self._digests = self._digests, [*self._digests[:1], self._digests[0]]
+    try:
+        return Releases_release(self, tx, coordinator)
+    finally:
+        self._digests = [*keep, self._digests[-1]]
+
+
+Releases_closed, Releases_read = Releases._closed, Releases._read_model
+Releases_received, Releases_release = Releases._received, Releases.release
+RELEASES = {
+    "_closed": (_without_noise, _same_noise, _no_noise_when_empty),
+    "_read_model": (_forgets_minibatch, _forgets_optimizer),
+    "_received": (_sums_what_is_in_memory,),
+    "release": (_wrong_chain,),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [(name, wrong) for name, several in RELEASES.items() for wrong in several],
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
+)
+def test_mutant_releases(monkeypatch, name, wrong):
+    monkeypatch.setattr(Releases, name, wrong)
+    assert noticed()
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_mutant_charge(monkeypatch, late):
+    """The ε of another number of steps than are released."""
+    from turnout.service.charter import Charter
+
+    right = Charter.spent
+    monkeypatch.setattr(Charter, "spent", lambda self, steps: right(self, max(steps - late, 0)))
+    assert noticed() == bool(late)
+
+
+# -- storage: what is kept ----------------------------------------------------------------------
+
+
+class CommitsByParts(MemoryStorage):
+    """A crash leaves the check-in without its update."""
+
+    @contextmanager
+    def transaction(self):
+        working = self.committed.copied()
+        try:
+            yield MemoryTransaction(working)
+        except BaseException:
+            self.committed.participations = working.participations
+            raise
+        self.committed = working
+
+
+class LosesTheLast(MemoryStorage):
+    """Says that it is committed, and is not always."""
+
+    def __init__(self):
+        super().__init__()
+        self._commits = 0
+
+    @contextmanager
+    def transaction(self):
+        before = self.committed
+        with super().transaction() as tx:
+            yield tx
+        self._commits += 1
+        if self._commits % 7 == 0:
+            self.committed = before
+
+
+class Overwrites(MemoryStorage):
+    """A second release of a step replaces the first."""
+
+    @contextmanager
+    def transaction(self):
+        with super().transaction() as tx:
+            tx.release = lambda release: tx.t.releases.__setitem__(
+                release.record.step, replace(release, checked_in=release.checked_in)
+            )
+            tx.last_release = lambda: None
+            yield tx
+
+    @contextmanager
+    def snapshot(self):
+        with super().snapshot() as view:
+            view.records = lambda first_step=0: iter(())
+            view.last_release = lambda: None
+            yield view
+
+
+class ForgetsTooEarly(MemoryStorage):
+    """Deletes updates that are not summed yet."""
+
+    @contextmanager
+    def transaction(self):
+        with super().transaction() as tx:
+            forget = tx.forget_bodies
+            tx.forget_bodies = lambda before_step, at_most: forget(before_step + 2, at_most)
+            yield tx
+
+
+@pytest.mark.parametrize(
+    "storage", [CommitsByParts, LosesTheLast, Overwrites, ForgetsTooEarly], ids=lambda s: s.__name__
+)
+def test_mutant_storage(storage):
+    assert noticed(storage=storage)
