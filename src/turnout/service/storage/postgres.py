@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -126,20 +126,20 @@ def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Databas
     Raises:
         StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
     """
-    connection = PostgresConnection(url)
-    try:
+    with ExitStack() as undo:
+        connection = PostgresConnection(url)
+        undo.callback(connection.close)
         if serving:
             _require_durable(connection)
             _serve(connection, PATIENCE_SECONDS)
         _prepare(connection, serving, scripts or migrations("postgres"))
         rights = Rights.SERVE if serving else Rights.INVITE
         database = Database(connection, lambda: PostgresConnection(url), rights)
+        undo.pop_all()
+        undo.callback(database.close)
         if serving:
             database.require_sound()
-    except BaseException:
-        with suppress(StorageError):
-            connection.close()
-        raise
+        undo.pop_all()
     return database
 
 

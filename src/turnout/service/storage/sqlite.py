@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -137,25 +137,27 @@ def opened(
     path = Path(path).resolve()
     if not path.parent.is_dir() or not (serving or path.exists()):
         raise StorageError(f"there is no database {path}")
-    lock = _locked(path) if serving else None
-    try:
-        if serving:
+    with ExitStack() as undo:
+        lock = _locked(path) if serving else None
+        if lock is not None:
+            undo.callback(os.close, lock)
             _created(path)
         connection = SqliteConnection(str(path), vfs)
-        try:
-            _prepare(connection, path, serving, scripts or migrations("sqlite"))
-            return _checked(connection, path, vfs, lock)
-        except BaseException:
-            with suppress(StorageError):
-                connection.close()
-            raise
-    except BaseException:
-        if lock is not None:
-            os.close(lock)
-        raise
+        undo.callback(connection.close)
+        _prepare(connection, path, serving, scripts or migrations("sqlite"))
+        database = _database(connection, path, vfs, lock)
+        undo.pop_all()
+        undo.callback(database.close)
+        if serving:
+            _require_whole(connection)
+            database.require_sound()
+        undo.pop_all()
+    return database
 
 
-def _checked(connection: SqliteConnection, path: Path, vfs: str | None, lock: int | None):
+def _database(
+    connection: SqliteConnection, path: Path, vfs: str | None, lock: int | None
+) -> Database:
     def reader() -> SqliteConnection:
         other = SqliteConnection(str(path), vfs)
         other.set_up()
@@ -164,13 +166,15 @@ def _checked(connection: SqliteConnection, path: Path, vfs: str | None, lock: in
 
     if lock is None:
         return Database(connection, reader, Rights.INVITE)
-    database = Database(connection, reader, Rights.SERVE, lambda: os.close(lock))
+    return Database(connection, reader, Rights.SERVE, lambda: os.close(lock))
+
+
+def _require_whole(connection: SqliteConnection) -> None:
+    """Look through the pages of the small tables that everything rests on."""
     for table in ("task", "releases"):
         problems = connection.rows(f"PRAGMA integrity_check({table})")
         if problems != [("ok",)]:
             raise StorageError(f"the database is damaged: {problems[0][0]}")
-    database.require_sound()
-    return database
 
 
 def _prepare(

@@ -1,0 +1,402 @@
+"""Which databases open, which are refused, and that nothing in them can be changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+from storage_samples import CHARTER, START, TASK, check_in, found, release, released, served
+
+from turnout.core.errors import StorageError
+from turnout.service.storage import postgres, sqlite
+from turnout.service.storage.database import Database
+from turnout.service.storage.interface import Event, Participation, Scored
+from turnout.service.storage.opening import open_storage
+from turnout.service.storage.schema import migrations, pending
+
+FOR_EVER = (
+    "task",
+    "invitations",
+    "enrolments",
+    "participations",
+    "answers",
+    "asked",
+    "releases",
+    "models",
+    "counts",
+    "scores",
+)
+SECOND = "CREATE TABLE second_edition (x INTEGER);"
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "task.sqlite"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, path) -> str:
+    return request.getfixturevalue("postgres_url") if request.param == "postgres" else str(path)
+
+
+def filled(url: str) -> Database:
+    """A database with a row in every table."""
+    storage = served(url)
+    assert isinstance(storage, Database)
+    with storage.transaction() as tx:
+        found(tx)
+        check_in(tx, 1, 0)
+        tx.check_in(Participation(2, 0, 0, 1, None), None)
+        released(tx, 1)
+        tx.answer(2, 1, bytes(32), b"x")
+        tx.ask(1, tx.arrived(1))
+        tx.score(Scored(1, 0.5, 1.0))
+        tx.log(Event(0.0, "info", "filled"))
+    return storage
+
+
+def run(url: str, *statements: str) -> None:
+    """Statements of somebody with a database shell."""
+    if url.startswith("postgres"):
+        with psycopg.connect(url, autocommit=True) as shell:
+            for statement in statements:
+                shell.execute(statement.encode())
+        return
+    shell = apsw.Connection(url)
+    for statement in statements:
+        shell.execute(statement)
+    shell.close()
+
+
+def unlocked(url: str, table: str, verb: str) -> str:
+    """The statement that takes a guard away."""
+    if url.startswith("postgres"):
+        return f"ALTER TABLE {table} DISABLE TRIGGER USER"
+    return f"DROP TRIGGER {table}_no_{verb.lower()}"
+
+
+def opened(url: str, scripts: tuple[str, ...], *, serving: bool = True) -> Database:
+    module = postgres if url.startswith("postgres") else sqlite
+    return module.opened(url, serving=serving, scripts=scripts)
+
+
+def first(url: str) -> tuple[str, ...]:
+    return migrations("postgres" if url.startswith("postgres") else "sqlite")
+
+
+def test_no_row_is_ever_changed(url):
+    storage = filled(url)
+    column = {"task": "charter", "asked": "clients", "answers": "digest", "counts": "served"}
+    for table in FOR_EVER:
+        name = column.get(table) or {"releases": "epsilon", "models": "pending"}.get(table, "")
+        name = name or {"scores": "loss", "enrolments": "public_key"}.get(table, "client")
+        name = "secret_digest" if table == "invitations" else name
+        for statement in (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}"):
+            with pytest.raises((apsw.ConstraintError, psycopg.Error), match="never changed"):
+                run(url, statement)
+    with pytest.raises((apsw.ConstraintError, psycopg.Error), match="never changed"):
+        run(url, "UPDATE bodies SET body = body")
+    with pytest.raises((apsw.ConstraintError, psycopg.Error), match="not released"):
+        run(url, "DELETE FROM bodies")
+    run(url, "DELETE FROM bodies WHERE step = 0")
+    storage.close()
+
+
+def test_tables_cannot_be_emptied_by_truncate(postgres_url):
+    filled(postgres_url).close()
+    for table in (*FOR_EVER, "bodies"):
+        with pytest.raises(psycopg.Error, match="never changed"):
+            run(postgres_url, f"TRUNCATE {table} CASCADE")
+
+
+def test_a_release_cannot_be_replaced(path):
+    filled(str(path)).close()
+    for forge in ("INSERT OR REPLACE", "INSERT"):
+        with pytest.raises(apsw.ConstraintError, match="next step"):
+            run(str(path), f"{forge} INTO releases SELECT * FROM releases")
+
+
+def test_a_check_in_cannot_be_replaced(path):
+    storage = filled(str(path))
+    with pytest.raises(StorageError, match="never changed"), storage.transaction():
+        storage._write.changed(
+            "INSERT OR REPLACE INTO participations SELECT * FROM participations WHERE step = 1", ()
+        )
+    storage.close()
+
+
+@pytest.mark.parametrize("cost", ["'NaN'", "'Infinity'", "-1"])
+@pytest.mark.parametrize("column", ["epsilon", "delta"])
+def test_the_database_itself_refuses_costs_that_are_none(postgres_url, path, cost, column):
+    for url in (postgres_url, str(path)):
+        if url == postgres_url:
+            value = f"{cost}::float8"
+        else:
+            value = {"'NaN'": "9e999 - 9e999", "'Infinity'": "9e999"}.get(cost, cost)
+        storage = filled(url)
+        storage.close()
+        costs = ", ".join(value if name == column else "0.1" for name in ("epsilon", "delta"))
+        other = "sha256('x')" if url == postgres_url else "randomblob(32)"
+        with pytest.raises((apsw.ConstraintError, psycopg.Error), match=r"(?i)null|check|violates"):
+            run(
+                url,
+                f"INSERT INTO releases SELECT 1, task, sum_digest, model_digest, {costs}, digest, "
+                f"{other} FROM releases",
+            )
+
+
+def test_an_old_database_is_migrated(url):
+    filled(url).close()
+    two = (*first(url), SECOND)
+    with pytest.raises(StorageError, match="syntax"):
+        opened(url, (*first(url), SECOND, "CREATE NONSENSE;"))
+    again = opened(url, two)
+    with again.transaction() as tx:
+        assert len(list(tx.records())) == 1
+    again.close()
+    run(url, "INSERT INTO second_edition VALUES (1)")
+    opened(url, two).close()
+    with pytest.raises(StorageError, match="newer turnout"):
+        served(url)
+    with pytest.raises(StorageError, match="newer turnout"):
+        open_storage(url, serving=False)
+
+
+def test_an_enroller_migrates_unless_somebody_serves(url):
+    storage = filled(url)
+    two = (*first(url), SECOND)
+    with pytest.raises(StorageError, match=r"serves"):
+        opened(url, two, serving=False)
+    storage.close()
+    opened(url, two, serving=False).close()
+    run(url, "INSERT INTO second_edition VALUES (1)")
+
+
+def test_versions_are_whole_and_known():
+    for dialect in ("sqlite", "postgres"):
+        scripts = migrations(dialect)
+        assert pending(0, scripts) == scripts
+        assert pending(len(scripts), scripts) == ()
+    with pytest.raises(StorageError, match="lacks"):
+        migrations("oracle")
+
+
+def test_other_peoples_databases_are_refused_and_left_alone(url):
+    run(url, "CREATE TABLE theirs (x INTEGER)")
+    before = None if url.startswith("postgres") else Path(url).read_bytes()
+    for serving in (True, False):
+        with pytest.raises(StorageError, match="not a turnout database"):
+            open_storage(url, serving=serving)
+    assert before is None or Path(url).read_bytes() == before
+    run(url, "INSERT INTO theirs VALUES (1)")
+
+
+def test_what_is_no_database_is_refused_and_left_alone(path):
+    path.write_bytes(b"a letter to somebody " * 100)
+    with pytest.raises(StorageError, match="not a database"):
+        served(path)
+    assert path.read_bytes() == b"a letter to somebody " * 100
+
+
+def test_a_damaged_ledger_does_not_open(url):
+    storage = filled(url)
+    with storage.transaction() as tx:
+        released(tx, 2, tx.last_release().record.head)
+    storage.close()
+    run(url, unlocked(url, "releases", "UPDATE"))
+    for damage, repair in [
+        (
+            "UPDATE releases SET epsilon = 0.05 WHERE step = 2",
+            "UPDATE releases SET epsilon = 0.30000000000000004 WHERE step = 2",
+        ),
+        (
+            "UPDATE releases SET step = 7 WHERE step = 1",
+            "UPDATE releases SET step = 1 WHERE step = 7",
+        ),
+    ]:
+        if url.startswith("postgres"):
+            run(
+                url,
+                "ALTER TABLE models DROP CONSTRAINT IF EXISTS models_step_fkey",
+                "ALTER TABLE counts DROP CONSTRAINT IF EXISTS counts_step_fkey",
+            )
+        run(url, damage)
+        with pytest.raises(StorageError, match="damaged"):
+            served(url)
+        run(url, repair)
+        served(url).close()
+
+
+def test_another_charter_or_model_does_not_open(url):
+    filled(url).close()
+    for table, column in [("task", "charter"), ("models", "parameters")]:
+        old = CHARTER if table == "task" else release(START).parameters
+        cast = "'\\x{}'::bytea" if url.startswith("postgres") else "x'{}'"
+        run(url, unlocked(url, table, "UPDATE"))
+        run(url, f"UPDATE {table} SET {column} = {cast.format('7b7d')}")
+        with pytest.raises(StorageError, match="damaged"):
+            served(url)
+        run(url, f"UPDATE {table} SET {column} = {cast.format(old.hex())}")
+    served(url).close()
+
+
+def test_a_database_file_is_its_owners_alone(path):
+    filled(str(path)).close()
+    storage = served(path)
+    with storage.transaction() as tx:
+        tx.log(Event(0.0, "info", ""))
+    beside = list(path.parent.iterdir())
+    assert len(beside) == 4
+    for file in beside:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
+    storage.close()
+
+
+def test_one_file_has_one_coordinator_whatever_it_is_called(path):
+    storage = served(path)
+    link = path.with_name("link")
+    link.symlink_to(path)
+    for name in (link, f"sqlite:///{path}", os.path.relpath(path)):
+        with pytest.raises(StorageError, match="another coordinator"):
+            served(name)
+    storage.close()
+
+
+def test_a_killed_coordinator_leaves_no_lock(url):
+    program = (
+        "import os, sys, signal; from turnout.service.storage.opening import open_storage\n"
+        "storage = open_storage(sys.argv[1], serving=True)\n"
+        "with storage.transaction() as tx:\n"
+        "    tx.found(b'{}', bytes(32), b'')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, url], check=False)
+    assert done.returncode == -9
+    storage = served(url)
+    with storage.snapshot() as reads:
+        assert reads.charter() is None
+    storage.close()
+
+
+def test_every_commit_is_synced_before_it_returns(path):
+    storage = filled(str(path))
+    settings = {
+        name: storage._write.rows(f"PRAGMA {name}", ())[0][0]
+        for name in ("synchronous", "journal_mode", "page_size", "foreign_keys")
+    }
+    assert settings == {
+        "synchronous": 2,
+        "journal_mode": "wal",
+        "page_size": 16384,
+        "foreign_keys": 1,
+    }
+    storage.close()
+
+
+@pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
+def test_a_postgres_that_forgets_is_refused(postgres_url, monkeypatch, name):
+    honest = postgres.PostgresConnection.value
+
+    def value(self, sql, *parameters):
+        return "off" if sql == f"SHOW {name}" else honest(self, sql, *parameters)
+
+    monkeypatch.setattr(postgres.PostgresConnection, "value", value)
+    with pytest.raises(StorageError, match="not durable"):
+        served(postgres_url)
+
+
+def test_a_postgres_that_rolls_back_at_commit_is_noticed(postgres_url):
+    storage = filled(postgres_url)
+
+    def careless() -> None:
+        with storage.transaction(), pytest.raises(psycopg.Error):
+            storage._write.raw.execute(b"SELECT 1 / 0")  # behind the transaction's back
+
+    with pytest.raises(StorageError, match="undid"):
+        careless()
+    storage.close()
+
+
+def test_who_lost_the_lock_cannot_write(postgres_url):
+    storage = filled(postgres_url)
+    run(postgres_url, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    with pytest.raises(StorageError), storage.transaction():
+        pass
+    other = served(postgres_url)
+    with pytest.raises(StorageError), storage.transaction():
+        pass
+    other.close()
+    storage.close()
+
+
+def test_errors_name_no_device_and_slot(url):
+    storage = filled(url)
+    twice = "INSERT INTO participations (step, client, block, turn) VALUES (1, 2, 0, 0)"
+    with pytest.raises(StorageError) as caught, storage.transaction():
+        storage._write.changed(twice, ())
+    assert "unique" in str(caught.value).lower()
+    assert "Key" not in str(caught.value)
+    assert "2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    storage.close()
+
+
+def test_arrivals_are_read_from_an_index_alone(path):
+    storage = filled(str(path))
+    asked = []
+
+    def rows(sql, parameters):
+        asked.append((sql, parameters))
+        return []
+
+    with storage.snapshot() as reads:
+        honest = reads._session
+        reads._session = type("Spy", (), {"rows": staticmethod(rows)})
+        assert list(reads.arrivals(0)) == []
+        ((sql, parameters),) = asked
+        plan = honest.rows("EXPLAIN QUERY PLAN " + sql, parameters)
+    (line,) = [row[3] for row in plan]
+    assert line.startswith("SEARCH participations USING PRIMARY KEY")
+    storage.close()
+
+
+def test_names_of_storages(path, monkeypatch):
+    for name in ("mysql://here/there", "sqlite://task.sqlite"):
+        with pytest.raises(StorageError, match="no storage for"):
+            served(name)
+    with pytest.raises(StorageError, match="there is no database"):
+        served(path.parent / "missing" / "task.sqlite")
+    with pytest.raises(StorageError, match="Postgres"):
+        served(f"postgresql://nobody@/nothing?host={path.parent}")
+    monkeypatch.chdir(path.parent)
+    served("sqlite:///relative.sqlite").close()
+    assert path.with_name("relative.sqlite").exists()
+    served(f"sqlite:///{path}").close()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [("apsw", "task.sqlite"), ("psycopg", "postgresql://here/there")]
+)
+def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
+    kind = "sqlite" if package == "apsw" else "postgres"
+    monkeypatch.delitem(sys.modules, f"turnout.service.storage.{kind}", raising=False)
+    monkeypatch.delattr(f"turnout.service.storage.{kind}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match=rf"{package}.*pip install 'turnout\[service\]'"):
+        served(name)
+
+
+def test_a_task_is_the_digest_of_its_charter(path):
+    storage = filled(str(path))
+    with storage.snapshot() as reads:
+        assert {record.task for record in reads.records()} == {TASK}
+    storage.close()
