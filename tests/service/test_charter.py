@@ -1,0 +1,181 @@
+"""Charter, ledger and wire: what is written reads back, and nothing else does."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_world import SCENES, charter_of
+
+from turnout.core.errors import (
+    BudgetExceededError,
+    ParameterError,
+    StorageError,
+    UnsupportedError,
+)
+from turnout.service.charter import Charter, Timing
+from turnout.service.ledger import Head, Record, require_chain
+from turnout.service.signatures import SigningKey, verified
+from turnout.service.wire import (
+    Answer,
+    Invitation,
+    Receipt,
+    SignedHead,
+    SignedRequest,
+    covers_path,
+    updates_path,
+)
+from turnout.spec import ReleaseRule
+
+CHARTER = charter_of(*SCENES[0])
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_charter_reads_back_as_it_was_written(scene):
+    charter = charter_of(*scene)
+    assert Charter.from_canonical(charter.canonical()) == charter
+    assert len({charter_of(*s).task for s in SCENES}) == len(SCENES)
+
+
+@given(st.data())
+def test_a_charter_with_another_byte_is_refused_or_another_charter(data):
+    text = CHARTER.canonical()
+    place = data.draw(st.integers(0, len(text) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda b: b != text[place]))
+    changed = text[:place] + bytes([byte]) + text[place + 1 :]
+    try:
+        other = Charter.from_canonical(changed)
+    except (StorageError, ParameterError, UnsupportedError):
+        return
+    assert other != CHARTER
+    assert other.task != CHARTER.task
+
+
+def test_averaged_check_ins_are_not_served():
+    scheme = replace(CHARTER.scheme, release=ReleaseRule.AVERAGED)
+    with pytest.raises(UnsupportedError, match="how many came"):
+        replace(CHARTER, scheme=scheme)
+
+
+def test_what_is_spent_is_that_of_the_next_priced_step():
+    charter = replace(CHARTER, charged_steps=(2, 4, 6), charged=(0.5, 1.0, 1.5))
+    assert [charter.spent(s) for s in range(7)] == [0, 0.5, 0.5, 1.0, 1.0, 1.5, 1.5]
+    with pytest.raises(ParameterError):
+        charter.spent(7)
+    with pytest.raises(BudgetExceededError):
+        replace(charter, target=1.2).spent(5)
+    for wrong in ((0.5, float("nan"), 1.5), (0.5, 0.4, 1.5), (0.5, 1.0)):
+        with pytest.raises(ParameterError, match="charged"):
+            replace(charter, charged=wrong)
+
+
+def test_a_step_has_room_for_its_phases():
+    assert Timing.of(60.0).check_in_seconds == 45.0
+    with pytest.raises(ParameterError, match="step_seconds"):
+        Timing(10.0, 8.0, 3.0)
+
+
+GENESIS = bytes.fromhex(CHARTER.task)
+
+
+def record(step=0, previous=GENESIS, **other):
+    fields = {
+        "task": CHARTER.task,
+        "sum_digest": bytes(32),
+        "model_digest": bytes(32),
+        "epsilon": 0.25,
+        "delta": 1e-5,
+    }
+    return Record(step=step, previous=previous, **(fields | other))
+
+
+def test_records_are_a_chain():
+    before = Head(0, bytes.fromhex(CHARTER.task))
+    head = require_chain(CHARTER.task, before, record())
+    after = require_chain(CHARTER.task, head, record(1, head.digest))
+    assert (after.steps, len(after.digest)) == (2, 32)
+    for wrong in (record(1), record(0, bytes(32)), record(task="ab")):
+        with pytest.raises(StorageError, match="damaged"):
+            require_chain(CHARTER.task, before, wrong)
+
+
+@pytest.mark.parametrize("field", ["sum_digest", "model_digest", "epsilon", "delta", "previous"])
+def test_every_field_of_a_record_is_in_its_digest(field):
+    value = 0.5 if field in ("epsilon", "delta") else b"\x01" * 32
+    assert replace(record(), **{field: value}).digest != record().digest
+
+
+@given(st.integers(0, 10**9), st.binary(min_size=32, max_size=32))
+def test_heads_read_back(steps, digest):
+    signed = SignedHead(Head(steps, digest), bytes(64))
+    assert SignedHead.parsed(str(signed)) == signed
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:zz", "-1:" + "00" * 32, "01:" + "00" * 32, "1:00"])
+def test_no_other_text_is_a_head(text):
+    with pytest.raises(ValueError, match=r"head|hex|int"):
+        Head.parsed(text)
+    with pytest.raises(ValueError, match=r"head|hex|int"):
+        SignedHead.parsed(text + ":" + "00" * 64)
+
+
+def test_an_invitation_reads_back_and_hides_its_secret():
+    invitation = Invitation(CHARTER.task, bytes(32), 3, 6, {"is": "CheckIn"}, b"s" * 32)
+    token = invitation.encoded()
+    assert Invitation.decoded(token + "\n") == invitation
+    for wrong in ("", "turnout1.", "turnout2." + token[9:], token[:-4], token[:40]):
+        with pytest.raises(ParameterError, match="invitation") as refused:
+            Invitation.decoded(wrong)
+        assert wrong[20:] == "" or wrong[20:] not in str(refused.value)
+
+
+@given(
+    st.sampled_from([a for a in Answer if a is not Answer.UNKNOWN]),
+    st.integers(0, 100),
+    st.one_of(st.none(), st.binary(min_size=32, max_size=32)),
+    st.one_of(st.none(), st.booleans()),
+)
+def test_receipts_read_back(answer, step, digest, asked):
+    receipt = Receipt(answer, CHARTER.task, 1, step, digest, "", asked)
+    assert Receipt.decoded(receipt.encoded()) == receipt
+
+
+def test_who_is_not_known_learns_nothing():
+    one = Receipt(Answer.UNKNOWN, CHARTER.task, 1, 2, bytes(32), "why")
+    assert one.encoded() == Receipt(Answer.UNKNOWN).encoded()
+    assert json.loads(one.encoded()) == {"answer": "unknown"}
+
+
+def test_a_cover_looks_like_an_update():
+    for step in (0, 9, 10, 12345):
+        assert len(covers_path(step)) == len(updates_path(step))
+
+
+FIELDS = {
+    "task": "cd",
+    "method": "GET",
+    "path": "/v1/steps/2/updates",
+    "client": 4,
+    "nonce": b"\x01" * 16,
+    "head": "1:" + "00" * 32,
+    "body": b"other",
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_signature_is_for_every_part_of_a_request(field):
+    key = SigningKey.new()
+    request = SignedRequest("ab", "POST", updates_path(1), 3, bytes(16), "", b"body")
+    signature = key.sign(request.canonical())
+    assert verified(key.public, signature, request.canonical())
+    other = replace(request, **{field: FIELDS[field]})
+    assert not verified(key.public, signature, other.canonical())
+    assert not verified(None, signature, request.canonical())
+    assert not verified(SigningKey.new().public, signature, request.canonical())
+
+
+def test_a_key_does_not_show_itself():
+    key = SigningKey.new()
+    assert key.private.hex() not in repr(key)
+    assert str(list(key.private)) not in repr(key)

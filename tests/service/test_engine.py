@@ -1,0 +1,243 @@
+"""The engine's decisions one by one: receipts, restarts, budget, an old copy put back."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from memory_storage import MemoryStorage
+from simulated_world import EPSILON_A_STEP, Momentum, charter_of
+
+from turnout.core.errors import BudgetExceededError, RemoteProtocolError, StorageError
+from turnout.protocol import Lattice
+from turnout.service.engine import Engine, SetBackError
+from turnout.service.ledger import Head
+from turnout.service.wire import Answer, Phase, SignedHead
+from turnout.spec import CheckIn, ReleaseRule
+
+LAW = CheckIn(3, 2)
+LATTICE = Lattice(1 / 64, 1.0, 2)
+
+
+def stored(charter=None) -> MemoryStorage:
+    storage = MemoryStorage()
+    charter = charter or charter_of(LAW, ReleaseRule.AGGREGATED, 1)
+    with storage.transaction() as tx:
+        tx.found(charter.canonical(), bytes(32), bytes(8))
+    return storage
+
+
+def opened(storage, noise=None) -> Engine:
+    zero = lambda deviation, size: np.zeros(size, np.int64)  # noqa: E731
+    return Engine.open(storage, lambda charter: Momentum(), noise=noise or zero)
+
+
+@pytest.fixture
+def storage():
+    return stored()
+
+
+def update(engine, storage, client, step, values=(3, -4)):
+    with storage.transaction() as tx:
+        body = LATTICE.encode(np.array(values, np.int32))
+        return engine.update(tx, client, step, engine.inspect(body))
+
+
+def close(engine, storage):
+    with storage.transaction() as tx:
+        engine.close_step(tx)
+    return engine.publish()
+
+
+def test_a_repeated_update_gets_the_same_receipt_for_ever(storage):
+    engine = opened(storage)
+    first = update(engine, storage, 1, 0)
+    assert first.answer is Answer.ACCEPTED
+    assert update(engine, storage, 1, 0) == first
+    close(engine, storage)
+    assert update(engine, storage, 1, 0) == first
+    assert update(opened(storage), storage, 1, 0) == first
+
+
+def test_another_update_in_the_same_window_is_a_conflict(storage):
+    engine = opened(storage)
+    update(engine, storage, 1, 0)
+    assert update(engine, storage, 1, 0, (0, 0)).answer is Answer.CONFLICT
+    close(engine, storage)
+    assert update(engine, storage, 1, 1).answer is Answer.CONFLICT
+    assert update(opened(storage), storage, 1, 1).answer is Answer.CONFLICT
+
+
+def test_the_steps_counter_decides_what_is_early_and_late(storage):
+    engine = opened(storage)
+    assert update(engine, storage, 1, 1).answer is Answer.EARLY
+    assert update(engine, storage, 1, 10**9).answer is Answer.EARLY
+    close(engine, storage)
+    assert update(engine, storage, 1, 0).answer is Answer.LATE
+    with storage.transaction() as tx:
+        engine.close_step(tx)
+    assert engine.phase is Phase.CLOSED
+    assert update(engine, storage, 2, 1).answer is Answer.LATE
+
+
+def test_a_restart_in_the_middle_of_a_step_changes_nothing(storage):
+    engine = opened(storage)
+    update(engine, storage, 1, 0, (5, 5))
+    again = opened(storage)
+    assert update(again, storage, 2, 0, (1, -1)).answer is Answer.ACCEPTED
+    close(again, storage)
+    with storage.snapshot() as view:
+        release = view.release_at(0)
+    assert release.record.sum_digest == hashlib.sha256(np.array([6, 4], "<i8").tobytes()).digest()
+    assert (release.checked_in, release.served) == (2, 2)
+
+
+def test_what_is_released_is_charged_and_chained(storage):
+    engine = opened(storage)
+    head = engine.published.head
+    for step in range(LAW.steps):
+        published = close(engine, storage)
+        assert published.head.steps == step + 1
+        assert published.head != head
+        head = published.head
+    assert engine.phase is Phase.FINISHED
+    with storage.snapshot() as view:
+        epsilons = [record.epsilon for record in view.records()]
+    assert epsilons == [EPSILON_A_STEP * (s + 1) for s in range(LAW.steps)]
+    assert opened(storage).published.head == head
+
+
+def test_beyond_the_target_nothing_is_drawn():
+    draws = []
+
+    def noise(deviation, size):
+        draws.append(size)
+        return np.zeros(size, np.int64)
+
+    charter = replace(charter_of(LAW, ReleaseRule.AGGREGATED, 1), target=2.5 * EPSILON_A_STEP)
+    storage = stored(charter)
+    engine = opened(storage, noise)
+    close(engine, storage)
+    close(engine, storage)
+    with pytest.raises(BudgetExceededError), storage.transaction() as tx:
+        engine.close_step(tx)
+    assert len(draws) == 2
+    assert opened(storage).published.head.steps == 2
+
+
+def test_an_empty_step_has_noise(storage):
+    ones = lambda deviation, size: np.ones(size, np.int64)  # noqa: E731
+    close(opened(storage, ones), storage)
+    with storage.snapshot() as view:
+        release = view.release_at(0)
+    assert release.checked_in == 0
+    assert release.record.sum_digest == hashlib.sha256(np.ones(2, "<i8").tobytes()).digest()
+
+
+@pytest.mark.parametrize("body", [b"", bytes(7), bytes(12), np.array([64, 1], "<i4").tobytes()])
+def test_no_update_that_is_wrong_in_itself_is_looked_up(storage, body):
+    with pytest.raises(RemoteProtocolError):
+        opened(storage).inspect(body)
+
+
+def test_an_invitation_is_for_one_key(storage):
+    engine, secret = opened(storage), b"s" * 32
+    with storage.transaction() as tx:
+        tx.invite([hashlib.sha256(secret).digest()])
+    with storage.transaction() as tx:
+        assert engine.enrol(tx, 0, b"wrong" * 6, b"k" * 32).answer is Answer.UNKNOWN
+        assert engine.enrol(tx, 7, secret, b"k" * 32).answer is Answer.UNKNOWN
+        first = engine.enrol(tx, 0, secret, b"k" * 32)
+        assert first.answer is Answer.ACCEPTED
+        assert engine.enrol(tx, 0, secret, b"k" * 32) == first
+        assert engine.enrol(tx, 0, secret, b"x" * 32).answer is Answer.CONFLICT
+        assert tx.invitation(0).public_key == b"k" * 32
+
+
+def test_an_old_copy_is_noticed_by_the_first_device(storage):
+    engine = opened(storage)
+    old = storage.committed
+    head = close(engine, storage).head
+    seen = SignedHead(head, bytes(64))
+    assert engine.require_newer(seen, lambda: True)
+    storage.committed = old
+    restored = opened(storage)
+    with pytest.raises(SetBackError, match="old copy"):
+        restored.require_newer(seen, lambda: True)
+    assert not restored.require_newer(seen, lambda: False)  # anybody can make up a head
+    noisier = lambda deviation, size: np.ones(size, np.int64)  # noqa: E731
+    forked = opened(storage, noisier)
+    close(forked, storage)
+    with pytest.raises(SetBackError):
+        forked.require_newer(seen, lambda: True)
+    assert forked.require_newer(SignedHead(Head(0, bytes.fromhex(forked.task)), b""), lambda: False)
+
+
+def test_a_damaged_ledger_is_refused(storage):
+    engine = opened(storage)
+    close(engine, storage)
+    close(engine, storage)
+    releases = storage.committed.releases
+    releases[0] = replace(releases[0], record=replace(releases[0].record, epsilon=0.1))
+    with pytest.raises(StorageError, match="does not follow"):
+        opened(storage)
+    del releases[0]
+    with pytest.raises(StorageError):
+        opened(storage)
+
+
+def test_a_changed_model_is_refused(storage):
+    close(opened(storage), storage)
+    releases = storage.committed.releases
+    releases[0] = replace(releases[0], parameters=bytes(8) + b"")
+    releases[0] = replace(releases[0], parameters=b"\x01" * 8)
+    with pytest.raises(StorageError, match="not the ledger's"):
+        opened(storage)
+
+
+class TestOneClient:
+    @pytest.fixture
+    def storage(self):
+        return stored(charter_of(LAW, ReleaseRule.ONE_CLIENT, 1))
+
+    def test_one_of_those_who_came_is_asked_and_only_she_is_heard(self, storage):
+        engine = opened(storage)
+        with storage.transaction() as tx:
+            for client in (0, 2, 5):
+                assert engine.check_in(tx, client, 0).answer is Answer.ACCEPTED
+                assert engine.requested(tx, client, 0).asked is None
+        with storage.transaction() as tx:
+            engine.close_check_ins(tx)
+        engine = opened(storage)  # the choice outlives a restart
+        with storage.transaction() as tx:
+            asked = [c for c in (0, 2, 5) if engine.requested(tx, c, 0).asked]
+        assert len(asked) == 1
+        for client in (0, 2, 5):
+            answer = update(engine, storage, client, 0).answer
+            assert answer is (Answer.ACCEPTED if client in asked else Answer.REFUSED)
+        close(engine, storage)
+        with storage.snapshot() as view:
+            assert (view.release_at(0).checked_in, view.release_at(0).served) == (3, 1)
+
+    def test_who_is_asked_is_uniform(self, storage):
+        """Chi-square at 1e-9; choosing the first who came is noticed."""
+        chosen = []
+        clean = storage.committed
+        for _ in range(600):
+            storage.committed = clean
+            engine = opened(storage)
+            with storage.transaction() as tx:
+                for client in (4, 1, 3):
+                    engine.check_in(tx, client, 0)
+                engine.close_check_ins(tx)
+                chosen.append(int(tx.asked(0)[0]))
+        expected = len(chosen) / 3
+        statistic = lambda seen: sum((seen.count(c) - expected) ** 2 / expected for c in (1, 3, 4))  # noqa: E731
+        assert statistic(chosen) < 41.4  # chi-square with two degrees of freedom
+        assert statistic([4] * len(chosen)) > 41.4
+
+    def test_a_check_in_with_an_update_is_not_how_this_rule_goes(self, storage):
+        engine = opened(storage)
+        assert update(engine, storage, 0, 0).answer is Answer.EARLY
+        with storage.transaction() as tx:
+            assert engine.requested(tx, 0, 0).answer is Answer.REFUSED
