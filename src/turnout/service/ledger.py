@@ -36,7 +36,8 @@ class Head:
         """
         steps, separator, digest = text.partition(":")
         head = cls(int(steps), bytes.fromhex(digest))
-        if not separator or len(head.digest) != 32 or str(head) != text:
+        whole = separator and len(head.digest) == 32 and head.steps >= 0
+        if not whole or str(head) != text:
             raise ValueError("a head is steps:digest")
         return head
 
