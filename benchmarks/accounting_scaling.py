@@ -36,7 +36,7 @@ GRIDS = [
     Cell(0.6, 100, 1e-5),
     Cell(1.0, 64, 1e-6),
     Cell(1.0, 1_000, 1e-6),
-    Cell(2.0, 100_000, 1e-8),
+    Cell(2.0, 10_000, 1e-8),
 ]
 REFINEMENTS = range(7)
 LAID_OUT_FOR = 1e-3  # times the δ at which a grid is read
