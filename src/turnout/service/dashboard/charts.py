@@ -1,0 +1,186 @@
+"""Charts as tables: the browser's script draws exactly what stands in their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from turnout.reporting.words import rounded_up
+from turnout.service.dashboard.band import band
+from turnout.service.web.views import CurvePoint, OperatorView, PublicView
+
+LONGEST = 400
+"""Rows of a table at most."""
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: how it is drawn (a kind that dashboard.js knows) and its hovering digits."""
+
+    name: str
+    kind: str
+    digits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a reader sees, and the number that is drawn ("" where there is none)."""
+
+    text: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart and the table behind it.
+
+    Attributes:
+        name: unique on its page; letters and hyphens.
+        title, text: what is shown, and how to read it.
+        x, y: axes.
+        steps: end of the x axis.
+        columns, rows: the table.
+        percent: whether y is a share of 1.
+        wide: whether it takes the page's full width.
+    """
+
+    name: str
+    title: str
+    text: str
+    x: str
+    y: str
+    steps: int
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    percent: bool = False
+    wide: bool = False
+
+
+def epsilon_chart(view: PublicView) -> Chart:
+    """ε over releases: spent, what the plan will spend, and the line that it must not cross."""
+    planned = {0: 0.0} | dict(view.charged)
+    spent = {step: epsilon for step, epsilon in planned.items() if step <= view.released}
+    spent |= {point.steps: point.epsilon for point in view.curve}
+    spent[view.released] = view.epsilon_spent
+    at = thinned(sorted({*planned, *spent, 0, view.steps}))
+    rows = (
+        (
+            _count(step),
+            _epsilon(spent.get(step)),
+            _epsilon(planned.get(step)),
+            _epsilon(view.epsilon_target),
+        )
+        for step in at
+    )
+    columns = (
+        Column("Models released", "x"),
+        Column("ε spent", "spent", 3),
+        Column("ε by the plan", "plan", 3),
+        Column("ε allowed", "limit", 3),
+    )
+    return Chart(
+        "chart-epsilon",
+        "What privacy has cost",
+        "The line climbs with each released model and may not cross the dotted one.",
+        "models released",
+        "ε",
+        view.steps,
+        columns,
+        tuple(rows),
+    )
+
+
+def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
+    """Accuracy and loss of the published models."""
+    points = thinned(view.curve)
+    accuracy = Chart(
+        "chart-accuracy",
+        "How often the model is right",
+        "On held-out data that is public; higher is better.",
+        "models released",
+        "accuracy",
+        view.steps,
+        (Column("Models released", "x"), Column("Accuracy", "line", 4)),
+        tuple((_count(p.steps), _share(p)) for p in points),
+        percent=True,
+    )
+    loss = Chart(
+        "chart-loss",
+        "How wrong the model is",
+        "Mean loss on the same data; lower is better.",
+        "models released",
+        "loss",
+        view.steps,
+        (Column("Models released", "x"), Column("Loss", "line", 4)),
+        tuple((_count(p.steps), _decimal(p.loss, 4)) for p in points),
+    )
+    return accuracy, loss
+
+
+def check_in_chart(view: OperatorView) -> Chart:
+    """Devices that came at each published step, in the band that the law lets expect."""
+    shown = view.counts[-LONGEST:]
+    left_out = len(view.counts) - len(shown)
+    rows = []
+    for count in shown:
+        expected = band(count.expected, view.public.population)
+        rows.append(
+            (
+                _count(count.step),
+                _count(count.checked_in),
+                _count(count.served),
+                _decimal(expected.mean, 1),
+                _decimal(expected.low, 1),
+                _decimal(expected.high, 1),
+            )
+        )
+    columns = (
+        Column("Step", "x"),
+        Column("Came", "dots"),
+        Column("Updates used", "hidden"),
+        Column("Expected", "middle", 1),
+        Column("Band from", "edge", 1),
+        Column("Band to", "edge", 1),
+    )
+    last = f" The last {LONGEST:,} steps; {left_out:,} earlier ones are left out." * (left_out > 0)
+    return Chart(
+        "chart-check-ins",
+        "Check-ins a step, against expectation",
+        "Points: devices that came. Band: expectation and three standard deviations to either "
+        "side, if all of the plan's clients take part; by chance about one step in 370 lies "
+        f"outside.{last}",
+        "step, from 0",
+        "devices",
+        view.public.steps,
+        columns,
+        tuple(rows),
+        wide=True,
+    )
+
+
+def thinned(rows: Sequence[_Row], at_most: int = LONGEST) -> list[_Row]:
+    """Evenly chosen rows, first and last among them."""
+    if len(rows) <= at_most:
+        return list(rows)
+    return [rows[i * (len(rows) - 1) // (at_most - 1)] for i in range(at_most)]
+
+
+def _count(value: int) -> Cell:
+    return Cell(f"{value:,}", str(value))
+
+
+def _epsilon(value: float | None) -> Cell:
+    """ε, which is never shown below its value."""
+    return Cell("–") if value is None else Cell(rounded_up(value), repr(value))
+
+
+def _decimal(value: float | None, digits: int) -> Cell:
+    return Cell("not a number") if value is None else Cell(f"{value:,.{digits}f}", repr(value))
+
+
+def _share(point: CurvePoint) -> Cell:
+    share = point.accuracy
+    return Cell("not a number") if share is None else Cell(f"{share:.2%}", repr(share))

@@ -1,0 +1,186 @@
+"""What the pages say in words and numbers. Rounded to the safe side: ε up, what is left of it down.
+
+Nothing here reads the operator's view; `supervision` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.reporting.words import (
+    RELATIONS,
+    TRUST,
+    UNITS,
+    epsilon_in_words,
+    rounded_down,
+    rounded_up,
+    sure,
+)
+from turnout.service.dashboard.charts import Chart, epsilon_chart, quality_charts
+from turnout.service.web.views import PublicView
+from turnout.service.wire import Phase
+from turnout.spec import PrivacyUnit, Relation, ReleaseRule, TrustModel
+
+UNIT, TRUSTED = PrivacyUnit.CLIENT, TrustModel.CENTRAL
+"""What every task of the service protects, and whom its clients trust."""
+
+_RULES = {
+    ReleaseRule.AGGREGATED: "the noisy sum of all who came",
+    ReleaseRule.ONE_CLIENT: "the noisy update of one of those who came",
+}
+_PHASES = {
+    Phase.CHECK_INS: "taking check-ins",
+    Phase.ANSWERS: "waiting for the update that was asked for",
+    Phase.CLOSED: "check-ins are over; the model comes at the end of the step",
+    Phase.FINISHED: "all steps are over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A bar from 0 to 100, filled from ``begin`` up to ``share``."""
+
+    share: float
+    label: str
+    start: str
+    end: str
+    begin: float = 0.0
+    middle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicFacts:
+    """All that the public page shows.
+
+    Attributes:
+        title: model and data.
+        state: running, finished or stopped; the last is any state that is not known here.
+        released, steps: models published, and of the whole plan.
+        schedule: what the step in progress does, in words.
+        next_model: seconds to the next model; None where there is none to come.
+        progress, privacy, bet: the bars.
+        spent, left, target, delta: of ε and δ, as text.
+        words: relation, unit and trust model: what kind of ε it is.
+        promise: the same in sentences.
+        latest: of the last evaluated model, (name, value) each.
+        terms: the task's, row by row.
+        plan: as it was written.
+        task, head, head_digest: names to compare.
+        charts: ε, accuracy, loss.
+        refresh: seconds between two looks.
+    """
+
+    title: str
+    state: str
+    released: int
+    steps: int
+    schedule: str
+    next_model: float | None
+    progress: Gauge
+    privacy: Gauge
+    bet: Gauge
+    spent: str
+    left: str
+    target: str
+    delta: str
+    words: tuple[tuple[str, str], ...]
+    promise: str
+    latest: tuple[tuple[str, str], ...]
+    terms: tuple[tuple[str, str], ...]
+    plan: str
+    task: str
+    head: str
+    head_digest: str
+    charts: tuple[Chart, ...]
+    refresh: int
+
+
+def public_facts(view: PublicView) -> PublicFacts:
+    """What the public page says about a view."""
+    finished = view.phase == Phase.FINISHED
+    known = view.phase in list(Phase)
+    spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
+    return PublicFacts(
+        title=view.title,
+        state="finished" if finished else "running" if known else "stopped",
+        released=view.released,
+        steps=view.steps,
+        schedule=_PHASES[Phase(view.phase)] if known else f"it reports “{view.phase}”",
+        next_model=None if finished or not known else max(0.0, view.seconds_to_next_step),
+        progress=_progress(view),
+        privacy=_privacy(view),
+        bet=_bet(view),
+        spent=spent,
+        left=rounded_down(max(0.0, view.epsilon_target - view.epsilon_spent)),
+        target=target,
+        delta=_delta(view),
+        words=_words(view),
+        promise=epsilon_in_words(view.epsilon_target, view.delta, Relation(view.relation)),
+        latest=_latest(view),
+        terms=_terms(view),
+        plan=view.plan.strip(),
+        task=view.task,
+        head=view.head,
+        head_digest=view.head.partition(":")[2],
+        charts=(epsilon_chart(view), *quality_charts(view)),
+        refresh=max(1, min(10, int(view.step_seconds / 4))),
+    )
+
+
+def _delta(view: PublicView) -> str:
+    """δ as it was written where that is short, else rounded up."""
+    short = f"{view.delta:g}"
+    return short if float(short) == view.delta else rounded_up(view.delta)
+
+
+def _progress(view: PublicView) -> Gauge:
+    label = f"{view.released:,} of {view.steps:,} models released"
+    return Gauge(100 * view.released / view.steps, label, "0", f"{view.steps:,}")
+
+
+def _privacy(view: PublicView) -> Gauge:
+    share = min(100.0, 100 * view.epsilon_spent / view.epsilon_target)
+    label = f"ε {rounded_up(view.epsilon_spent)} spent of {rounded_up(view.epsilon_target)}"
+    return Gauge(share, label, "0", f"{rounded_up(view.epsilon_target)} allowed")
+
+
+def _bet(view: PublicView) -> Gauge:
+    """How sure somebody may become who began with a fair coin."""
+    certainty = sure(view.epsilon_spent)
+    share = float(certainty.removesuffix(" %"))
+    label = f"at most {certainty} sure"
+    return Gauge(share, label, "0 %", "100 %, certain", 50.0, "50 %, a fair coin")
+
+
+def _words(view: PublicView) -> tuple[tuple[str, str], ...]:
+    return (
+        ("relation", view.relation),
+        ("unit", UNIT.value),
+        ("trust", TRUSTED.value),
+        ("δ", _delta(view)),
+    )
+
+
+def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
+    if not view.curve:
+        return ()
+    last = view.curve[-1]
+    accuracy = "not a number" if last.accuracy is None else f"{last.accuracy:.2%}"
+    loss = "not a number" if last.loss is None else f"{last.loss:.4f}"
+    return (("accuracy", accuracy), ("loss", loss), ("after releases", f"{last.steps:,}"))
+
+
+def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
+    rule = ReleaseRule(view.release)
+    relation = Relation(view.relation)
+    return (
+        ("Task", view.task),
+        ("Clients n", f"{view.population:,}; n counts honest devices"),
+        ("A step releases", f"{rule.value}: {_RULES.get(rule, rule.value)}"),
+        ("A step lasts", f"{view.step_seconds:g} s"),
+        ("Relation", f"{relation.value}: {RELATIONS[relation]}"),
+        ("Unit", f"{UNIT.value}: {UNITS[UNIT]}"),
+        ("Trust model", f"{TRUSTED.value}: {TRUST[TRUSTED]}"),
+        ("ε allowed", rounded_up(view.epsilon_target)),
+        ("δ", _delta(view)),
+    )

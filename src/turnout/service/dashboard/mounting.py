@@ -1,0 +1,79 @@
+"""The dashboard's routes on a FastAPI or Starlette application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from turnout.service.dashboard import headers, pages
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.types import Scope
+
+    from turnout.service.web.views import Views
+
+LOGIN = "/operator/login"
+
+FormToken = Callable[[Request], str]
+"""What a form that is shown to this visitor must bring back."""
+
+
+class _Files(StaticFiles):
+    """The static files, with the dashboard's headers."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(headers.FILE)
+        return response
+
+
+def mount(app: Starlette, views: Views, form_token: FormToken) -> None:
+    """Add ``/``, ``/operator``, the login form and the static files.
+
+    Guarantees: the operator's view is not asked for before `Views.is_operator` said yes.
+
+    Args:
+        app: the application.
+        views: what the pages are made of.
+        form_token: makes the token of the forms that log in and out.
+    """
+
+    async def public(request: Request) -> Response:
+        view = await views.public()
+        return _page(pages.public_page(view, fragment=_is_fragment(request)))
+
+    async def operator(request: Request) -> Response:
+        if not views.is_operator(request):
+            return _to_login(request)
+        view, token = await views.operator(), form_token(request)
+        return _page(pages.operator_page(view, token, fragment=_is_fragment(request)))
+
+    async def login(request: Request) -> Response:
+        if views.is_operator(request):
+            return RedirectResponse("/operator", 303, headers.PAGE)
+        return _page(pages.login_page(form_token(request)))
+
+    routes: dict[str, Any] = {"/": public, "/operator": operator, LOGIN: login}
+    for path, endpoint in routes.items():
+        app.add_route(path, endpoint, methods=["GET"], include_in_schema=False)
+    app.mount(pages.STATIC, _Files(packages=[("turnout.service.dashboard", "static")]))
+
+
+def _page(html: str, status: int = 200) -> Response:
+    return HTMLResponse(html, status, headers.PAGE)
+
+
+def _to_login(request: Request) -> Response:
+    """To the login page; a refresh in the background moves the whole page there."""
+    if _is_fragment(request):
+        return Response(status_code=401, headers=headers.PAGE | {"HX-Redirect": LOGIN})
+    return RedirectResponse(LOGIN, 303, headers.PAGE)
+
+
+def _is_fragment(request: Request) -> bool:
+    return request.headers.get("hx-request") == "true"

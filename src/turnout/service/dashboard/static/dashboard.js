@@ -1,0 +1,182 @@
+"use strict";
+// Draws each chart from the table that stands behind it, and counts down between two answers.
+// All numbers come from the server's HTML; nothing is worked out here.
+(() => {
+  const SERIES = {
+    line: { width: 2.5, colour: "--mark", points: { show: true, size: 5 } },
+    spent: { width: 2.5, colour: "--mark", points: { show: false } },
+    plan: { width: 1.5, colour: "--soft", dash: [6, 5], points: { show: false } },
+    limit: { width: 2, colour: "--limit", dash: [2, 4], points: { show: false } },
+    middle: { width: 1.25, colour: "--soft", dash: [6, 5], points: { show: false } },
+    edge: { width: 0, colour: "--soft", points: { show: false } },
+    dots: { width: 0, colour: "--mark", points: { show: true, size: 5, filled: true } },
+  };
+  const drawn = new Map();
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function columns(table) {
+    const all = [...table.tHead.rows[0].cells];
+    const heads = all.filter((head) => head.dataset.kind !== "hidden");
+    const rows = [...table.tBodies[0].rows];
+    const data = heads.map((head) =>
+      rows.map((row) => {
+        const value = row.cells[head.cellIndex].dataset.value;
+        return value === undefined || value === "" ? null : Number(value);
+      }),
+    );
+    return { heads, data };
+  }
+
+  function series(head) {
+    const kind = SERIES[head.dataset.kind];
+    const stroke = colour(kind.colour);
+    const digits = Number(head.dataset.digits || 3);
+    return {
+      label: head.textContent.trim(),
+      stroke,
+      width: kind.width,
+      dash: kind.dash,
+      spanGaps: true,
+      points: {
+        show: kind.points.show,
+        size: kind.points.size,
+        stroke,
+        fill: kind.points.filled ? stroke : colour("--card"),
+      },
+      value: (_, v) => (v === null || v === undefined ? "–" : v.toFixed(digits)),
+    };
+  }
+
+  function markers(heads) {
+    const kind = (i) => SERIES[heads[i].dataset.kind];
+    return {
+      width: 2,
+      dash: (_, i) => (kind(i).dash ? (kind(i).dash[0] < 4 ? "dotted" : "dashed") : "solid"),
+      fill: (_, i) =>
+        heads[i].dataset.kind === "edge"
+          ? colour("--band")
+          : kind(i).dash ? "transparent" : colour(kind(i).colour),
+      stroke: (_, i) => (heads[i].dataset.kind === "edge" ? "transparent" : colour(kind(i).colour)),
+    };
+  }
+
+  function axes(figure) {
+    const common = {
+      stroke: colour("--soft"),
+      grid: { stroke: colour("--line"), width: 1 },
+      ticks: { stroke: colour("--line"), width: 1 },
+      font: "12px system-ui, sans-serif",
+      labelFont: "12px system-ui, sans-serif",
+      labelSize: 20,
+    };
+    const whole = (values) => values.map((v) => (Number.isInteger(v) ? v.toLocaleString("en") : ""));
+    const up = figure.dataset.percent ? (_, vs) => vs.map((v) => `${Math.round(v * 100)} %`) : undefined;
+    return [
+      { ...common, label: figure.dataset.x, size: 32, values: (_, vs) => whole(vs) },
+      { ...common, label: figure.dataset.y, size: 58, ...(up ? { values: up } : {}) },
+    ];
+  }
+
+  function range(figure, data) {
+    if (figure.dataset.percent) return [0, 1];
+    const values = data.slice(1).flat().filter((v) => v !== null);
+    const most = Math.max(0, ...values);
+    const least = figure.dataset.zoom ? Math.max(0, Math.min(...values) * 0.9) : 0;
+    return [least, most > 0 ? most * 1.05 : 1];
+  }
+
+  function draw(figure) {
+    const place = figure.querySelector(".plot");
+    const table = figure.querySelector("table");
+    if (!place || !table || typeof uPlot === "undefined") return;
+    const { heads, data } = columns(table);
+    if (data[0].length === 0) return;
+    const key = figure.id;
+    const width = Math.max(220, place.clientWidth);
+    const old = drawn.get(key);
+    if (old && old.root.parentNode === place) {
+      const same = JSON.stringify(old.last) === JSON.stringify(data);
+      if (!same) {
+        old.last = data;
+        old.plot.setData(data);
+      }
+      return;
+    }
+    const kinds = heads.map((head) => head.dataset.kind);
+    const edges = kinds.flatMap((kind, i) => (kind === "edge" ? [i] : []));
+    const steps = Number(figure.dataset.steps);
+    const plot = new uPlot(
+      {
+        width,
+        height: Number(figure.dataset.height || 240),
+        scales: {
+          x: { time: false, range: () => [0, Math.max(1, steps)] },
+          y: { range: (u) => range(figure, u.data) },
+        },
+        axes: axes(figure),
+        series: [{ label: heads[0].textContent.trim() }, ...heads.slice(1).map(series)],
+        bands: edges.length === 2 ? [{ series: [edges[1], edges[0]], fill: colour("--band") }] : [],
+        cursor: { drag: { x: false, y: false }, points: { size: 7 } },
+        legend: { live: true, markers: markers(heads) },
+      },
+      data,
+      place,
+    );
+    plot.root.querySelector("canvas").setAttribute("aria-hidden", "true");
+    drawn.set(key, { plot, root: plot.root, last: data });
+  }
+
+  function drawAll() {
+    document.querySelectorAll("figure.chart").forEach(draw);
+  }
+
+  function redrawAll() {
+    drawn.forEach(({ plot }) => plot.destroy());
+    drawn.clear();
+    drawAll();
+  }
+
+  function resize() {
+    drawn.forEach(({ plot, root }) => {
+      const width = Math.max(220, root.parentNode.clientWidth);
+      if (width !== plot.width) plot.setSize({ width, height: plot.height });
+    });
+  }
+
+  // -- the countdown and the state of the connection ----------------------------------------
+
+  let received = performance.now();
+
+  function inWords(seconds) {
+    const s = Math.max(0, Math.round(seconds));
+    if (s < 120) return `${s} s`;
+    if (s < 7200) return `${Math.round(s / 60)} min`;
+    return `${Math.round(s / 3600)} h`;
+  }
+
+  function tick() {
+    const gone = (performance.now() - received) / 1000;
+    document.querySelectorAll("[data-seconds]").forEach((place) => {
+      place.textContent = inWords(Number(place.dataset.seconds) - gone);
+    });
+  }
+
+  function connection(well) {
+    const note = document.getElementById("connection");
+    if (note) note.hidden = well;
+  }
+
+  document.addEventListener("htmx:after:swap", () => {
+    received = performance.now();
+    connection(true);
+    drawAll();
+    tick();
+  });
+  document.addEventListener("htmx:error", () => connection(false));
+  document.addEventListener("htmx:response:error", () => connection(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+  addEventListener("resize", resize);
+  drawAll();
+  setInterval(tick, 1000);
+})();

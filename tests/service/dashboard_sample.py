@@ -1,0 +1,96 @@
+"""Views of a task as it might be, from a recorded run of examples/digits.toml."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from starlette.requests import Request
+
+from turnout.service.storage.interface import Event
+from turnout.service.web.views import CurvePoint, OperatorView, PublicView, StepCount
+
+FOLDER = Path(__file__).parent
+PLAN = FOLDER.parents[1] / "examples" / "digits.toml"
+HISTORY = json.loads((FOLDER / "dashboard_history.json").read_text())
+
+STEPS, POPULATION = 300, 1437
+EXPECTED = POPULATION / 10
+
+
+def public_view(released: int = 187, **changes: object) -> PublicView:
+    """The public view once so many models are released."""
+    finished = released == STEPS
+    charged = tuple((step, epsilon) for step, _, _, epsilon in HISTORY["evaluations"][1:])
+    view = PublicView(
+        task=hashlib.sha256(b"task").hexdigest(),
+        title="logistic on digits",
+        plan=PLAN.read_text(),
+        population=POPULATION,
+        release="aggregated",
+        relation="add-remove",
+        step=released,
+        steps=STEPS,
+        phase="finished" if finished else "check-ins",
+        seconds_left=0.0 if finished else 11.4,
+        seconds_to_next_step=0.0 if finished else 26.4,
+        step_seconds=60.0,
+        released=released,
+        head=f"{released}:{hashlib.sha256(bytes(released)).hexdigest()}",
+        epsilon_spent=next((e for s, e in charged if s >= released), 0.0) if released else 0.0,
+        epsilon_target=3.0,
+        delta=1e-4,
+        curve=tuple(
+            CurvePoint(step, epsilon, accuracy, loss)
+            for step, accuracy, loss, epsilon in HISTORY["evaluations"]
+            if step <= released
+        ),
+        charged=charged,
+    )
+    return replace(view, **changes)  # type: ignore[arg-type]
+
+
+def operator_view(released: int = 187, **changes: object) -> OperatorView:
+    """The operator's view once so many models are released."""
+    start = 1_790_000_000.0
+    came = HISTORY["check_ins"][:released]
+    view = OperatorView(
+        public=public_view(released),
+        invited=1437,
+        enrolled=1431,
+        arrived=118,
+        arrived_expected=EXPECTED,
+        counts=tuple(StepCount(i, n, n, EXPECTED) for i, n in enumerate(came)),
+        waiting_jobs=3,
+        waiting_bytes=7_812,
+        events=(
+            Event(start, "info", "the task was founded"),
+            Event(start + 40, "info", "1437 invitations were handed out"),
+            Event(start + 310, "info", "the coordinator is ready at step 0"),
+            Event(start + 6_700, "info", "the coordinator was asked to stop"),
+            Event(start + 6_702, "info", "all that was accepted is stored; stopped"),
+            Event(start + 6_731, "info", "the coordinator is ready at step 105"),
+            Event(start + 9_120, "warning", "the queue was full: 4 requests were put off"),
+        ),
+    )
+    return replace(view, **changes)  # type: ignore[arg-type]
+
+
+class FakeViews:
+    """Views that a test sets; whoever brings the cookie ``session=yes`` is the operator."""
+
+    def __init__(self, operator: OperatorView | None = None) -> None:
+        self.view = operator or operator_view()
+        self.asked_for_operator = 0
+
+    async def public(self) -> PublicView:
+        return self.view.public
+
+    async def operator(self) -> OperatorView:
+        self.asked_for_operator += 1
+        return self.view
+
+    def is_operator(self, request: Request) -> bool:
+        return request.cookies.get("session") == "yes"
