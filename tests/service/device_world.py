@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 from contextlib import nullcontext
 from unittest import mock
 
@@ -12,7 +13,7 @@ from virtual_time import virtually
 
 from turnout.protocol import ClientState
 from turnout.randomness import Source
-from turnout.service.device import Device, Diary, Link, Memory, StateFile
+from turnout.service.device import Device, Diary, Link, Memory, Pace, StateFile
 
 
 class Killed(BaseException):
@@ -45,8 +46,20 @@ class Chosen(Source):
         return np.array([self._positions.pop(0) % n for _ in range(size)], dtype=np.int64)
 
 
+class Repeatable(Source):
+    """Draws that follow from a seed and pass for the system's: for tests alone."""
+
+    secure = True
+
+    def __init__(self, dice):
+        self._dice = dice
+
+    def below(self, n, size):
+        return np.array([self._dice.randrange(n) for _ in range(size)], dtype=np.int64)
+
+
 class World:
-    """One task; devices come and go by `start`.
+    """One task; devices come and go by `start`. Everything but their keys follows from a seed.
 
     Attributes:
         coordinator: of this world; made when the first device starts.
@@ -56,7 +69,8 @@ class World:
 
     syncs = False
 
-    def __init__(self, folder, charter=None, fault=lambda request: None):
+    def __init__(self, folder, charter=None, fault=lambda request: None, seed=0):
+        self.dice = random.Random(seed)
         self.folder, self.charter = folder, charter or charter_of()
         self.coordinator = FakeCoordinator(self.charter, self._now)
         self.wire = Wire(self.coordinator, asyncio.sleep, fault)
@@ -95,14 +109,16 @@ class World:
     async def _device(self, client, salt, name, source, cover, token):
         invited = token or invitation(self.charter, client)
         with StateFile(self.path(client, name)) as file:
-            diary = Diary(file, invited, source)
+            diary = Diary(file, invited, source or Repeatable(self.dice))
             async with httpx.AsyncClient(transport=self.wire) as http:
                 device = Device(
                     invited,
                     diary,
-                    Link(http, URL),
+                    Link(http, URL, random_bytes=self.dice.randbytes),
                     lambda charter: StubTrainer(charter, salt),
                     cover=cover,
+                    pace=Pace(random_bytes=self.dice.randbytes),
+                    random_bytes=self.dice.randbytes,
                 )
                 return await device.run()
 

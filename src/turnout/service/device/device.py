@@ -102,10 +102,11 @@ class Device:
             return True
         if after is After.TRY_AGAIN:
             await self._pace.after_failure()
-        elif after is After.AWAIT_ANSWERS:
+            return True
+        self._pace.succeeded()
+        if after is After.AWAIT_ANSWERS:
             await self._pace.until_answers(status)
-        else:
-            self._pace.succeeded()
+        elif after is After.DONE:
             following = turns.next_after(status.step)
             if following is None:
                 return False

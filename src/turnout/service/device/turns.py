@@ -33,7 +33,9 @@ class After(Enum):
     """What is to be done once a step was looked at."""
 
     DONE = auto()
-    """Nothing more in this step."""
+    """Nothing is to be done in this step."""
+    SPOKEN = auto()
+    """Something was sent, which took time: ask again how far the run is."""
     TRY_AGAIN = auto()
     """The same again, soon."""
     AWAIT_ANSWERS = auto()
@@ -109,7 +111,7 @@ class Turns:
         step = status.step
         if self._has_turn(step):
             return await self._take(status) if status.settled else After.TRY_AGAIN
-        if self._cover and status.phase is Phase.CHECK_INS and self._covered_until < step:
+        if self._cover and status.phase is Phase.CHECK_INS and self._is_bare(step):
             return await self._pretend(status) if status.settled else After.TRY_AGAIN
         return After.DONE
 
@@ -134,6 +136,10 @@ class Turns:
         unconfirmed = stands is ClientState.ANSWERED and step not in memory.answers
         return stands is ClientState.CHECKED_IN or (unconfirmed and step not in self._given_up)
 
+    def _is_bare(self, step: int) -> bool:
+        """Whether the step is not hers, and nothing covers that yet."""
+        return self._covered_until < step and step not in self._diary.memory.turns.slots
+
     async def _take(self, status: Status) -> After:
         """Her turn, or what is left of it."""
         update = await self._update(status)
@@ -155,13 +161,19 @@ class Turns:
     async def _check_in(self, status: Status) -> After | None:
         """Say "I am here", or hear whether she is asked; None once she is."""
         memory, step = self._diary.memory, status.step
-        if status.phase is Phase.CHECK_INS:
-            if self._checked_in != step:
-                receipt = await self._link.post(memory, check_ins_path(step), step, b"")
-                if receipt.answer is not Answer.ACCEPTED:
-                    return self._turned_down(step, receipt)
-                self._checked_in = step
+        if status.phase is not Phase.CHECK_INS:
+            return await self._hear(step)
+        if self._checked_in == step:
             return After.AWAIT_ANSWERS
+        receipt = await self._link.post(memory, check_ins_path(step), step, b"")
+        if receipt.answer is not Answer.ACCEPTED:
+            return self._turned_down(step, receipt)
+        self._checked_in = step
+        return After.SPOKEN
+
+    async def _hear(self, step: int) -> After | None:
+        """Whether she is asked; None if so."""
+        memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
         if receipt.answer is not Answer.ACCEPTED:
             return self._turned_down(step, receipt)
@@ -171,7 +183,7 @@ class Turns:
             return None
         memory.turns.on_close(step)
         self._diary.keep()
-        return After.DONE
+        return After.SPOKEN
 
     def _turned_down(self, step: int, receipt: Receipt) -> After:
         """Her check-in did not count; early ones are tried again."""
@@ -208,7 +220,7 @@ class Turns:
         memory = self._diary.memory
         memory.answers[step], memory.receipt = receipt.answer, receipt
         self._diary.keep()
-        return After.DONE
+        return After.SPOKEN
 
     async def _pretend(self, status: Status) -> After:
         """All that a turn does, with random bytes; also the work, which takes time."""
@@ -224,4 +236,4 @@ class Turns:
             return After.TRY_AGAIN
         self._covered_until = step
         self._diary.keep()
-        return After.DONE
+        return After.SPOKEN

@@ -1,0 +1,375 @@
+"""What a device does on time, late, early, off line, over a bad link, and beside a copy of her."""
+
+import random
+import shutil
+from itertools import pairwise
+
+import pytest
+from device_world import (
+    Chosen,
+    Killed,
+    World,
+    accepted_once_each,
+    posted_steps,
+)
+from fake_coordinator import charter_of
+
+from turnout.core.errors import RemoteProtocolError, UnsupportedError
+from turnout.protocol import ClientState
+from turnout.service.wire import Phase, SignedHead
+from turnout.spec import CheckIn, EveryStep, ReleaseRule, SlidingWindow
+
+ONE = ReleaseRule.ONE_CLIENT
+STEP = 8.0
+
+
+def test_a_device_comes_in_her_slots_and_leaves_after_the_last(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(4, 2)))
+    tally = world.start(source=Chosen(2, 1))
+    assert tally == {"accepted": 2}
+    assert set(world.coordinator.rows) == {(3, 2), (3, 5)}
+    assert world.states() == [ClientState.ANSWERED] * 2
+    assert [path for _, path, _, _ in world.coordinator.requests[-2:]] == [
+        "/v1/steps/5/updates",
+        "/v1/status",
+    ]
+
+
+def test_she_sleeps_until_her_slot_and_asks_again_now_and_then(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(400), step_seconds=60.0))
+    world.start(source=Chosen(399))
+    asked = sum(path == "/v1/status" for _, path, _, _ in world.coordinator.requests)
+    # 399 minutes in naps of 5 to 10.
+    assert 399 / 10 <= asked <= 399 / 5 + 2
+    assert (3, 399) in world.coordinator.rows
+
+
+def test_devices_of_one_slot_do_not_come_at_once(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(2)))
+    times = []
+    world.coordinator.on_request = lambda method, path, headers, body: (
+        times.append(world.coordinator.at()[2]) if path.endswith("updates") else None
+    )
+    for client in range(8):
+        world.coordinator.shift = -8.0 * client
+        world._elapsed = 8.0 * client
+        world.start(client, source=Chosen(1))
+    assert len(times) == 8
+    assert max(times) - min(times) > 0.2 * STEP * 0.75 / 2
+
+
+def test_every_update_is_one_that_a_client_may_send(tmp_path):
+    world = World(tmp_path, charter_of(EveryStep(4)))
+    world.start(1, 2)
+    lattice = world.charter.lattice
+    assert len(world.coordinator.rows) == 8
+    for body in world.coordinator.rows.values():
+        update = lattice.decode(body)
+        norm = float((update.astype(float) ** 2).sum()) ** 0.5 * lattice.step
+        assert 0.5 * lattice.clip_norm < norm <= lattice.clip_norm
+
+
+@pytest.mark.parametrize("law", [CheckIn(4, 2, 0.5), SlidingWindow(2, 20), EveryStep(3)])
+def test_other_laws(tmp_path, law):
+    world = World(tmp_path, charter_of(law))
+    world.start(*range(5))
+    for client in range(5):
+        expected = {(client, step) for step in world.slots(client)}
+        assert {row for row in world.coordinator.rows if row[0] == client} == expected
+
+
+def test_one_client_is_asked_and_the_others_are_passed_over(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(2), ONE))
+    tallies = world.start(*range(6))
+    for step, came in world.coordinator.checked_in.items():
+        assert {row for row in world.coordinator.rows if row[1] == step} == {(max(came), step)}
+    assert sum(tally["accepted"] for tally in tallies) == len(world.coordinator.rows)
+    assert sum(tally["passed over"] for tally in tallies) == 6 - len(world.coordinator.rows)
+
+
+# -- late, early, off line -------------------------------------------------------------------
+
+
+def test_who_comes_after_her_slot_missed_it(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(4)))
+    world._elapsed = 2 * STEP + 0.1
+    tally = world.start(source=Chosen(1))
+    assert tally == {"missed": 1}
+    assert world.coordinator.posts == {}
+
+
+@pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
+@pytest.mark.parametrize("phase", [Phase.ANSWERS, Phase.CLOSED])
+def test_who_comes_when_her_slot_takes_nothing_any_more_missed_it(tmp_path, rule, phase):
+    world = World(tmp_path, charter_of(CheckIn(4), rule))
+    world._elapsed = STEP + (0.75 * STEP if phase is Phase.ANSWERS else 0.95 * STEP)
+    assert world.start(source=Chosen(1)) == {"missed": 1}
+    assert world.coordinator.posts == {}
+    assert not world.coordinator.checked_in
+
+
+def test_who_comes_after_the_run_missed_all(tmp_path):
+    world = World(tmp_path)
+    world._elapsed = 100 * STEP
+    assert world.start() == {"missed": 2}
+
+
+def test_an_update_that_arrives_late_is_lost_and_that_is_all(tmp_path):
+    def slow(request):
+        return 3 * STEP if request.url.path.endswith("/1/updates") else None
+
+    world = World(tmp_path, charter_of(CheckIn(3, 2)), slow)
+    assert world.start(source=Chosen(1, 2)) == {"late": 1, "accepted": 1}
+    assert set(world.coordinator.rows) == {(3, 5)}
+    assert world.memory().answers == {1: "late", 5: "accepted"}
+
+
+def test_too_early_is_asked_again(tmp_path):
+    """A coordinator whose status runs ahead of its step."""
+    world = World(tmp_path, charter_of(CheckIn(3)))
+    early = []
+
+    def ahead(method, path, headers, body):
+        if path.endswith("/updates"):
+            early.append(body)
+            world.coordinator.shift = 0.0 if len(early) > 2 else -STEP
+        else:
+            world.coordinator.shift = 0.0
+
+    world.coordinator.on_request = ahead
+    assert world.start(source=Chosen(2)) == {"accepted": 1}
+    assert len(early) == 3
+    assert len(set(early)) == 1
+
+
+def test_off_line_for_a_while_costs_a_turn(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(4, 2)))
+    world.wire.fault = lambda request: (
+        "unheard" if STEP <= world._now() < 5 * STEP and world.coordinator.keys else None
+    )
+    assert world.start(source=Chosen(2, 3)) == {"missed": 1, "accepted": 1}
+    assert set(world.coordinator.rows) == {(3, 7)}
+
+
+def test_off_line_for_good_is_given_up(tmp_path):
+    world = World(tmp_path, fault=lambda request: "unheard")
+    with pytest.raises(RemoteProtocolError, match="given up: the coordinator does not answer"):
+        world.start()
+    assert world.states() == [ClientState.WAITING] * 2
+
+
+def test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce(tmp_path):
+    tries = []
+
+    def busy(request):
+        if not request.url.path.endswith("/updates"):
+            return None
+        tries.append((dict(request.headers), request.content))
+        return "busy" if len(tries) < 4 else None
+
+    world = World(tmp_path, charter_of(CheckIn(2), step_seconds=60.0), busy)
+    assert world.start() == {"accepted": 1}
+    nonces = {headers["turnout-nonce"] for headers, _ in tries}
+    assert len(nonces) == len(tries) == 4
+    assert len({body for _, body in tries}) == 1
+
+
+def test_pauses_grow_and_keep_to_retry_after(tmp_path):
+    times = []
+
+    def busy(request):
+        times.append(world._now())
+        return "busy" if len(times) < 8 else None
+
+    world = World(tmp_path, fault=busy)
+    world.start()
+    pauses = [after - before for before, after in pairwise(times[:8])]
+    assert all(pause >= 1.0 for pause in pauses)
+    assert pauses[-1] > 4.0
+
+
+# -- drops, duplicates, delays ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_the_link_does_nobody_comes_twice(tmp_path, rule, seed):
+    dice = random.Random(seed)
+
+    def bad(request):
+        fault = dice.choice([*[None] * 5, "unheard", "unanswered", "twice", "busy", 0.0])
+        return dice.expovariate(0.5) if fault == 0.0 else fault
+
+    world = World(tmp_path, charter_of(CheckIn(4, 2), rule, step_seconds=30.0), bad, seed)
+    clients = range(3)
+    tallies = world.start(*clients)
+    for client in clients:
+        accepted_once_each(world, client)
+    assert all(tally.total() == 2 for tally in tallies)
+    by_window = [(client, step // 4) for client, step in world.coordinator.rows]
+    assert len(set(by_window)) == len(by_window)
+    assert by_window
+
+
+@pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ONE])
+@pytest.mark.parametrize("heard", [False, True])
+def test_who_is_killed_while_she_sends_sends_the_same_bytes_again(tmp_path, rule, heard):
+    def killing(request):
+        if request.url.path.endswith("/updates") and not killed:
+            killed.append(request.content)
+            if not heard:
+                raise Killed
+            return "unanswered"
+        if killed and len(killed) == 1 and heard:
+            killed.append(b"")
+            raise Killed
+        return None
+
+    killed = []
+    world = World(tmp_path, charter_of(CheckIn(2), rule), killing)
+    with pytest.raises(Killed):
+        world.start()
+    assert world.states() == [ClientState.ANSWERED]
+    assert world.memory().answers == {}
+    assert world.start() == {"accepted": 1}
+    assert list(world.coordinator.rows.values()) == [killed[0]]
+
+
+def test_who_has_other_records_after_a_kill_sends_nothing_more(tmp_path):
+    """The update may have arrived; another one for the same slot would be a second answer."""
+    world = World(tmp_path, charter_of(CheckIn(2)))
+
+    def killing(request):
+        if request.url.path.endswith("/updates"):
+            raise Killed
+
+    world.wire.fault = killing
+    with pytest.raises(Killed):
+        world.start(salt=0)
+    world.wire.fault = lambda request: None
+    assert world.start(salt=1) == {"unconfirmed": 1}
+    assert world.coordinator.posts == {}
+
+
+# -- copies ----------------------------------------------------------------------------------
+
+
+def copied(world):
+    """A second state file with the same contents, as a cloned disk has it."""
+    shutil.copy(world.path(), world.path(name="-copy"))
+
+
+def draw_only(world):
+    """A state that is drawn and stored, and nothing more."""
+    world.wire.fault = lambda request: (_ for _ in ()).throw(Killed())
+    with pytest.raises(Killed):
+        world.start()
+    world.wire.fault = lambda request: None
+
+
+def test_a_clone_with_the_same_records_sends_identical_bytes(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(3, 2)))
+    draw_only(world)
+    copied(world)
+    world.start()
+    world._elapsed = 0.0
+    world.coordinator.shift = 0.0
+    world.start(name="-copy")
+    assert posted_steps(world.coordinator) == world.slots()
+    for bodies in world.coordinator.posts.values():
+        assert len(bodies) == 2
+        assert len(set(bodies)) == 1
+    assert world.memory(name="-copy").tally() == {"accepted": 2}
+
+
+def test_a_clone_with_other_records_is_refused(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(3)))
+    draw_only(world)
+    copied(world)
+    world.start()
+    rows = dict(world.coordinator.rows)
+    world._elapsed = 0.0
+    assert world.start(name="-copy", salt=1) == {"conflict": 1}
+    assert world.coordinator.rows == rows
+
+
+def test_a_clone_that_comes_a_step_later_has_missed_it(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(3)))
+    world.start(source=Chosen(0))
+    shutil.copy(world.path(), world.path(name="-copy"))
+    world._elapsed = 1.5 * STEP
+    world.start(name="-copy")
+    assert [len(bodies) for bodies in world.coordinator.posts.values()] == [1]
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+
+def test_an_answer_in_between_costs_the_turn_only(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(2, 2)))
+    world.coordinator.on_request = lambda method, path, headers, body: (
+        world.coordinator.keys.clear() if path.endswith("updates") and body not in seen else None
+    )
+    seen = []
+    assert world.start() == {"unknown": 2}
+    assert world.coordinator.rows == {}
+
+
+@pytest.mark.parametrize("what", ["check_ins", "requests", "updates"])
+def test_one_client_turned_down_at_any_point_costs_the_turn_only(tmp_path, what, monkeypatch):
+    world = World(tmp_path, charter_of(CheckIn(2, 2), ONE))
+
+    def refuse(client, step, body):
+        return world.coordinator._receipt(world_answer, client, step)
+
+    from turnout.service.wire import Answer
+
+    for world_answer in (Answer.REFUSED, Answer.LATE, Answer.CONFLICT):
+        world = World(tmp_path / world_answer, charter_of(CheckIn(2, 2), ONE))
+        monkeypatch.setattr(world.coordinator, f"_{what}", refuse)
+        assert world.start() == {world_answer.value: 2}
+        assert world.coordinator.rows == {}
+
+
+# -- cover -----------------------------------------------------------------------------------
+
+
+def shapes(coordinator, steps):
+    """What somebody sees who sees sizes: each step's requests, lengths only."""
+    found = {step: [] for step in range(steps)}
+    now = 0
+    for method, path, headers, body in coordinator.requests[2:]:
+        parts = path.split("/")
+        now = int(parts[3]) if parts[2] in ("models", "steps") else now
+        lengths = sorted((name, len(value)) for name, value in headers.items())
+        if parts[2] in ("models", "steps"):
+            found[now].append((method, len(path), lengths, len(body)))
+    return list(found.values())
+
+
+def test_with_cover_every_step_looks_alike(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(4, 2)))
+    assert world.start(cover=True) == {"accepted": 2}
+    seen = shapes(world.coordinator, 8)
+    assert all(len(step) == 2 for step in seen)
+    assert all(step == seen[0] for step in seen)
+    assert set(world.coordinator.rows) == {(3, step) for step in world.slots()}
+    assert set(world.coordinator.covers) == {(3, s) for s in set(range(8)) - world.slots()}
+    plain = World(tmp_path / "plain", charter_of(CheckIn(4, 2)))
+    plain.start()
+    assert sum(map(bool, shapes(plain.coordinator, 8))) == 2
+
+
+def test_cover_is_not_promised_where_it_hides_nothing(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(4), ONE))
+    with pytest.raises(UnsupportedError, match="would still tell"):
+        world.start(cover=True)
+    assert [path for _, path, _, _ in world.coordinator.requests] == ["/v1/charter"]
+
+
+def test_every_signed_request_says_how_far_she_saw_the_ledger(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(4, 2)))
+    world.start(source=Chosen(1, 3))
+    heads = [SignedHead.parsed(text).head.steps for text in world.coordinator.heads[1:]]
+    assert world.coordinator.heads[0] == ""
+    assert heads == [1, 7]
