@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check figures lock clean
+.PHONY: help demo test check power-cuts figures lock clean
 
 help:  ## Print this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime  ## Train the demo model and show where its report is.
 	@rm -rf "$(DEMO_OUT)"
@@ -24,6 +24,9 @@ check: $(VENV)/.dev  ## Run everything that a change must pass.
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+
+power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 5,000 times.
+	TURNOUT_POWER_CUTS=5000 $(BIN)/python -m pytest tests/service/test_power_cuts.py
 
 figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and convex order anew.
 	$(BIN)/python benchmarks/figures

@@ -1,0 +1,133 @@
+"""Random groups of changes that suit what a database holds, and what is stored by each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from storage_samples import START, TASK, body, digest, found, key, release
+
+from turnout.service.storage.database import Database
+from turnout.service.storage.interface import Event, Participation, Scored, Transaction
+
+Fact = tuple[Any, ...]
+Change = Callable[[Transaction], object]
+
+
+@dataclass
+class Group:
+    """Changes that are committed together, and what is stored by them."""
+
+    changes: list[Change] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+
+    def __call__(self, tx: Transaction) -> None:
+        for change in self.changes:
+            change(tx)
+
+    def add(self, change: Change, *facts: Fact) -> None:
+        self.changes.append(change)
+        self.facts += facts
+
+
+class Author:
+    """Makes up groups that suit what is stored; in a new life from what the disk kept."""
+
+    def __init__(self, rng: random.Random, storage: Database) -> None:
+        self._rng = rng
+        with storage.snapshot() as reads:
+            self._founded = reads.charter() is not None
+            last = reads.last_release()
+            self._head = last.record.head if last else START
+            self._clients = reads.invited()
+            self._turns = {c: len(reads.participations(c, 0)) for c in range(self._clients)}
+            self._here = reads.arrived(self._head.steps).tolist()
+            self._answered = {
+                c
+                for c in self._here
+                if (p := reads.participation_at(c, self._head.steps)) and p.digest is not None
+            }
+            self._asked = reads.asked(self._head.steps) is not None
+            self._scored = {scored.steps for scored in reads.scores()}
+
+    def group(self) -> Group:
+        group = Group()
+        if not self._founded:
+            self._found(group)
+            return group
+        kinds = (self._check_in,) * 6 + (self._answer, self._ask, self._release, self._other)
+        for _ in range(self._rng.randint(1, 5)):
+            self._rng.choice(kinds)(group)
+        return group
+
+    def _found(self, group: Group) -> None:
+        self._founded, self._clients = True, 8
+        self._turns = dict.fromkeys(range(8), 0)
+        facts: list[Fact] = [("task", TASK)]
+        facts += [("invited", client, digest(b"secret %d" % client)) for client in range(8)]
+        facts += [("enrolled", client, key(client)) for client in range(8)]
+        group.add(found, *facts)
+
+    def _check_in(self, group: Group) -> None:
+        client, step = self._rng.randrange(self._clients), self._head.steps
+        if client in self._here:
+            return
+        turn = self._turns[client]
+        update = None
+        if self._rng.random() < 0.7:
+            update = body(client, step, self._rng.choice((40, 3000, 20000, 50000)))
+            self._answered.add(client)
+        participation = Participation(client, 0, turn, step, update and digest(update))
+        group.add(
+            lambda tx: tx.check_in(participation, update),
+            ("in", client, 0, turn, step, participation.digest),
+        )
+        self._here.append(client)
+        self._turns[client] += 1
+
+    def _answer(self, group: Group) -> None:
+        step = self._head.steps
+        silent = [client for client in self._here if client not in self._answered]
+        if not silent:
+            return
+        client = self._rng.choice(silent)
+        update = body(client, step, self._rng.choice((40, 20000)))
+        group.add(
+            lambda tx: tx.answer(client, step, digest(update), update),
+            ("answer", step, client, digest(update)),
+        )
+        self._answered.add(client)
+
+    def _ask(self, group: Group) -> None:
+        if self._asked or not self._here:
+            return
+        step, who = self._head.steps, np.sort(np.array(self._here[:2], dtype=np.int64))
+        group.add(lambda tx: tx.ask(step, who), ("asked", step, who.astype("<i8").tobytes()))
+        self._asked = True
+
+    def _release(self, group: Group) -> None:
+        after = release(self._head, salt=self._rng.randbytes(8))
+        group.add(
+            lambda tx: tx.release(after),
+            ("release", after.record.step, after.record.digest, digest(after.parameters)),
+        )
+        self._head = after.record.head
+        self._here, self._asked, self._answered = [], False, set()
+        before, at_most = self._head.steps, self._rng.randint(0, 6)
+        group.add(lambda tx: tx.forget_bodies(before, at_most))
+
+    def _other(self, group: Group) -> None:
+        text = self._rng.randbytes(12).hex()
+        group.add(lambda tx: tx.log(Event(0.0, "info", text)), ("event", text))
+        steps = self._head.steps
+        if steps not in self._scored:
+            group.add(lambda tx: tx.score(Scored(steps, 0.5, 1.0)), ("score", steps))
+            self._scored.add(steps)
+        client, secret = self._clients, self._rng.randbytes(32)
+        group.add(lambda tx: tx.invite([secret]), ("invited", client, secret))
+        group.add(lambda tx: tx.enrol(client, key(client)), ("enrolled", client, key(client)))
+        self._clients += 1
+        self._turns[client] = 0

@@ -1,0 +1,265 @@
+"""Coordinators that write, lose power, and go on from what the disk kept; and who checks on them.
+
+A *life* opens a database, commits groups of changes by the service's writer, and is cut at many
+moments of its log. A found disk must open, and hold exactly the first so many groups: all that
+were acknowledged, and perhaps some that had begun. One of the found disks begins the next life.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+from powercut import NAME, Disk, Entry, PowerCutLayer
+from powercut_groups import Author, Fact, Group
+from storage_samples import START, TASK, digest
+
+from turnout.core.errors import StorageError
+from turnout.service.ledger import Head, require_chain
+from turnout.service.storage import sqlite
+from turnout.service.storage.database import Database
+from turnout.service.storage.writer import Writer
+
+FILE = "task.sqlite"
+
+
+class Fault(Exception):  # noqa: N818
+    """What must not be on a disk, or is missing there."""
+
+
+_QUERIES = {
+    "invited": "SELECT client, secret_digest FROM invitations",
+    "enrolled": "SELECT client, public_key FROM enrolments",
+    "in": "SELECT client, block, turn, step, digest FROM participations",
+    "answer": "SELECT step, client, digest FROM answers",
+    "asked": "SELECT step, clients FROM asked",
+    "event": "SELECT text FROM events",
+    "score": "SELECT steps FROM scores",
+}
+
+
+def stored(raw: apsw.Connection) -> list[Fact]:
+    """All facts of a database, without the service's own reading of it."""
+    facts = [(kind, *row) for kind, sql in _QUERIES.items() for row in raw.execute(sql)]
+    facts += [
+        ("task", digest(charter).hex()) for (charter,) in raw.execute("SELECT charter FROM task")
+    ]
+    ledger = (
+        "SELECT step, releases.digest, parameters FROM releases "
+        "JOIN models USING (step) JOIN counts USING (step)"
+    )
+    facts += [("release", step, name, digest(model)) for step, name, model in raw.execute(ledger)]
+    return facts
+
+
+@dataclass
+class History:
+    """What is known outside of the disk."""
+
+    base: list[Fact] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    published: dict[int, bytes] = field(default_factory=dict)
+
+    def check(self, storage: Database, begun: int, acknowledged: int) -> int:
+        """How many groups of this life a found disk holds.
+
+        Raises:
+            Fault: not exactly the first so many, fewer than were acknowledged, or a ledger that
+                is none.
+        """
+        raw = storage._write.raw  # pyright: ignore[reportAttributeAccessIssue]
+        if raw.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+            raise Fault("the file is damaged")
+        facts = stored(raw)
+        if len(set(facts)) != len(facts):
+            raise Fault("something is stored twice")
+        left, kept = set(facts) - set(self.base), 0
+        if not set(facts) >= set(self.base):
+            raise Fault("what an earlier life had is lost")
+        for group in self.groups[:begun]:
+            if not left >= set(group.facts):
+                break
+            left -= set(group.facts)
+            kept += 1
+        if left:
+            raise Fault("a group is stored in part, or before an earlier one")
+        if kept < acknowledged:
+            raise Fault(f"{acknowledged} groups were acknowledged and {kept} are stored")
+        self._check_ledger(storage, raw)
+        return kept
+
+    def _check_ledger(self, storage: Database, raw: apsw.Connection) -> None:
+        head: Head = START
+        with storage.snapshot() as reads:
+            for record in reads.records():
+                head = require_chain(TASK, head, record)
+                if self.published.get(record.step, record.digest) != record.digest:
+                    raise Fault("a step is released twice with different bytes")
+            for step, _ in reads.arrivals(head.steps):
+                bodies = dict(reads.bodies(step))  # which compares digests
+                answered = [
+                    p for c in reads.arrived(step) if (p := reads.participation_at(c, step))
+                ]
+                if set(bodies) != {p.client for p in answered if p.digest is not None}:
+                    raise Fault("an update is missing")
+
+
+class HastyWriter(Writer):
+    """Acknowledges before the commit: wrong, and must be found out."""
+
+    def _carried_out(self, batch: list[Any]) -> list[Any]:
+        with self._storage.transaction() as transaction:
+            for queued in batch:
+                if queued.future.set_running_or_notify_cancel():
+                    queued.future.set_result(queued.job(transaction))
+        return []
+
+
+@dataclass
+class Wrongs:
+    """How the coordinator under test is wrong."""
+
+    synchronous: str = "FULL"
+    writer: type[Writer] = Writer
+    piecemeal: bool = False
+    """Each statement is a transaction of its own."""
+
+
+@dataclass
+class Outcome:
+    """How many cuts were survived, and what was found at the others."""
+
+    cuts: int = 0
+    kept: list[int] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def _live(
+    storage: Database, groups: int, rng: random.Random, wrongs: Wrongs, note: Any
+) -> list[Group]:
+    """Commit groups one after the other, noting when each began and was acknowledged."""
+    raw = storage._write.raw  # pyright: ignore[reportAttributeAccessIssue]
+    raw.execute(f"PRAGMA synchronous={wrongs.synchronous}")
+    raw.execute(f"PRAGMA wal_autocheckpoint={rng.choice((4, 16, 64, 1000))}")
+    if wrongs.piecemeal:
+        _take_apart(storage)
+    author, made = Author(rng, storage), []
+    with wrongs.writer(storage, print) as writer:
+        for number in range(groups):
+            group, ready = author.group(), threading.Event()
+            made.append(group)
+            note(("begun", number))
+            future = writer.submit(lambda tx, ready=ready, group=group: (ready.wait(), group(tx)))
+            future.add_done_callback(lambda _, number=number: note(("acknowledged", number)))
+            ready.set()
+            future.result()
+    return made
+
+
+def _take_apart(storage: Database) -> None:
+    connection: Any = storage._write
+    whole = connection.changed
+
+    def changed(sql: str, parameters: Any) -> int:
+        number = whole(sql, parameters)
+        connection.commit()
+        connection.begin_write()
+        return number
+
+    connection.changed = changed
+
+
+def suffer(seed: int, cuts: int, *, lives: int = 3, wrongs: Wrongs | None = None) -> Outcome:
+    """Some lives in a row, each with as many cuts; everything follows from the seed."""
+    layer, memory = PowerCutLayer(), Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None, prefix="turnout-cut-"))
+    sufferer = _Sufferer(random.Random(seed), layer, folder, wrongs or Wrongs())
+    try:
+        for _ in range(lives):
+            sufferer.live(cuts)
+            if sufferer.outcome.faults:
+                break
+    finally:
+        shutil.rmtree(folder)
+        layer.unregister()
+    return sufferer.outcome
+
+
+@dataclass
+class _Sufferer:
+    rng: random.Random
+    layer: PowerCutLayer
+    folder: Path
+    wrongs: Wrongs
+    outcome: Outcome = field(default_factory=Outcome)
+    files: dict[str, bytes] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+
+    def live(self, cuts: int) -> None:
+        """One life, cut at as many moments; go on from what was found at one of them."""
+        log = self._lived()
+        disk, begun, acknowledged, at = Disk(self.files), 0, 0, 0
+        goes_on, following = self.rng.randrange(cuts), (self.files, self.history)
+        moments = sorted(self.rng.randint(0, len(log)) for _ in range(cuts))
+        for number, moment in enumerate(moments):
+            for entry in log[at:moment]:
+                disk.apply(entry)
+                begun += entry[0] == "begun"
+                acknowledged += entry[0] == "acknowledged"
+            at, found = moment, disk.after_a_cut(self.rng)
+            kept = self._kept(found, begun, acknowledged)
+            if number == goes_on and kept is not None:
+                following = found, _continued(self.history, kept, acknowledged)
+        self.files, self.history = following
+
+    def _lived(self) -> list[Entry]:
+        """The log of a life that begins with `files`, from opening to closing or less."""
+        storage = _opened(self.layer, self.folder, self.files)
+        groups = self.rng.randint(5, 20)
+        self.history.groups = _live(storage, groups, self.rng, self.wrongs, self.layer.log.append)
+        whole = self.rng.random() < 0.5
+        end = len(self.layer.log)
+        storage.close()
+        return list(self.layer.log if whole else self.layer.log[:end])
+
+    def _kept(self, found: dict[str, bytes], begun: int, acknowledged: int) -> int | None:
+        """How many groups are on a found disk; None, and a note, where something is wrong."""
+        try:
+            storage = _opened(self.layer, self.folder, found)
+        except StorageError as error:
+            self.outcome.faults.append(f"does not open: {error}")
+            return None
+        self.outcome.cuts += 1
+        try:
+            kept = self.history.check(storage, begun, acknowledged)
+        except (Fault, StorageError) as error:
+            self.outcome.faults.append(str(error))
+            return None
+        finally:
+            storage.close()
+        self.outcome.kept.append(kept)
+        return kept
+
+
+def _continued(history: History, kept: int, acknowledged: int) -> History:
+    """What the next life begins with: all that the disk kept; published is what had left."""
+    gone = [fact for group in history.groups[:acknowledged] for fact in group.facts]
+    published = {fact[1]: fact[2] for fact in gone if fact[0] == "release"}
+    base = [*history.base, *(fact for group in history.groups[:kept] for fact in group.facts)]
+    return History(base, [], history.published | published)
+
+
+def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Database:
+    """The database on a disk, by the service's own opening; the log begins anew."""
+    for path in folder.iterdir():
+        path.unlink()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    layer.log.clear()
+    return sqlite.opened(folder / FILE, serving=True, vfs=NAME)
