@@ -132,8 +132,10 @@ class Link:
                     raise UnreachableError(
                         f"HTTP {response.status_code}", _retry_after(response.headers)
                     )
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise RemoteProtocolError("an answer is compressed, which was not asked for")
                 received = bytearray()
-                async for part in response.aiter_raw():
+                async for part in response.aiter_bytes():
                     received += part
                     if len(received) > limit:
                         raise RemoteProtocolError(f"an answer of more than {limit} bytes")
