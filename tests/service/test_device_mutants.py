@@ -1,0 +1,264 @@
+"""Each guarantee of a device as a check, and broken devices that the check must notice."""
+
+import inspect
+import textwrap
+from types import FunctionType
+
+import pytest
+import test_device_refusals as refusals
+import test_device_state as states
+import test_device_turns as turning
+from device_world import Chosen, Killed, World, accepted_once_each
+from fake_coordinator import charter_of, invitation
+
+from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
+from turnout.randomness import SimulationStreams
+from turnout.service.device import device, diary, link, memory, remote, turns
+from turnout.spec import CheckIn, ReleaseRule
+
+STEP = 8.0
+
+
+def slots_are_durable_before_the_first_contact(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(10**6)))
+    drawn = []
+
+    def killing(request):
+        assert world.path().exists()
+        drawn.append(world.slots())
+        if len(drawn) == 3:
+            raise Killed
+
+    world.wire.fault = killing
+    with pytest.raises(Killed):
+        world.start()
+    assert all(slots == drawn[0] for slots in drawn)
+
+
+def slots_survive_a_restart(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(3, 4)))
+    refusals.halted_at(world, 4, 0, 1, 2, 0)
+    before = world.slots()
+    world.start()
+    assert world.slots() == before
+    accepted_once_each(world)
+
+
+def she_counts_as_having_answered_before_a_byte_leaves(tmp_path):
+    for rule in (ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT):
+        world = World(tmp_path / rule.value, charter_of(CheckIn(3, 2), rule))
+        looked = []
+
+        def look(method, path, headers, body, world=world, looked=looked):
+            parts = path.split("/")
+            if parts[-1] in ("updates", "check-ins"):
+                stored, step = world.memory(), int(parts[3])
+                stands = stored.turns.slots[step].value
+                looked.append(stands)
+                assert stands == ("answered" if parts[-1] == "updates" else "checked in")
+                assert parts[-1] == "check-ins" or step in stored.digests
+
+        world.coordinator.on_request = look
+        world.start()
+        assert looked
+
+
+def the_head_is_durable_before_anything_else_happens(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(6, 2)))
+    seen = []
+
+    def look(method, path, headers, body):
+        seen.append(path)
+        if "/v1/status" in seen[:-1]:
+            assert world.memory().head is not None
+        if "turnout-head" in headers:
+            assert str(world.memory().head) == headers["turnout-head"]
+
+    world.coordinator.on_request = look
+    world.start(source=Chosen(5, 5))
+    assert len(world.coordinator.heads) == 3
+
+
+def a_set_back_coordinator_hears_nothing_more(tmp_path):
+    world = World(tmp_path, charter_of(CheckIn(6, 2)))
+    refusals.halted_at(world, 3, 3, 5)
+    sent = len(world.coordinator.heads)
+    world._elapsed = 2.0 * STEP
+    with pytest.raises(RemoteProtocolError, match="the coordinator was set back"):
+        world.start()
+    assert len(world.coordinator.heads) == sent
+
+
+def a_kill_while_storing_leaves_it_whole(tmp_path, monkeypatch):
+    for after in (False, True):
+        states.test_a_kill_while_the_first_draw_is_stored_leaves_it_whole_or_not_at_all(
+            tmp_path, monkeypatch, after
+        )
+
+
+def only_the_model_of_the_ledger_counts(tmp_path):
+    refusals.test_a_model_with_another_digest_is_refused_and_nothing_is_sent(
+        tmp_path, ReleaseRule.AGGREGATED, 2
+    )
+
+
+def draws_come_from_the_system(tmp_path):
+    with pytest.raises(ParameterError, match="foretell"):
+        memory.Memory.drawn(invitation(charter_of()), SimulationStreams(1).source("x"))
+
+
+def one_invitation_one_key(tmp_path):
+    world = World(tmp_path)
+    world.start()
+    world.path().unlink()
+    with pytest.raises(RemoteProtocolError, match="not accepted"):
+        world.start()
+    assert len(world.coordinator.heads) == 4
+
+
+def mutated(function, old, new):
+    """The function with a piece of its source replaced."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, (source.count(old), old)
+    code = compile(
+        "from __future__ import annotations\n" + source.replace(old, new), "mutant", "exec"
+    )
+    scope = {}
+    exec(code, function.__globals__, scope)
+    made = next(value for value in scope.values() if isinstance(value, FunctionType))
+    made.__globals__.pop("annotations", None)
+    return made
+
+
+KEEP = "self._diary.keep()"
+REDRAW = "charter = await self._patiently(self._remote.charter)"
+FOLLOW = (remote.Remote, "status", "if seen is not None:", "if False:")
+DECODE = "self.memory = Memory.decoded(data)"
+SET_BACK = "forked or head.steps < seen.head.steps"
+MUTANTS = {
+    "draws after the first contact": (
+        slots_are_durable_before_the_first_contact,
+        (device.Device, "run", REDRAW, REDRAW
+         + "\n    from turnout.service.device import Memory"
+         "\n    self._diary.memory = Memory.drawn(self._invitation)\n    self._diary.keep()"),
+    ),
+    "contacts before the draw is stored": (
+        slots_are_durable_before_the_first_contact,
+        (diary.Diary, "__init__", "self.keep()", "pass"),
+    ),
+    "draws again on restart": (
+        slots_survive_a_restart, (diary.Diary, "__init__", "if data is None:", "if True:"),
+    ),
+    "draws again where the file is damaged": (
+        states.test_a_damaged_file_is_refused_and_never_drawn_anew,
+        (diary.Diary, "__init__", DECODE,
+         f"try:\n            {DECODE}\n        except StorageError:"
+         "\n            self.memory = Memory.drawn(invitation, source)"),
+    ),
+    "takes another task's state": (
+        states.test_a_file_of_another_task_client_or_law_is_refused,
+        (memory.Memory, "require", "if begun != (", "if not begun and begun != ("),
+    ),
+    "draws from a seed": (
+        draws_come_from_the_system, (memory, "drawn_slots", "not source.secure", "False"),
+    ),
+    "writes in place": (
+        a_kill_while_storing_leaves_it_whole,
+        (diary.StateFile, "store", "_write(partial, data)", "_write(self._path, data)"),
+    ),
+    "syncs nothing": (
+        states.test_contents_are_synced_before_the_rename_and_the_folder_after_it,
+        (diary, "_write", "os.fsync(file.fileno())", "pass"),
+    ),
+    "does not lock": (
+        states.test_one_process_at_a_time,
+        (diary.StateFile, "__enter__", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
+    ),
+    "lets others read": (
+        states.test_only_the_owner_reads_it,
+        (diary, "_write", "os.fchmod(file.fileno(), _MODE)", "pass"),
+    ),
+    "sends before it is stored": (
+        she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_send", KEEP, "pass"),
+    ),
+    "checks in before it is stored": (
+        she_counts_as_having_answered_before_a_byte_leaves, (turns.Turns, "_move", KEEP, "pass"),
+    ),
+    "forgets the digest": (
+        she_counts_as_having_answered_before_a_byte_leaves,
+        (turns.Turns, "_send", "memory.digests[step] = digest", "pass"),
+    ),
+    "sends other bytes for the same slot": (
+        turning.test_who_has_other_records_after_a_kill_sends_nothing_more,
+        (turns.Turns, "_send", "elif memory.digests.get(step) != digest:", "elif False:"),
+    ),
+    "comes late all the same": (
+        turning.test_who_comes_after_her_slot_missed_it,
+        (turns.Turns, "_move", "on_step(StepOpened(step))", "on_step(StepOpened(min(before)))"),
+    ),
+    "sleeps by an old status": (
+        turning.test_an_update_that_arrives_late_is_lost_and_that_is_all,
+        (device.Device, "_step", "elif after is After.DONE:", "else:"),
+    ),
+    "covers her own step as well": (
+        turning.test_with_cover_every_step_looks_alike,
+        (turns.Turns, "_is_bare", " and step not in self._diary.memory.turns.slots", ""),
+    ),
+    "follows a shorter ledger": (
+        a_set_back_coordinator_hears_nothing_more,
+        (remote, "require_newer", SET_BACK, "forked"), FOLLOW,
+    ),
+    "follows another ledger": (
+        refusals.test_another_ledger_of_the_same_length_is_refused,
+        (remote, "require_newer", SET_BACK, "False"), FOLLOW,
+    ),
+    "does not follow the chain": (
+        refusals.test_a_ledger_that_grew_again_after_it_was_set_back_is_refused, FOLLOW,
+    ),
+    "forgets the head": (
+        the_head_is_durable_before_anything_else_happens,
+        (remote.Remote, "status", "self.diary.keep()", "pass"),
+    ),
+    "believes any head": (
+        refusals.test_a_head_that_the_coordinator_did_not_sign_is_refused,
+        (remote, "require_newer", "if not verified(", "if False and not verified("),
+    ),
+    "believes any model": (
+        only_the_model_of_the_ledger_counts,
+        (remote.Remote, "model", "hashlib.sha256(data).digest() != digest", "False"),
+    ),
+    "believes any charter": (
+        refusals.test_another_charter_than_the_invitation_names_is_refused_before_anything_is_said,
+        (remote, "charter_of", "hashlib.sha256(data).hexdigest() != memory.task", "False"),
+    ),
+    "uses a nonce again": (
+        turning.test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce,
+        (link.Link, "post", "self._random_bytes(NONCE_BYTES)", "bytes(NONCE_BYTES)"),
+    ),
+    "takes part without being enrolled": (
+        one_invitation_one_key,
+        (device.Device, "_enrol", "receipt.answer is not Answer.ACCEPTED", "False"),
+    ),
+}  # fmt: skip
+GUARANTEES = {function.__name__: function for function, *_ in MUTANTS.values()}
+
+
+def checked(guarantee, tmp_path, monkeypatch):
+    given = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
+    takes = inspect.signature(guarantee).parameters
+    guarantee(**{key: value for key, value in given.items() if key in takes})
+
+
+@pytest.mark.parametrize("name", sorted(n for n in GUARANTEES if not n.startswith("test_")))
+def test_a_device_keeps_its_guarantee(tmp_path, monkeypatch, name):
+    checked(GUARANTEES[name], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_device_is_noticed(tmp_path, monkeypatch, mutant):
+    guarantee, *changes = MUTANTS[mutant]
+    for owner, name, old, new in changes:
+        broken = mutated(getattr(owner, name), old, new)
+        monkeypatch.setattr(owner, name, broken)
+    with pytest.raises((AssertionError, pytest.fail.Exception, StorageError, RemoteProtocolError)):
+        checked(guarantee, tmp_path, monkeypatch)
