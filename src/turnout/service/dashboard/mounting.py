@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import Scope
 
-    from turnout.service.web.views import Views
+    from turnout.service.web.views import PublicView, Views
 
 LOGIN = "/operator/login"
 
@@ -32,6 +32,21 @@ class _Files(StaticFiles):
         return response
 
 
+class _PublicPages:
+    """The public page of the last view: however many look, each view is rendered once."""
+
+    def __init__(self) -> None:
+        self._view: PublicView | None = None
+        self._pages: dict[bool, str] = {}
+
+    def of(self, view: PublicView, *, fragment: bool) -> str:
+        if view is not self._view:
+            self._view, self._pages = view, {}
+        if fragment not in self._pages:
+            self._pages[fragment] = pages.public_page(view, fragment=fragment)
+        return self._pages[fragment]
+
+
 def mount(app: Starlette, views: Views, form_token: FormToken) -> None:
     """Add ``/``, ``/operator``, the login form and the static files.
 
@@ -43,9 +58,11 @@ def mount(app: Starlette, views: Views, form_token: FormToken) -> None:
         form_token: makes the token of the forms that log in and out.
     """
 
+    kept = _PublicPages()
+
     async def public(request: Request) -> Response:
         view = await views.public()
-        return _page(pages.public_page(view, fragment=_is_fragment(request)))
+        return _page(kept.of(view, fragment=_is_fragment(request)))
 
     async def operator(request: Request) -> Response:
         if not views.is_operator(request):

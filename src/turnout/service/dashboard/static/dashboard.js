@@ -88,7 +88,7 @@
 
   function draw(figure) {
     const place = figure.querySelector(".plot");
-    const table = figure.querySelector("table");
+    const table = figure.querySelector("table.numbers");
     if (!place || !table || typeof uPlot === "undefined") return;
     const { heads, data } = columns(table);
     if (data[0].length === 0) return;

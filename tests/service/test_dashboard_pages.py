@@ -1,0 +1,481 @@
+"""What the pages show and do not show, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import re
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import dashboard_sample as sample
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+
+from turnout.core.errors import ParameterError
+from turnout.participation import expected_check_ins
+from turnout.service.dashboard import charts, headers, pages
+from turnout.service.dashboard.band import DEVIATIONS, band
+from turnout.service.dashboard.facts import public_facts
+from turnout.service.dashboard.mounting import mount
+from turnout.service.dashboard.supervision import operator_facts
+from turnout.service.storage.interface import Event
+from turnout.service.web.views import OperatorView, StepCount
+from turnout.spec import AvailabilityCheckIn, CheckIn, SlidingWindow
+
+STATIC = Path(str(resources.files("turnout.service.dashboard").joinpath("static")))
+HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)> {{ 7*7 }} </main></pre>"""
+
+
+class Seen(HTMLParser):
+    """Elements and attributes of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.text = re.sub(r"\s+", " ", self.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+class Visitor:
+    """Asks an application without a network in between; follows no redirection."""
+
+    def __init__(self, views: sample.FakeViews) -> None:
+        self.app = Starlette()
+        mount(self.app, views, lambda _request: "the-token")
+
+    def get(self, path: str, *, session: str = "", background: bool = False) -> httpx.Response:
+        headers = {"Cookie": f"session={session}"} if session else {}
+        headers |= {"HX-Request": "true"} if background else {}
+
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await client.get(path, headers=headers)
+
+        return asyncio.run(asked())
+
+
+def all_pages(view: OperatorView) -> list[str]:
+    return [
+        pages.public_page(view.public),
+        pages.public_page(view.public, fragment=True),
+        pages.operator_page(view, "the-token"),
+        pages.operator_page(view, "the-token", fragment=True),
+        pages.login_page("the-token"),
+        pages.login_page("the-token", refused=True),
+    ]
+
+
+# -- what is there -------------------------------------------------------------------------------
+
+
+def test_the_public_page_says_what_a_visitor_came_for() -> None:
+    view = sample.public_view()
+    text = Seen(pages.public_page(view)).text
+    for fact in (
+        "logistic on digits",
+        "187 of 300 models released",
+        "Next model in 26 s; now taking check-ins.",
+        "ε ≤ 2.302 of 3; 0.6986 left",
+        "relation add-remove",
+        "unit client",
+        "trust central",
+        "δ 0.0001",
+        "1,437; n counts honest devices",
+        "94.72%",
+        "turnout ledger verify FILE",
+        view.head.partition(":")[2],
+        view.task,
+        'law = "check-in"',
+    ):
+        assert fact in text, fact
+
+
+def test_every_epsilon_stands_beside_its_relation_unit_and_trust_model() -> None:
+    for page in all_pages(sample.operator_view())[:4]:
+        text = Seen(page).text
+        after = text[text.index("ε ≤") :][:200]
+        assert "relation add-remove unit client trust central" in after
+
+
+@pytest.mark.parametrize(
+    ("view", "state", "said"),
+    [
+        (sample.public_view(), "running", "Next model in"),
+        (sample.public_view(300), "finished", "Finished: all steps are over."),
+        (sample.public_view(phase="failed"), "stopped", "Stopped: it reports “failed”."),
+    ],
+)
+def test_the_state_is_told_apart(view: object, state: str, said: str) -> None:
+    page = Seen(pages.public_page(view))  # type: ignore[arg-type]
+    assert ("span", {"class": f"pill {state}", "id": "state"}) in page.elements
+    assert said in page.text
+    assert any("data-seconds" in attributes for _, attributes in page.elements) == (
+        state == "running"
+    )
+
+
+def test_a_task_that_just_began_has_no_model_yet() -> None:
+    view = sample.operator_view(0, counts=(), events=())
+    view = replace(view, public=sample.public_view(0, curve=(), charged=()))
+    for page in all_pages(view):
+        assert "nan" not in page.lower()
+    text = Seen(pages.operator_page(view, "")).text
+    assert "0 of 300 models released" in text
+    assert "Nothing was logged yet" in text
+    assert "Nothing to show yet" in text
+
+
+def test_what_is_not_a_number_is_said_and_not_drawn() -> None:
+    view = sample.public_view()
+    broken = replace(view.curve[-1], accuracy=None, loss=None)
+    view = replace(view, curve=(*view.curve[:-1], broken))
+    accuracy, loss = charts.quality_charts(view)
+    assert accuracy.rows[-1][1] == loss.rows[-1][1] == charts.Cell("not a number", "")
+    assert "not a number" in Seen(pages.public_page(view)).text
+    warnings = operator_facts(replace(sample.operator_view(), public=view)).warnings
+    assert "An evaluation of the model is not a number." in warnings
+
+
+@settings(max_examples=300)
+@given(spent=st.floats(0, 3), target=st.floats(1e-3, 1e3), delta=st.floats(1e-12, 0.4))
+def test_numbers_are_rounded_to_the_safe_side(spent: float, target: float, delta: float) -> None:
+    spent = min(spent, target)
+    view = sample.public_view(epsilon_spent=spent, epsilon_target=target, delta=delta)
+    facts = public_facts(view)
+    assert float(facts.spent) >= spent
+    assert float(facts.target) >= target
+    assert float(facts.delta) >= delta
+    assert float(facts.left) <= target - spent
+    assert facts.bet.share >= 100 / (1 + math.exp(-spent)) * (1 - 1e-15)
+    assert all(0 <= bar.share <= 100 for bar in (facts.progress, facts.privacy, facts.bet))
+
+
+# -- what is not there ---------------------------------------------------------------------------
+
+
+def with_sentinels() -> tuple[OperatorView, list[str]]:
+    """A view whose operator's figures are numbers that stand nowhere else."""
+    sentinels = [7_654_300 + i for i in range(9)]
+    s = iter(sentinels)
+    view = sample.operator_view(
+        invited=next(s),
+        enrolled=next(s),
+        arrived=next(s),
+        arrived_expected=float(next(s)),
+        counts=tuple(StepCount(i, next(s), next(s), 100.0) for i in range(2)),
+        waiting_jobs=next(s),
+        waiting_bytes=0,
+        events=(Event(0.0, "error", "sentinel event"),),
+    )
+    forms = [f for n in sentinels for f in (str(n), f"{n:,}")]
+    return view, [*forms, "sentinel event", "Check-ins a step", "checked_in", "served", "enrolled"]
+
+
+def test_the_public_page_and_json_have_no_counts() -> None:
+    view, sentinels = with_sentinels()
+    client = Visitor(sample.FakeViews(view))
+    answers = [
+        client.get("/").text,
+        client.get("/", background=True).text,
+        client.get("/", session="yes").text,
+        json.dumps(view.public.document()),
+    ]
+    for answer in answers:
+        assert [s for s in sentinels if s in answer] == []
+    # the search finds them where they are
+    operators = client.get("/operator", session="yes").text
+    assert sum(s in operators for s in sentinels) >= 8
+
+
+def test_the_public_page_is_the_same_whatever_the_operator_sees() -> None:
+    ordinary, strange = sample.operator_view(), with_sentinels()[0]
+    pages_of = [Visitor(sample.FakeViews(v)).get("/").content for v in (ordinary, strange)]
+    assert pages_of[0] == pages_of[1]
+
+
+def test_many_visitors_cost_one_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    views, rendered = sample.FakeViews(), []
+    render = pages.public_page
+    monkeypatch.setattr(pages, "public_page", lambda *a, **k: rendered.append(k) or render(*a, **k))
+    visitor = Visitor(views)
+    old = [visitor.get("/").text for _ in range(3)]
+    parts = [visitor.get("/", background=True).text for _ in range(2)]
+    assert rendered == [{"fragment": False}, {"fragment": True}]
+    views.view = sample.operator_view(188)
+    assert "188 of 300" in Seen(visitor.get("/").text).text
+    assert "188 of 300" in Seen(visitor.get("/", background=True).text).text
+    assert len({*old, *parts}) == 2
+
+
+def test_nobody_but_the_operator_gets_the_operators_page() -> None:
+    views = sample.FakeViews()
+    client = Visitor(views)
+    whole = client.get("/operator")
+    part = client.get("/operator", background=True)
+    wrong = client.get("/operator", session="no")
+    assert (whole.status_code, whole.headers["location"]) == (303, "/operator/login")
+    assert (part.status_code, part.headers["hx-redirect"]) == (401, "/operator/login")
+    assert wrong.status_code == 303
+    assert whole.content == part.content == wrong.content == b""
+    assert views.asked_for_operator == 0
+    assert client.get("/operator", session="yes").status_code == 200
+    assert client.get("/operator/login", session="yes").status_code == 303
+
+
+def test_forms_bring_their_token() -> None:
+    for page in (pages.login_page("x<y"), pages.operator_page(sample.operator_view(), "x<y")):
+        seen = Seen(page)
+        forms = [a for tag, a in seen.elements if tag == "form"]
+        tokens = [a for tag, a in seen.elements if tag == "input" and a.get("name") == "token"]
+        assert [form["method"] for form in forms] == ["post"]
+        assert [token["value"] for token in tokens] == ["x<y"]
+        assert "x<y" not in page
+
+
+# -- what browsers are told ----------------------------------------------------------------------
+
+
+def test_every_answer_has_the_security_headers() -> None:
+    client = Visitor(sample.FakeViews())
+    answers = [
+        client.get("/"),
+        client.get("/operator"),
+        client.get("/operator", session="yes"),
+        client.get("/operator", background=True),
+        client.get("/operator/login"),
+        client.get("/static/dashboard.js"),
+        client.get("/static/vendor/htmx.min.js"),
+    ]
+    for answer in answers:
+        for name, value in headers.SECURITY.items():
+            assert answer.headers[name] == value, (answer.url, name)
+    for answer in answers[:5]:
+        assert answer.headers["cache-control"] == "no-store"
+    assert "cookie" in answers[0].headers["vary"].lower()
+
+
+def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere() -> None:
+    rules = dict(rule.split(" ", 1) for rule in headers.POLICY.split("; "))
+    assert rules["default-src"] == rules["base-uri"] == rules["frame-ancestors"] == "'none'"
+    assert {rules[name] for name in ("script-src", "style-src", "connect-src")} == {"'self'"}
+    assert "unsafe" not in headers.POLICY
+    assert ":" not in headers.POLICY
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_pages_keep_to_the_policy(number: int) -> None:
+    page = Seen(all_pages(sample.operator_view())[number])
+    for tag, attributes in page.elements:
+        assert tag not in {"style", "iframe", "object", "embed", "base"}
+        assert "style" not in attributes
+        assert not [name for name in attributes if name.startswith(("on", "hx-on"))]
+        assert "js:" not in " ".join(value or "" for value in attributes.values())
+        if tag == "script":
+            assert attributes["src"]
+        for name in ("src", "href", "action", "hx-get"):
+            address = attributes.get(name) or "/"
+            assert address[0] in "/#", address
+            assert not address.startswith("//"), address
+
+
+def test_hostile_texts_stay_texts() -> None:
+    plain = sample.operator_view()
+    public = sample.public_view(title=HOSTILE, plan=HOSTILE, phase=HOSTILE, head=f"1:{HOSTILE}")
+    events = (Event(0.0, HOSTILE, HOSTILE),)
+    view = replace(plain, public=public, events=events)
+    quiet_public = sample.public_view(title="a", plan="b", phase="c", head="1:d")
+    quiet = replace(plain, public=quiet_public, events=(Event(0.0, "info", "e"),))
+    for hostile, calm in zip(all_pages(view), all_pages(quiet), strict=True):
+        assert "<img" not in hostile
+        assert "49" not in set(re.findall(r"\d+", hostile)) - set(re.findall(r"\d+", calm))
+        tags = [[tag for tag, _ in Seen(page).elements] for page in (hostile, calm)]
+        assert tags[0] == tags[1]
+
+
+# -- charts and band -----------------------------------------------------------------------------
+
+
+def test_charts_are_tables_of_the_views_numbers() -> None:
+    view = sample.operator_view()
+    accuracy, loss = charts.quality_charts(view.public)
+    points = view.public.curve
+    assert [float(row[1].value) for row in accuracy.rows] == [p.accuracy for p in points]
+    assert [float(row[1].value) for row in loss.rows] == [p.loss for p in points]
+    came = charts.check_in_chart(view)
+    assert [int(row[1].value) for row in came.rows] == [c.checked_in for c in view.counts]
+    expected = band(sample.EXPECTED, sample.POPULATION)
+    assert [float(cell.value) for cell in came.rows[0][3:]] == [
+        expected.mean,
+        expected.low,
+        expected.high,
+    ]
+    epsilon = charts.epsilon_chart(view.public)
+    spent = {int(r[0].value): float(r[1].value) for r in epsilon.rows if r[1].value}
+    assert max(spent) == view.public.released
+    assert spent[187] == view.public.epsilon_spent
+    assert {float(row[3].value) for row in epsilon.rows} == {3.0}
+    assert int(epsilon.rows[-1][0].value) == 300
+    assert float(epsilon.rows[-1][2].value) == view.public.charged[-1][1]
+
+
+def test_long_runs_keep_their_ends() -> None:
+    assert charts.thinned(list(range(401)))[:2] == [0, 1]
+    for length in (1, 2, 399, 400, 401, 100_000):
+        kept = charts.thinned(list(range(length)))
+        assert kept[0] == 0
+        assert kept[-1] == length - 1
+        assert len(kept) == min(length, charts.LONGEST)
+        assert len(set(kept)) == len(kept)
+    counts = tuple(StepCount(i, i, i, 100.0) for i in range(1000))
+    chart = charts.check_in_chart(sample.operator_view(counts=counts))
+    assert [int(row[0].value) for row in chart.rows] == list(range(600, 1000))
+    assert "The last 400 steps; 600 earlier ones are left out." in chart.text
+
+
+def test_the_script_knows_every_kind_of_column() -> None:
+    script = (STATIC / "dashboard.js").read_text()
+    known = set(re.findall(r"^    (\w+): \{ width", script, re.M)) | {"x", "hidden"}
+    view = sample.operator_view()
+    every = (*public_facts(view.public).charts, charts.check_in_chart(view))
+    assert {column.kind for chart in every for column in chart.columns} <= known
+    assert all(len(row) == len(chart.columns) for chart in every for row in chart.rows)
+    assert len({chart.name for chart in every}) == len(every)
+
+
+def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:
+    law = CheckIn(window=10, windows=3, probability=0.8)
+    mean = float(expected_check_ins(law, 500)[0])
+    deviation = math.sqrt(500 * 0.08 * 0.92)
+    assert band(mean, 500).high == pytest.approx(mean + DEVIATIONS * deviation, rel=1e-12)
+    assert band(mean, 500).low == pytest.approx(mean - DEVIATIONS * deviation, rel=1e-12)
+    assert band(1.0, 500).low == 0.0
+    assert band(500.0, 500).high == 500.0  # everybody, always
+
+
+def test_the_band_is_never_narrower_than_the_laws() -> None:
+    sliding = SlidingWindow(window=8, slots=30, clients_per_slot=3)
+    mean = float(expected_check_ins(sliding, 90)[0])
+    assert band(mean, 90).high - mean >= DEVIATIONS * math.sqrt(24 * (1 / 8) * (7 / 8))
+    rng = np.random.default_rng(1)
+    available = rng.random((40, 12)) < 0.3
+    law = AvailabilityCheckIn(window=4, probability=0.9, available=available)
+    sizes = np.repeat(available.reshape(40, 3, 4).sum(axis=2), 4, axis=1)
+    chances = np.where(available, 0.9 / np.maximum(sizes, 1), 0.0)
+    for mean, p in zip(expected_check_ins(law, 40), chances.T, strict=True):
+        assert float(mean) == pytest.approx(p.sum())
+        deviation = math.sqrt((p * (1 - p)).sum())
+        assert band(float(mean), 40).high - mean >= DEVIATIONS * deviation * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("expected", [-1.0, math.nan, 11.0, math.inf])
+def test_no_band_around_what_cannot_be(expected: float) -> None:
+    with pytest.raises(ParameterError, match="expected"):
+        band(expected, 10)
+
+
+# -- the operator's warnings ---------------------------------------------------------------------
+
+
+def test_an_ordinary_task_has_no_warnings() -> None:
+    view = sample.operator_view(enrolled=sample.POPULATION)
+    assert operator_facts(view).warnings == ()
+    page = Seen(pages.operator_page(view, ""))
+    assert next(a for _, a in page.elements if a.get("id") == "warnings").keys() >= {"hidden"}
+
+
+def counted(*last: tuple[int, int]) -> OperatorView:
+    """A task whose last steps had these check-ins and updates."""
+    usual = tuple(StepCount(i, 144, 144, sample.EXPECTED) for i in range(60))
+    end = tuple(StepCount(60 + i, c, s, sample.EXPECTED) for i, (c, s) in enumerate(last))
+    return sample.operator_view(enrolled=sample.POPULATION, counts=usual + end)
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (counted((144, 144), (178, 178)), "1 of the last 20 steps lie outside the band, step 61"),
+        (counted((109, 109)), "109 came where 109.6 to 177.8 are expected"),
+        (counted((0, 0)), "Nobody came in 1 of the last 20 steps."),
+        (sample.operator_view(enrolled=3), "3 of the plan's 1,437 clients are enrolled"),
+        (
+            sample.operator_view(events=(Event(0.0, "error", "a commit failed"),)),
+            "The log has 1 error.",
+        ),
+    ],
+)
+def test_what_is_out_of_order_is_said(view: OperatorView, said: str) -> None:
+    warnings = operator_facts(view).warnings
+    assert said in " ".join(warnings)
+    assert said in Seen(pages.operator_page(view, "")).text
+
+
+def test_a_device_that_was_asked_in_vain_is_said_under_that_rule_only() -> None:
+    view = counted((144, 0))
+    assert operator_facts(view).warnings == ()
+    asks_one = replace(view, public=replace(view.public, release="one-client"))
+    assert "did not send it" in " ".join(operator_facts(asks_one).warnings)
+
+
+def test_counts_just_inside_the_band_are_ordinary() -> None:
+    assert operator_facts(counted((110, 110), (177, 177))).warnings == ()
+
+
+def test_old_strays_are_forgotten() -> None:
+    assert operator_facts(counted((300, 300), *[(144, 144)] * 20)).warnings == ()
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def test_the_files_of_others_are_the_ones_that_are_named() -> None:
+    folder = STATIC / "vendor"
+    rows = re.findall(
+        r"^\| (\S+) \| (\S+) \| (\S+) \| .*, (\S+) \| ([0-9a-f]{64}) \|$",
+        (folder / "README.md").read_text(),
+        re.M,
+    )
+    named = {"README.md"}
+    for name, _package, version, licence, digest in rows:
+        data = (folder / name).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == digest, name
+        assert (folder / licence).read_text().strip()
+        assert version in data.decode() or name.endswith(".css")
+        named |= {name, licence}
+    assert {path.name for path in folder.iterdir()} == named
+
+
+def test_our_own_files_ask_nobody_else() -> None:
+    for name in ("dashboard.js", "dashboard.css"):
+        text = (STATIC / name).read_text()
+        assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|\beval\b|innerHTML", text), name
+
+
+def test_all_files_are_packaged() -> None:
+    root = Path(__file__).parents[2]
+    package = root / "src/turnout/service/dashboard"
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    globs = settings["tool"]["setuptools"]["package-data"]["turnout.service.dashboard"]
+    covered = {path for pattern in globs for path in package.glob(pattern) if path.is_file()}
+    present = {
+        path for path in package.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+    assert present == covered
+    assert len(present) > 10
