@@ -4,7 +4,7 @@ Each upload is a check-in with its update, stored by the service's own storage a
 after the commit. `threads` requests are in flight at a time, each waiting for its own answer, as
 connections do. CPU is that of the whole process, so it has the senders' share too.
 
-    python benchmarks/storage.py [--folder FOLDER] [--postgres URL] [--json FILE]
+    python benchmarks/storage.py [--folder FOLDER] [--postgres URL] [--opening UPDATES]
 """
 
 from __future__ import annotations
@@ -116,6 +116,31 @@ def uploads(name: str, threads: list[int]) -> list[dict]:
     return rows
 
 
+def opening(name: str, number: int) -> dict:
+    """How long a coordinator takes to know who came, with so many updates stored."""
+    body, together = os.urandom(BODY), 500
+    digest = hashlib.sha256(body).digest()
+    storage = founded(name)
+    for first in range(0, number, together):
+        with storage.transaction() as tx:
+            for client in range(first, min(number, first + together)):
+                job(client, body, digest)(tx)
+    storage.close()
+    began = time.perf_counter()
+    storage = open_storage(name, serving=True)
+    opened = time.perf_counter()
+    with storage.snapshot() as reads:
+        came = sum(clients.size for _, clients in reads.arrivals(0))
+    listed = time.perf_counter()
+    storage.close()
+    assert came == number
+    return {
+        "uploads": number,
+        "open_ms": (opened - began) * 1e3,
+        "list_ms": (listed - opened) * 1e3,
+    }
+
+
 def table(found: dict) -> str:
     lines = [
         f"The writer's own overhead: {found['writer_us']:.1f} CPU-µs a job.\n",
@@ -128,6 +153,11 @@ def table(found: dict) -> str:
             f"{row['uploads_per_second']:,.0f} | {row['cpu_us']:.0f} | {row['p50_ms']:.1f} | "
             f"{row['p99_ms']:.1f} |"
         )
+    for row in found["opening"]:
+        lines.append(
+            f"\n{row['uploads']:,} updates in {row['storage']}: opened in {row['open_ms']:.0f} ms, "
+            f"arrivals listed in {row['list_ms']:.0f} ms."
+        )
     return "\n".join(lines)
 
 
@@ -136,15 +166,19 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--postgres", metavar="URL")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--opening", type=int, metavar="UPDATES", help="5 GB for 100,000")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    found: dict = {"writer_us": overhead(), "rows": []}
+    found: dict = {"writer_us": overhead(), "rows": [], "opening": []}
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         names = {"SQLite": str(Path(folder) / "uploads.sqlite")}
         if asked.postgres:
             names["Postgres"] = asked.postgres
         for kind, name in names.items():
             found["rows"] += [{"storage": kind, **row} for row in uploads(name, asked.threads)]
+        if asked.opening:
+            name = str(Path(folder) / "opening.sqlite")
+            found["opening"] = [{"storage": "SQLite", **opening(name, asked.opening)}]
     print(table(found))
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))
