@@ -17,7 +17,16 @@ from turnout.core.errors import (
     TurnoutError,
 )
 
-COMMANDS = ("account", "calibrate", "compare", "fleet", "join", "train")
+COMMANDS = (
+    "account",
+    "calibrate",
+    "compare",
+    "enrol",
+    "fleet",
+    "join",
+    "serve",
+    "train",
+)
 """Subcommands; each is the function of that name in the module of that name."""
 
 EXIT_CODES: dict[type[BaseException], int] = {

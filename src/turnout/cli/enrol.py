@@ -1,0 +1,115 @@
+"""``turnout enrol``: invitations for devices."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from turnout.core.errors import StorageError
+
+if TYPE_CHECKING:
+    from turnout.service.charter import Timing
+    from turnout.service.storage.interface import Storage
+
+
+@click.command()
+@click.argument("count", metavar="N", type=int)
+@click.option("--db", metavar="DB", required=True, help="The database: a file, or postgresql://…")
+@click.option(
+    "--plan", type=click.Path(path_type=Path), help="The plan of a new task, if DB is empty."
+)
+@click.option("--step-seconds", type=float, default=60.0, help="How long a step of a new task is.")
+@click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
+@click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where they go.")
+def enrol(
+    *,
+    count: int,
+    db: str,
+    plan: Path | None,
+    step_seconds: float,
+    check_in_seconds: float | None,
+    answer_seconds: float | None,
+    out: Path | None,
+) -> int:
+    """Prints N invitations, one a line, each for one device and to be used once.
+
+    They can be had while the coordinator serves. Whoever has one can take part as that device:
+    hand them out over a channel that you trust.
+    """
+    try:
+        from turnout.service.founding import invite
+        from turnout.service.storage.opening import open_storage
+        from turnout.service.web.opening import stored_charter
+    except ImportError as error:
+        raise StorageError(
+            f"this command needs a package ({error.name}): pip install 'turnout[service]'"
+        ) from None
+    from turnout.service.charter import Timing
+
+    if plan is not None:
+        of_step = Timing.of(step_seconds)
+        check_ins = check_in_seconds or of_step.check_in_seconds
+        timing = Timing(step_seconds, check_ins, answer_seconds or of_step.answer_seconds)
+        _found_if_empty(db, plan, timing)
+    storage = open_storage(db, serving=False)
+    try:
+        charter = stored_charter(storage)
+        if charter is None:
+            raise StorageError("there is no task in this database: give --plan, or serve one")
+        with storage.transaction() as tx:
+            invitations = invite(tx, charter, count)
+    finally:
+        storage.close()
+    _hand_out([invitation.encoded() for invitation in invitations], out)
+    return 0
+
+
+def _found_if_empty(db: str, plan: Path, timing: Timing) -> None:
+    """Create the task of a plan, unless there is one."""
+    from turnout.reporting.console import Console
+    from turnout.service.storage.opening import open_storage
+    from turnout.service.web.opening import found, stored_charter
+
+    if _has_task(db):
+        return
+    storage: Storage = open_storage(db, serving=True)
+    try:
+        if stored_charter(storage) is None:
+            found(storage, plan, timing, Console().phase)
+    finally:
+        storage.close()
+
+
+def _has_task(db: str) -> bool:
+    """Whether there is a task, asked without disturbing who serves it."""
+    from turnout.service.storage.opening import open_storage
+    from turnout.service.web.opening import stored_charter
+
+    try:
+        storage = open_storage(db, serving=False)
+    except StorageError:
+        return False
+    try:
+        return stored_charter(storage) is not None
+    finally:
+        storage.close()
+
+
+def _hand_out(tokens: list[str], out: Path | None) -> None:
+    """To a new file for this user alone, or to stdout."""
+    text = "".join(f"{token}\n" for token in tokens)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {out} ({error.strerror}); the invitations are lost, hand out others"
+        ) from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)

@@ -1,0 +1,60 @@
+"""``turnout serve``: the coordinator that real devices talk to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from turnout.core.errors import StorageError
+
+if TYPE_CHECKING:
+    from turnout.service.web.running import Running
+
+
+@click.command()
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--db", metavar="DB", help="The database: a file, or postgresql://…")
+@click.option("--host", help="The address to listen at; 127.0.0.1 by default.")
+@click.option("--port", type=int, help="The port, 8000 by default; 0 for any that is free.")
+@click.option("--step-seconds", type=float, help="How long a step of a new task lasts; 60.")
+@click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
+@click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM), for https.")
+@click.option("--tls-key", metavar="FILE", help="Its private key (PEM).")
+@click.option(
+    "--forwarded-allow-ips", metavar="IPS", help="Proxies whose X-Forwarded-Proto counts."
+)
+@click.option(
+    "--operator-password-file", metavar="FILE", help="The operator's password; none, no operator."
+)
+@click.option("--head-file", metavar="FILE", help="Where the ledger's head goes; DB.head.")
+@click.option("--config", metavar="FILE", help="All of these settings in a TOML file.")
+@click.option("--exit-when-finished", is_flag=True, default=None, help="End when the run is over.")
+def serve(plan: Path, config: str | None, **given: Any) -> int:
+    """Serves the task of PLAN (a TOML file) to devices, with a dashboard.
+
+    An empty database gets a new task. Settings come from the command line, from TURNOUT_SERVE_…
+    in the environment, or from a file, in this order.
+    """
+    try:
+        from turnout.service.web.server import serve as run
+        from turnout.service.web.settings import PREFIX, Settings
+    except ImportError as error:
+        raise StorageError(
+            f"this command needs a package ({error.name}): pip install 'turnout[service]'"
+        ) from None
+    from turnout.reporting.console import Console
+
+    file = config or os.environ.get(f"{PREFIX}CONFIG")
+    settings = Settings.gathered(None if file is None else Path(file), os.environ, given)
+    run(plan, settings, Console().phase, _announce)
+    return 0
+
+
+def _announce(running: Running, address: str) -> None:
+    """One line on stdout, once requests are taken."""
+    steps = f"step {running.engine.step} of {running.charter.steps}"
+    click.echo(f"Serving task {running.task[:16]} ({steps}) on {address}")

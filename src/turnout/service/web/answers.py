@@ -1,0 +1,77 @@
+"""Answers as bytes, and requests as ASGI hands them over, without a framework in between."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from turnout.service.wire import Answer, Receipt
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+UNKNOWN = Receipt(Answer.UNKNOWN).encoded()
+BUSY = b'{"detail":"too much is waiting; nothing happened, send the same again"}'
+TOO_LARGE = b'{"detail":"the body is too long"}'
+TOO_SLOW = b'{"detail":"the body took too long"}'
+NOT_FOUND = b'{"detail":"there is no such thing here"}'
+JSON = b"application/json"
+
+
+class RefusedError(Exception):
+    """A request that ends here.
+
+    Args:
+        status: of the answer.
+        body: JSON.
+    """
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(status)
+        self.status, self.body = status, body
+
+
+async def respond(
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: bytes = JSON,
+    more: tuple[tuple[bytes, bytes], ...] = (),
+    *,
+    head: bool = False,
+) -> None:
+    """Send a whole answer; of one to HEAD, all but the body."""
+    headers = [
+        (b"content-type", content_type),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        *more,
+    ]
+    if not more:
+        headers.append((b"cache-control", b"no-store"))
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+async def received(receive: Receive, limit: int) -> bytes:
+    """The whole body, in one piece, and never more of it than ``limit`` bytes.
+
+    Raises:
+        RefusedError: it is longer, or whoever sent it is gone.
+    """
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RefusedError(400, b"")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise RefusedError(413, TOO_LARGE)
+        parts.append(part)
+        more = message.get("more_body", False)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,78 @@
+"""The coordinator's application: all routes over one running task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from turnout import __version__
+from turnout.service.web import openapi
+from turnout.service.web.devices import signed_routes
+from turnout.service.web.operators import Operators
+from turnout.service.web.published import public_routes
+from turnout.service.web.running import Running
+
+OPENAPI_PATH = "/v1/openapi.json"
+_FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
+    """The application of one running task.
+
+    Args:
+        coordinator: what it serves.
+        password: the operator's; without one, nobody sees what is for the operator alone.
+    """
+    app = FastAPI(
+        title="turnout", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    for path, endpoint in signed_routes(coordinator).items():
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+    for path, endpoint in public_routes(coordinator).items():
+        app.router.routes.append(Route(path, endpoint, methods=["GET"]))
+    operators = Operators(coordinator, password)
+    coordinator.operator_known = operators.known
+    _add_health(app, coordinator)
+    _add_views(app, coordinator, operators)
+    _add_dashboard(app, coordinator, operators)
+    return app
+
+
+def _add_health(app: FastAPI, running: Running) -> None:
+    async def alive(_request: Request) -> Response:
+        return JSONResponse({"alive": True}, headers=_FRESH)
+
+    async def ready(_request: Request) -> Response:
+        return JSONResponse({"ready": not running.ended}, 503 if running.ended else 200, _FRESH)
+
+    app.add_route("/healthz", alive, methods=["GET"])
+    app.add_route("/readyz", ready, methods=["GET"])
+
+
+def _add_views(app: FastAPI, running: Running, operators: Operators) -> None:
+    described: dict[str, Any] = openapi.document(running.charter)
+
+    async def described_api(_request: Request) -> Response:
+        return JSONResponse(described, headers=_FRESH)
+
+    async def public(_request: Request) -> Response:
+        view = await running.public()
+        return JSONResponse(view.document(), headers=_FRESH)
+
+    app.openapi = lambda: described
+    app.add_route(OPENAPI_PATH, described_api, methods=["GET"])
+    app.add_route("/public/summary.json", public, methods=["GET"])
+    app.add_route("/operator/summary.json", operators.summary, methods=["GET"])
+    app.add_route("/operator/login", operators.login, methods=["POST"])
+    app.add_route("/operator/logout", operators.logout, methods=["POST"])
+    app.add_route("/metrics", operators.metrics, methods=["GET"])
+
+
+def _add_dashboard(app: FastAPI, running: Running, operators: Operators) -> None:
+    from turnout.service.dashboard.mounting import mount
+
+    mount(app, running, operators.form_token)

@@ -1,0 +1,157 @@
+"""The schedule: when a phase ends, by the monotonic clock alone.
+
+A step's model is published when its time is over, however long the release took; only a release
+that took longer than what was left makes it late. After a restart the open step gets its full
+time anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from turnout.core.errors import StorageError
+from turnout.service.engine import Published
+from turnout.service.ledger import Head
+from turnout.service.storage.interface import Event, Transaction
+from turnout.service.storage.writer import BusyError
+from turnout.service.web import heads, logs
+from turnout.service.web.running import STORAGE_FAILED, Running
+from turnout.service.wire import Phase
+from turnout.spec import ReleaseRule
+
+T = TypeVar("T")
+
+_FORGOTTEN_AT_ONCE = 64
+_BREATH_SECONDS = 0.02
+
+
+class Conductor:
+    """Drives one running task from step to step.
+
+    Guarantees:
+        Nothing of a release is visible before its transaction is durable and its time has come.
+        Its head is exported before anybody sees it.
+
+    Args:
+        running: the task.
+        on_publish: called in the event loop with each published model.
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        on_publish: Callable[[Published], object] = lambda published: None,
+    ) -> None:
+        self._running = running
+        self._on_publish = on_publish
+        self._asks_one = running.charter.scheme.release is ReleaseRule.ONE_CLIENT
+        self._forgetting: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """All steps that are left; whatever goes wrong ends the process."""
+        running = self._running
+        try:
+            self._export()
+            running.show(running.shown_of(running.shown.published, running.engine.phase))
+            self._forget()
+            while running.shown.phase is not Phase.FINISHED:
+                await self._step()
+            await running.note("info", "all steps are over")
+            if self._forgetting is not None:
+                await self._forgetting
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            running.end(STORAGE_FAILED, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            if self._forgetting is not None:
+                self._forgetting.cancel()
+
+    async def _step(self) -> None:
+        """One step, from its first check-in to its publication."""
+        running, timing = self._running, self._running.charter.timing
+        until = running.clock.until
+        shown = running.shown
+        if shown.phase is Phase.CHECK_INS:
+            await until(shown.phase_ends)
+            if self._asks_one:
+                await self._submit(running.engine.close_check_ins)
+                shown = replace(
+                    shown,
+                    phase=Phase.ANSWERS,
+                    phase_ends=shown.phase_ends + timing.answer_seconds,
+                )
+                running.show(shown)
+        if shown.phase is Phase.ANSWERS:
+            await until(shown.phase_ends)
+        running.show(replace(shown, phase=Phase.CLOSED, phase_ends=shown.step_ends))
+        release = await self._submit(running.engine.close_step)
+        self._export_head(release.record.head)
+        late = await self._publish(shown.step_ends, shown.step)
+        running.metrics.late_seconds.observe(late)
+
+    async def _publish(self, at: float, step: int) -> float:
+        """Show the release at its time; how many seconds late."""
+        running = self._running
+        took_too_long = running.clock.now() > at
+        await running.clock.until(at)
+        event = Event(time.time(), "info", f"step {step} is published")
+
+        def publish(tx: Transaction) -> Published:
+            tx.log(event)
+            return running.engine.publish()
+
+        published = await self._submit(publish)
+        late = max(0.0, running.clock.now() - at)
+        running.show(running.shown_of(published, running.engine.phase))
+        self._on_publish(published)
+        if took_too_long:
+            text = f"step {step} was published {late:.3f} s late: its release took too long"
+            await running.note("warning", text)
+        self._forget()
+        return late
+
+    async def _submit(self, job: Callable[[Transaction], T]) -> T:
+        """A job of the schedule; a full queue only delays it."""
+        while True:
+            try:
+                return await self._running.submit(job)
+            except BusyError:
+                await asyncio.sleep(_BREATH_SECONDS)
+
+    def _export(self) -> None:
+        """The head of what is published; what was exported before is older or the same."""
+        self._export_head(self._running.shown.published.head)
+
+    def _export_head(self, head: Head) -> None:
+        running = self._running
+        if running.head_file is not None:
+            signed = heads.signed(running.task, head, running.key)
+            heads.export(running.head_file, running.task, signed)
+
+    def _forget(self) -> None:
+        """Begin to delete the updates of released steps, unless that is going on."""
+        if self._forgetting is None or self._forgetting.done():
+            self._forgetting = asyncio.create_task(self._forget_slowly())
+
+    async def _forget_slowly(self) -> None:
+        """Delete old updates, a few at a time, so that nobody waits for it."""
+        running = self._running
+        try:
+            while True:
+                before = running.shown.published.head.steps
+                if not await self._submit(partial(_forget_some, before)):
+                    return
+                await asyncio.sleep(_BREATH_SECONDS)
+        except StorageError as error:
+            logs.logger().warning("old updates could not be deleted", reason=str(error))
+
+
+def _forget_some(before: int, tx: Transaction) -> int:
+    return tx.forget_bodies(before, _FORGOTTEN_AT_ONCE)

@@ -1,0 +1,107 @@
+"""What each signed request asks of the engine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from turnout.core.errors import RemoteProtocolError
+from turnout.service.engine import Upload
+from turnout.service.storage.interface import Transaction
+from turnout.service.web.running import Running
+from turnout.service.web.signed import EnrolmentRoute, Job, SignedRoute, enrolment_of
+from turnout.service.wire import (
+    PREFIX,
+    Answer,
+    Phase,
+    Receipt,
+    check_ins_path,
+    covers_path,
+    enrolments_path,
+    requests_path,
+    updates_path,
+)
+from turnout.spec import ReleaseRule
+
+ENROLMENT_BYTES, NO_BODY_BYTES = 1024, 64
+"""Most bytes that are read of an enrolment, and of what has no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceJobs:
+    """What each route asks of the engine."""
+
+    running: Running
+
+    def enrol(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """Use an invitation; from the commit on the key is known."""
+        del step, digest
+        fields = enrolment_of(body)
+        assert fields is not None  # it was signed by the key in it
+        _, key, secret = fields
+        running = self.running
+
+        def job(tx: Transaction) -> Receipt:
+            return running.engine.enrol(tx, client, secret, key)
+
+        return job
+
+    def check_in(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """She is here."""
+        _require_empty(body)
+        return lambda tx: self.running.engine.check_in(tx, client, step)
+
+    def request(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """Is my update asked for?"""
+        _require_empty(body)
+        return lambda tx: self.running.engine.requested(tx, client, step)
+
+    def update(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """An update."""
+        upload = self.running.engine.inspect(body, digest)
+        return lambda tx: self.running.engine.update(tx, client, step, upload)
+
+    def cover(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
+        """All that an update gets, and counted nowhere."""
+        engine = self.running.engine
+        if len(body) != engine.charter.lattice.encoded_size:
+            raise RemoteProtocolError("cover is as long as an update")
+        if engine.charter.scheme.release is not ReleaseRule.AGGREGATED:
+            raise RemoteProtocolError("cover hides nothing where one of many is asked")
+        with suppress(RemoteProtocolError):  # it need not be one; the work is what counts
+            engine.inspect(body, digest)
+        return lambda tx: self._covered(tx, client, step, Upload(body, digest))
+
+    def _covered(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
+        engine, task = self.running.engine, self.running.task
+        tx.participation_at(client, step)
+        if step > engine.step:
+            return Receipt(Answer.EARLY, task, client, step, detail="this step is not open yet")
+        if step < engine.step or engine.phase is not Phase.CHECK_INS:
+            return Receipt(Answer.LATE, task, client, step, detail="this step is over")
+        return Receipt(Answer.ACCEPTED, task, client, step, upload.digest)
+
+
+def signed_routes(running: Running) -> dict[str, SignedRoute]:
+    """All routes that take signed requests, by path."""
+    jobs = DeviceJobs(running)
+    size = running.charter.lattice.encoded_size
+    steps = f"{PREFIX}/steps/{{step}}"
+    return {
+        enrolments_path(): EnrolmentRoute(
+            running, "enrolments", lambda _: enrolments_path(), ENROLMENT_BYTES, jobs.enrol
+        ),
+        f"{steps}/check-ins": SignedRoute(
+            running, "check-ins", check_ins_path, NO_BODY_BYTES, jobs.check_in
+        ),
+        f"{steps}/requests": SignedRoute(
+            running, "requests", requests_path, NO_BODY_BYTES, jobs.request
+        ),
+        f"{steps}/updates": SignedRoute(running, "updates", updates_path, size, jobs.update),
+        f"{steps}/covered": SignedRoute(running, "covered", covers_path, size, jobs.cover),
+    }
+
+
+def _require_empty(body: bytes) -> None:
+    if body:
+        raise RemoteProtocolError("this request has no body")

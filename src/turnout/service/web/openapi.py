@@ -1,0 +1,223 @@
+"""The OpenAPI document of the device API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnout import __version__
+from turnout.service.charter import Charter
+from turnout.service.web.devices import ENROLMENT_BYTES
+from turnout.service.web.published import MOST_RECORDS
+from turnout.service.wire import (
+    CHARTER_PATH,
+    CLIENT_HEADER,
+    HEAD_HEADER,
+    NONCE_HEADER,
+    PREFIX,
+    RECORDS_PATH,
+    SIGNATURE_HEADER,
+    STATUS_PATH,
+    Answer,
+    Phase,
+    enrolments_path,
+)
+
+Document = dict[str, Any]
+
+_BINARY = "application/octet-stream"
+_COUNT = r"^(0|[1-9][0-9]{0,17})$"
+_RECEIPTS = {
+    200: "accepted; the same for every copy of the request",
+    401: "not a request that a device of this task signed; always the same bytes",
+    409: "conflict with what is stored",
+    410: "late: the step, or its phase, is over",
+    422: "refused for what it says",
+    425: "early: the step, or its phase, has not begun",
+}
+_DETAILS = {
+    404: "no such path, or a step that the run does not have",
+    408: "the body took too long",
+    413: "the body is too long",
+    503: "nothing happened; send the same again after Retry-After seconds",
+}
+
+
+def document(charter: Charter) -> Document:
+    """The device API of one task.
+
+    Args:
+        charter: says how long an update is.
+    """
+    size = charter.lattice.encoded_size
+    update = {"type": "string", "format": "binary", "minLength": size, "maxLength": size}
+    step = f"{PREFIX}/steps/{{step}}"
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "turnout device API",
+            "version": __version__,
+            "description": "How signatures, updates and the order of requests work is in "
+            "docs/device-protocol.md.",
+        },
+        "paths": {
+            CHARTER_PATH: {"get": _get("The frozen terms, canonical", _json("Charter"))},
+            STATUS_PATH: {"get": _get("Where the schedule is", _json("Status"))},
+            RECORDS_PATH: {"get": _records()},
+            f"{PREFIX}/models/{{steps}}": {"get": _model(charter)},
+            enrolments_path(): {
+                "post": _signed("Use an invitation", "application/json", _ref("Enrolment"))
+            },
+            f"{step}/check-ins": {"post": _signed("Check in, where one is asked (one-client)")},
+            f"{step}/requests": {"post": _signed("Is my update asked for? (one-client)")},
+            f"{step}/updates": {"post": _signed("Send an update", _BINARY, update)},
+            f"{step}/covered": {"post": _signed("Send cover traffic", _BINARY, update)},
+        },
+        "components": {"schemas": _schemas(), "headers": _headers()},
+    }
+
+
+def _schemas() -> Document:
+    text, count, seconds = {"type": "string"}, _count(), {"type": "number", "minimum": 0}
+    hex32 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+    return {
+        "Charter": {"type": "object"},
+        "Status": _object(
+            task=hex32,
+            step=count,
+            steps=count,
+            phase={"enum": [phase.value for phase in Phase]},
+            seconds_left=seconds,
+            seconds_to_next_step=seconds,
+            head=text,
+            model_steps=count,
+        ),
+        "Record": _object(
+            task=hex32, step=count, sum=hex32, model=hex32, epsilon=text, delta=text, previous=hex32
+        ),
+        "Records": _object(records={"type": "array", "items": _ref("Record")}),
+        "Enrolment": _object(client=count, public_key=hex32, secret=hex32)
+        | {"description": f"At most {ENROLMENT_BYTES} bytes."},
+        "Receipt": {
+            "type": "object",
+            "required": ["answer"],
+            "additionalProperties": False,
+            "properties": {
+                "answer": {"enum": [answer.value for answer in Answer]},
+                "task": hex32,
+                "client": count,
+                "step": {"type": "integer", "minimum": -1},
+                "digest": hex32,
+                "detail": text,
+                "asked": {"type": "boolean"},
+            },
+        },
+        "Unknown": _object(answer={"const": Answer.UNKNOWN.value}),
+        "Detail": _object(detail=text),
+    }
+
+
+def _headers() -> Document:
+    return {"RetryAfter": {"required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}}}
+
+
+def _signed(summary: str, kind: str | None = None, schema: Document | None = None) -> Document:
+    """A signed request; without a kind it has no body."""
+    head = "The signed head that the device saw last; absent before the first."
+    operation: Document = {
+        "summary": summary,
+        "parameters": [
+            _header(CLIENT_HEADER, _COUNT, "Her id."),
+            _header(NONCE_HEADER, "^[0-9a-f]{32}$", "Fresh in every request."),
+            _header(SIGNATURE_HEADER, "^[0-9a-f]{128}$", "Ed25519."),
+            _header(HEAD_HEADER, "^[0-9]+:[0-9a-f]{64}:[0-9a-f]{128}$", head, required=False),
+        ],
+        "responses": {
+            **{str(code): _answer(text, _receipt(code)) for code, text in _RECEIPTS.items()},
+            **{str(code): _answer(text, _json("Detail")) for code, text in _DETAILS.items()},
+        },
+    }
+    operation["responses"]["503"]["headers"] = {
+        "Retry-After": {"$ref": "#/components/headers/RetryAfter"}
+    }
+    if summary != "Use an invitation":
+        operation["parameters"].insert(0, _path("step"))
+    if kind is not None:
+        operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
+    return operation
+
+
+def _get(summary: str, content: Document, *parameters: Document) -> Document:
+    """A request that everybody may make."""
+    responses = {
+        "200": _answer("as asked", content),
+        "304": {"description": "not changed since the ETag in If-None-Match"},
+        "503": _answer(_DETAILS[503], _json("Detail")),
+    }
+    return {"summary": summary, "parameters": list(parameters), "responses": responses}
+
+
+def _records() -> Document:
+    limit = {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS}
+    operation = _get(
+        "Published records of the ledger, in order",
+        _json("Records"),
+        {"name": "from", "in": "query", "schema": _count() | {"maximum": 10**17}},
+        {"name": "limit", "in": "query", "schema": limit},
+    )
+    operation["responses"]["422"] = _answer("another query", _json("Detail"))
+    return operation
+
+
+def _model(charter: Charter) -> Document:
+    size = 4 * charter.lattice.dimension
+    parameters = {"type": "string", "format": "binary", "minLength": size, "maxLength": size}
+    operation = _get(
+        "A published model, little-endian float32",
+        {_BINARY: {"schema": parameters}},
+        _path("steps"),
+    )
+    operation["responses"]["404"] = _answer("not published", _json("Detail"))
+    return operation
+
+
+def _receipt(code: int) -> Document:
+    return _json("Unknown" if code == 401 else "Receipt")
+
+
+def _answer(description: str, content: Document) -> Document:
+    return {"description": description, "content": content}
+
+
+def _header(name: str, pattern: str, description: str, *, required: bool = True) -> Document:
+    return {
+        "name": name,
+        "in": "header",
+        "required": required,
+        "description": description,
+        "schema": {"type": "string", "pattern": pattern},
+    }
+
+
+def _path(name: str) -> Document:
+    return {"name": name, "in": "path", "required": True, "schema": _count() | {"maximum": 10**17}}
+
+
+def _count() -> Document:
+    return {"type": "integer", "minimum": 0}
+
+
+def _ref(name: str) -> Document:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(name: str) -> Document:
+    return {"application/json": {"schema": _ref(name)}}
+
+
+def _object(**properties: Document) -> Document:
+    return {
+        "type": "object",
+        "required": list(properties),
+        "additionalProperties": False,
+        "properties": properties,
+    }

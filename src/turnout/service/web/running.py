@@ -1,0 +1,269 @@
+"""A coordinator that runs: storage, writer, engine and what is shown of them.
+
+Nothing here talks to the network. The engine is touched on the writer's thread alone; everybody
+else reads `Running.shown`, which the conductor replaces as a whole once a step is published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from turnout.core.errors import StorageError
+from turnout.randomness import Source, rounded_gaussian
+from turnout.service.charter import Charter
+from turnout.service.engine import Engine, Published, SetBackError
+from turnout.service.learner import Learner
+from turnout.service.releases import IntegerNoise
+from turnout.service.signatures import SigningKey
+from turnout.service.storage.interface import Event, Storage, Transaction
+from turnout.service.storage.writer import Writer
+from turnout.service.web import heads, logs
+from turnout.service.web.metrics import MeteredStorage, Metrics
+from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
+from turnout.service.web.views import operator_view as see_as_operator
+from turnout.service.web.views import public_view as see
+from turnout.service.wire import Phase, SignedHead
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+T = TypeVar("T")
+
+STORAGE_FAILED, SET_BACK = 70, 71
+"""What the process ends with when it must end at once."""
+
+_VIEW_SECONDS = 1.0
+
+
+class Clock(Protocol):
+    """Monotonic time: setting the machine's clock does not move it."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        ...
+
+    async def until(self, moment: float) -> None:
+        """Wait until then; not at all if it is over."""
+        ...
+
+
+class MonotonicClock:
+    """The machine's."""
+
+    def now(self) -> float:
+        """See `Clock`."""
+        return time.monotonic()
+
+    async def until(self, moment: float) -> None:
+        """See `Clock`."""
+        while (left := moment - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """What everybody may see at this moment, as one.
+
+    Attributes:
+        published: model and head.
+        head: the head, signed.
+        etag: of the model.
+        step: the step in progress.
+        phase: what it takes.
+        phase_ends, step_ends: by the clock.
+    """
+
+    published: Published
+    head: SignedHead
+    etag: str
+    step: int
+    phase: Phase
+    phase_ends: float
+    step_ends: float
+
+
+def end_at_once(code: int, reason: str) -> None:
+    """Log the reason and end the process without another word to anybody."""
+    with suppress(BaseException):
+        logs.logger().critical("the service ends at once", reason=reason, code=code)
+    os._exit(code)
+
+
+class Running:
+    """One task that is being served.
+
+    Args:
+        storage: opened for serving; closed by `close`.
+        learner: makes the learner that a charter asks for.
+        head_file: where heads are exported to; None for nowhere.
+        end: called with an exit code and a reason where nothing may go on.
+        clock: what the schedule goes by.
+        most_jobs, most_bytes: of what waits for the disk; beyond it requests are told to retry.
+        source, noise: as for the engine.
+
+    Raises:
+        StorageError: no task, a damaged one, or an old copy of it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        learner: Callable[[Charter], Learner],
+        *,
+        head_file: Path | None = None,
+        end: Callable[[int, str], object] = end_at_once,
+        clock: Clock | None = None,
+        most_jobs: int = 512,
+        most_bytes: int = 64 << 20,
+        source: Source | None = None,
+        noise: IntegerNoise = rounded_gaussian,
+    ) -> None:
+        self.storage, self._end, self.most_bytes = storage, end, most_bytes
+        self.head_file, self.clock = head_file, clock or MonotonicClock()
+        self.engine = Engine.open(storage, learner, source=source, noise=noise)
+        self.charter, self.task = self.engine.charter, self.engine.task
+        with storage.snapshot() as view:
+            self.key = SigningKey(view.signing_key())
+            self.keys = dict(view.keys())
+            self._check(view)
+        self.metrics = Metrics()
+        self.terms = Terms.of(self.charter)
+        self.ended = False
+        self.reading_bytes = 0
+        self._metered = MeteredStorage(storage, self.metrics)
+        self.writer = Writer(
+            self._metered,
+            lambda error: self.end(STORAGE_FAILED, f"{type(error).__name__}: {error}"),
+            most_jobs=most_jobs,
+            most_bytes=most_bytes,
+        )
+        self._shown = self.shown_of(self.engine.published, self.engine.phase)
+        self.show(self._shown)
+        self._views: dict[str, tuple[float, Any]] = {}
+
+    def _check(self, view: Transaction) -> None:
+        if self.key.public != self.charter.coordinator_key:
+            raise StorageError("the stored key is not the one that the charter names")
+        if self.head_file is not None:
+            head = self.engine.published.head
+            heads.require_not_older(
+                self.head_file, self.task, self.charter.coordinator_key, view, head
+            )
+
+    # -- what is shown ----------------------------------------------------------------------
+
+    @property
+    def shown(self) -> Shown:
+        """What everybody may see."""
+        return self._shown
+
+    def show(self, shown: Shown) -> None:
+        """From now on everybody sees this; all of it must be committed."""
+        self._shown = shown
+        self.metrics.published(self.charter, shown.published.head.steps)
+
+    def shown_of(self, published: Published, phase: Phase) -> Shown:
+        """A step that begins now, in a phase, with its full time."""
+        now, timing = self.clock.now(), self.charter.timing
+        digest = hashlib.sha256(published.parameters).hexdigest()
+        head = heads.signed(self.task, published.head, self.key)
+        finished = phase is Phase.FINISHED
+        return Shown(
+            published,
+            head,
+            f'"{digest}"',
+            published.head.steps,
+            phase,
+            now if finished else now + timing.check_in_seconds,
+            now if finished else now + timing.step_seconds,
+        )
+
+    def progress(self) -> Progress:
+        """Where the schedule is."""
+        shown, now = self._shown, self.clock.now()
+        return Progress(
+            shown.published.head,
+            shown.step,
+            shown.phase,
+            max(0.0, shown.phase_ends - now),
+            max(0.0, shown.step_ends - now),
+        )
+
+    # -- the writer -------------------------------------------------------------------------
+
+    def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> asyncio.Future[T]:
+        """What a job on the writer's thread returned, once that is durable.
+
+        Raises:
+            BusyError: too much is waiting.
+            StorageError: the writer ended.
+        """
+
+        def counted(tx: Transaction) -> T:
+            self._metered.job()
+            return job(tx)
+
+        return asyncio.wrap_future(self.writer.submit(counted, body_bytes))
+
+    async def note(self, level: str, text: str) -> None:
+        """A line in the operator's log; it never joins a device with a slot."""
+        event = Event(time.time(), level, text)
+        getattr(logs.logger(), level)(text)
+        with suppress(StorageError):  # the log has it, the database need not
+            await self.submit(lambda tx: tx.log(event))
+
+    def set_back(self, error: SetBackError) -> None:
+        """A device proved that the storage is an old copy: nothing is said or released any more."""
+        self.end(SET_BACK, str(error))
+
+    def end(self, code: int, reason: str) -> None:
+        """Refuse everything from now on, and end the process."""
+        self.ended = True
+        self._end(code, reason)
+
+    def close(self) -> None:
+        """Finish what is queued and close the storage."""
+        self.writer.close()
+        self.storage.close()
+
+    # -- views ------------------------------------------------------------------------------
+
+    async def public(self) -> PublicView:
+        """See `views.Views`."""
+        return await self._view("public", lambda at, tx: see(self.terms, at, tx.scores()))
+
+    async def operator(self) -> OperatorView:
+        """See `views.Views`."""
+        waiting = self.writer.waiting
+        return await self._view(
+            "operator", lambda at, tx: see_as_operator(self.terms, at, tx, waiting)
+        )
+
+    async def _view(self, name: str, looked: Callable[[Progress, Transaction], T]) -> T:
+        """A view of at most a second ago, or of the same step at least."""
+        at, now = self.progress(), self.clock.now()
+        kept = self._views.get(name)
+        if kept is not None and now - kept[0] < _VIEW_SECONDS:
+            return kept[1]
+
+        def look() -> T:
+            with self.storage.snapshot() as view:
+                return looked(at, view)
+
+        view = await asyncio.to_thread(look)
+        self._views[name] = now, view
+        return view
+
+    def is_operator(self, request: Request) -> bool:
+        """See `views.Views`; nobody is before `create_app` says how operators are known."""
+        return self.operator_known(request)
+
+    operator_known: Callable[[Any], bool] = staticmethod(lambda _request: False)

@@ -1,0 +1,172 @@
+"""The process: one uvicorn, one conductor, one writer, and how they end together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnout.core.errors import ParameterError
+from turnout.service.storage.opening import open_storage
+from turnout.service.web import evaluation, logs
+from turnout.service.web.conductor import Conductor
+from turnout.service.web.evaluation import Evaluator, plan_learner
+from turnout.service.web.opening import Phase, require_task
+from turnout.service.web.operators import password_of
+from turnout.service.web.running import Running
+from turnout.service.web.settings import Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_MOST_CONNECTIONS = 4096
+_GRACE_SECONDS = 20
+
+
+def serve(
+    plan: Path, settings: Settings, phase: Phase, announce: Callable[[Running, str], object]
+) -> None:
+    """Serve the task of a plan until a signal, or its end where the settings say so.
+
+    Args:
+        plan: TOML; its task is created in an empty database.
+        settings: how.
+        phase: shows that something takes a while.
+        announce: told when requests are taken, and at which address.
+
+    Raises:
+        TurnoutError: something is refused before anything is served.
+    """
+    password = settings.operator_password_file and password_of(settings.operator_password_file)
+    sockets = [_listening(settings)]
+    tls = settings.tls
+    logs.configure()
+    storage = open_storage(settings.db, serving=True)
+    try:
+        require_task(storage, plan, settings, phase)
+        running = Running(storage, plan_learner, head_file=settings.heads)
+    except BaseException:
+        storage.close()
+        raise
+    server = _server(running, password or None, settings, tls)
+    address = _address(sockets[0], secure=tls is not None)
+    _Process(running, server, plan, settings, partial(announce, running, address)).run(sockets)
+
+
+class _Process:
+    """Everything that runs, from the first request to the last commit."""
+
+    def __init__(
+        self,
+        running: Running,
+        server: uvicorn.Server,
+        plan: Path,
+        settings: Settings,
+        announce: Callable[[], object],
+    ) -> None:
+        self._running, self._server, self._settings = running, server, settings
+        self._announce = announce
+        prepare = partial(evaluation.of_plan, running.charter.plan, plan.parent)
+        self._evaluator = Evaluator(running, prepare, plan_learner(running.charter))
+        self._conductor = Conductor(
+            running, lambda published: self._evaluator.published(published.head.steps)
+        )
+
+    def run(self, sockets: list[socket.socket]) -> None:
+        """Until it is over; what is queued is committed, and the storage closed."""
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._main(sockets))
+
+    async def _main(self, sockets: list[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        conducting = asyncio.create_task(self._conduct())
+        try:
+            await self._server.serve(sockets)
+        finally:
+            conducting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await conducting
+            self._evaluator.stop()
+            await asyncio.to_thread(self._running.close)
+            logs.logger().info("stopped")
+
+    async def _conduct(self) -> None:
+        """The schedule, from the moment on from which requests are taken."""
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+        self._announce()
+        running = self._running
+        await running.note("info", f"serving from step {running.engine.step} on")
+        self._evaluator.start()
+        await self._conductor.run()
+        if self._settings.exit_when_finished:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Take no more requests; a second signal does not wait for open ones."""
+        self._server.force_exit = self._server.should_exit
+        self._server.should_exit = True
+
+
+def _server(
+    running: Running, password: str | None, settings: Settings, tls: tuple[Path, Path] | None
+) -> uvicorn.Server:
+    import uvicorn
+
+    from turnout.service.web.app import create_app
+
+    class Server(uvicorn.Server):
+        """A server that leaves signals to the process."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    config = uvicorn.Config(
+        create_app(running, password=password),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=settings.forwarded_allow_ips is not None,
+        forwarded_allow_ips=settings.forwarded_allow_ips or "",
+        limit_concurrency=_MOST_CONNECTIONS,
+        backlog=1024,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ssl_certfile=None if tls is None else os.fspath(tls[0]),
+        ssl_keyfile=None if tls is None else os.fspath(tls[1]),
+    )
+    return Server(config)
+
+
+def _listening(settings: Settings) -> socket.socket:
+    """The socket that requests come from; taken first, so that two services never start."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        reason = f"an address to listen at ({error.strerror or error})"
+        raise ParameterError("host:port", f"{settings.host}:{settings.port}", reason) from None
+    return listening
+
+
+def _address(listening: socket.socket, *, secure: bool) -> str:
+    host, port = listening.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"http{'s' if secure else ''}://{name}:{port}"

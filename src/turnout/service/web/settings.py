@@ -1,0 +1,136 @@
+"""What `turnout serve` goes by: command line over environment over a file over defaults."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turnout.core.errors import ParameterError
+from turnout.service.charter import Timing
+
+PREFIX = "TURNOUT_SERVE_"
+"""Of environment variables: TURNOUT_SERVE_STEP_SECONDS for ``--step-seconds``."""
+
+
+class Settings(BaseModel):
+    """All settings of the service; each is an option, a variable and a key of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    db: str = Field(description="the database: a file, or postgresql://…")
+    host: str = Field("127.0.0.1", description="the address to listen at")
+    port: int = Field(8000, ge=0, le=65535, description="the port; 0 for any that is free")
+    step_seconds: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="how long a step lasts (a new task: 60)"
+    )
+    check_in_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="how long a step takes check-ins (a new task: three quarters of it)",
+    )
+    answer_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="how long one client has for her answer (a new task: a sixth of the step)",
+    )
+    tls_cert: Path | None = Field(None, description="the certificate chain (PEM), for https")
+    tls_key: Path | None = Field(None, description="its private key (PEM)")
+    forwarded_allow_ips: str | None = Field(
+        None, description="addresses of proxies whose X-Forwarded-Proto counts, with commas between"
+    )
+    operator_password_file: Path | None = Field(
+        None, description="a file with the operator's password; without it there is no operator"
+    )
+    head_file: Path | None = Field(
+        None, description="where the ledger's head is exported to (a file's database: FILE.head)"
+    )
+    exit_when_finished: bool = Field(False, description="end when all steps are over")
+
+    @classmethod
+    def gathered(
+        cls, file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]
+    ) -> Self:
+        """The settings of all sources.
+
+        Args:
+            file: TOML; None for none.
+            environment: variables, others than ours too.
+            given: on the command line; None where it was not.
+
+        Raises:
+            ParameterError: an unknown name or a value that is refused.
+        """
+        named = {
+            name.removeprefix(PREFIX).lower(): value
+            for name, value in environment.items()
+            if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"
+        }
+        on_line = {name: value for name, value in given.items() if value is not None}
+        try:
+            return cls.model_validate(_read(file) | named | on_line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"])) or "settings"
+            raise ParameterError(name, first.get("input"), first["msg"]) from None
+
+    @property
+    def timing(self) -> Timing:
+        """How long the steps of a new task last."""
+        of_step = Timing.of(self.step_seconds or 60.0)
+        return Timing(
+            of_step.step_seconds,
+            self.check_in_seconds or of_step.check_in_seconds,
+            self.answer_seconds or of_step.answer_seconds,
+        )
+
+    def require_timing(self, timing: Timing) -> None:
+        """Nothing where a task's timing is what was asked for, as far as something was.
+
+        Raises:
+            ParameterError: the charter says otherwise, and cannot be changed.
+        """
+        for name in ("step_seconds", "check_in_seconds", "answer_seconds"):
+            asked, frozen = getattr(self, name), getattr(timing, name)
+            if asked is not None and asked != frozen:
+                expected = f"{frozen:g}, as the task's charter has it for good"
+                raise ParameterError(name, asked, expected)
+
+    @property
+    def heads(self) -> Path | None:
+        """Where heads are exported to; None for nowhere."""
+        if self.head_file is not None or self.db.startswith(("postgres://", "postgresql://")):
+            return self.head_file
+        return Path(self.db.removeprefix("sqlite:///") + ".head")
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """Certificate and key; None without TLS.
+
+        Raises:
+            ParameterError: one without the other, or no such file.
+        """
+        if self.tls_cert is None and self.tls_key is None:
+            return None
+        for name, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):
+            if path is None or not path.is_file():
+                raise ParameterError(name, None if path is None else str(path), "a file (PEM)")
+        assert self.tls_cert is not None
+        assert self.tls_key is not None
+        return self.tls_cert, self.tls_key
+
+
+def _read(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ParameterError("config", str(file), f"a readable file ({error.strerror})") from None
+    except ValueError as error:
+        raise ParameterError("config", str(file), f"TOML ({error})") from None
