@@ -24,6 +24,7 @@ COMMANDS = (
     "enrol",
     "fleet",
     "join",
+    "ledger",
     "serve",
     "train",
 )

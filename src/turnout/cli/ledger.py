@@ -1,0 +1,103 @@
+"""``turnout ledger``: the ledger as a file, and whether such a file is to be believed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from turnout.core.errors import TurnoutError
+
+if TYPE_CHECKING:
+    from turnout.verification import Verdict
+
+
+class ServiceMissingError(TurnoutError):
+    """The packages of the service are not installed."""
+
+    def __init__(self, error: ModuleNotFoundError) -> None:
+        super().__init__(f"{error.name} is needed: pip install 'turnout[service]'")
+
+
+@click.group()
+def ledger() -> None:
+    """Exports and verifies what was released and what it cost."""
+
+
+@ledger.command()
+@click.option("--db", required=True, metavar="DB", help="SQLite file or postgresql:// URL.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to write; standard output without it.",
+)
+@click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Also write the model after every step, one file each.",
+)
+def export(db: str, out: Path | None, models: Path | None) -> None:
+    """Writes the ledger of a task as a file that can be verified without the database."""
+    try:
+        from turnout.service.export import export_ledger, export_models, ledger_lines
+        from turnout.service.storage.opening import open_storage
+    except ModuleNotFoundError as error:
+        raise ServiceMissingError(error) from None
+    storage = open_storage(db, serving=False)
+    try:
+        with storage.snapshot() as transaction:
+            if models is not None:
+                export_models(transaction, models)
+            if out is not None:
+                export_ledger(transaction, out)
+            else:
+                sys.stdout.buffer.writelines(ledger_lines(transaction))
+                sys.stdout.buffer.flush()
+    finally:
+        storage.close()
+
+
+@ledger.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--models",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Compare the released models in this folder with the ledger.",
+)
+@click.option(
+    "--head",
+    metavar="STEPS:DIGEST",
+    help="A head that you saw: the ledger must continue it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> int:
+    """Recomputes from an exported ledger alone what was released and what it cost.
+
+    Ends with 0 where all is good, 1 where something is wrong, 2 where the command is, and 3
+    where the ledger is sound but nothing independent can recompute its cost.
+    """
+    try:
+        verdict = _verdict(file, models, head)
+    except ModuleNotFoundError as error:
+        raise ServiceMissingError(error) from None
+    if as_json:
+        click.echo(json.dumps(verdict.document(), indent=2, ensure_ascii=False))
+    else:
+        from turnout.verification.report import show
+
+        show(verdict)
+    return verdict.outcome.value
+
+
+def _verdict(file: Path, models: Path | None, head: str | None) -> Verdict:
+    from turnout.verification import KnownHead
+    from turnout.verification import verify as verified
+
+    known = None if head is None else KnownHead.parsed(head)
+    return verified(file.read_bytes(), known, models)

@@ -1,0 +1,171 @@
+"""The charter of a ledger, as far as a verifier needs it, read by its own decoder."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from turnout import spec
+from turnout.core.errors import ParameterError
+from turnout.spec import ParticipationLaw, PrivacyUnit, Relation, ReleaseRule, Scheme, TrustModel
+from turnout.verification.document import (
+    DamagedError,
+    canonical_fields,
+    count_of,
+    digest_of,
+    number_of,
+)
+
+_FORMAT = "turnout-charter-1"
+_FIELDS = {
+    "format",
+    "plan",
+    "population",
+    "scheme",
+    "delta",
+    "target",
+    "charged_steps",
+    "charged",
+    "lattice",
+    "expected_check_ins",
+    "minibatch",
+    "initial_model",
+    "timing",
+    "coordinator_key",
+}
+_CLASSES: Mapping[str, type] = {
+    name: value for name in spec.__all__ if isinstance(value := getattr(spec, name), type)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the charter promises.
+
+    Attributes:
+        scheme: what happens.
+        delta, target: (ε, δ) that must not be exceeded.
+        charged_steps, charged: ε once so many steps are released; in between the next counts.
+        dimension: parameters of the model.
+        initial_model: SHA-256 of the first parameters.
+        coordinator_key: Ed25519 public key that signs heads.
+    """
+
+    scheme: Scheme
+    delta: float
+    target: float
+    charged_steps: tuple[int, ...]
+    charged: tuple[float, ...]
+    dimension: int
+    initial_model: bytes
+    coordinator_key: bytes
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.charged_steps[-1]
+
+    def charge(self, steps: int) -> float:
+        """ε that the charter says is spent once 1 ≤ ``steps`` ≤ all steps are released."""
+        return self.charged[bisect_left(self.charged_steps, steps)]
+
+
+def decoded(charter: bytes) -> Terms:
+    """The terms in a charter's bytes.
+
+    Raises:
+        DamagedError: it is not canonical, lacks a term, or contradicts itself.
+    """
+    try:
+        fields = canonical_fields(charter)
+        if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
+            raise ValueError(f"not of the format {_FORMAT}")
+        lattice = _plain(fields["lattice"])
+        terms = Terms(
+            _scheme(_plain(fields["scheme"])),
+            number_of(fields["delta"]),
+            number_of(fields["target"]),
+            tuple(count_of(steps) for steps in fields["charged_steps"]),
+            tuple(number_of(epsilon) for epsilon in fields["charged"]),
+            count_of(lattice["dimension"]),
+            digest_of(fields["initial_model"]),
+            digest_of(fields["coordinator_key"]),
+        )
+        _require_consistent(terms)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise DamagedError(f"the charter is damaged: {error}") from None
+    return terms
+
+
+def _require_consistent(terms: Terms) -> None:
+    if not 0.0 < terms.delta < 1.0:
+        raise ValueError(f"delta = {terms.delta!r} is not between 0 and 1")
+    if not (terms.target > 0.0 and terms.dimension > 0):
+        raise ValueError("target and dimension must be above 0")
+    steps, charged = terms.charged_steps, terms.charged
+    if not steps or len(steps) != len(charged):
+        raise ValueError("as many charges as charged steps, and at least one")
+    if any(a >= b for a, b in pairwise(steps)):
+        raise ValueError("charged_steps do not rise")
+    if charged[0] < 0 or any(a > b for a, b in pairwise(charged)):
+        raise ValueError("charged falls: more steps cannot cost less")
+    if steps[-1] != terms.scheme.participation.steps:
+        raise ValueError("charged_steps do not end with the run")
+
+
+def _scheme(value: object) -> Scheme:
+    """The scheme in its tagged form, with every part of the kind that it should be."""
+    scheme = _rebuilt(value)
+    if not (
+        isinstance(scheme, Scheme)
+        and isinstance(scheme.participation, ParticipationLaw)
+        and isinstance(scheme.relation, Relation)
+        and isinstance(scheme.release, ReleaseRule)
+        and isinstance(scheme.unit, PrivacyUnit)
+        and isinstance(scheme.trust, TrustModel)
+        and isinstance(scheme.randomizer, spec.Randomizer)
+    ):
+        raise ValueError("the scheme is none")
+    return scheme
+
+
+def _rebuilt(value: Any) -> Any:
+    """An object of `turnout.spec` from ``{"is": class, field: …}``; other values as they are."""
+    if not isinstance(value, dict):
+        return value
+    content = dict(value)
+    name = content.pop("is", None)
+    if name == "array":
+        return _array(content)
+    if name == "tuple":
+        return tuple(_rebuilt(item) for item in content["values"])
+    if not isinstance(name, str) or name not in _CLASSES:
+        raise ValueError(f"{name!r} is nothing that a scheme consists of")
+    try:
+        return _CLASSES[name](**{key: _rebuilt(inner) for key, inner in content.items()})
+    except ParameterError as error:
+        raise ValueError(f"{name}: {error}") from None
+    except TypeError:
+        raise ValueError(f"{name} has other fields than {', '.join(content)}") from None
+
+
+def _array(content: dict[str, Any]) -> np.ndarray:
+    """A bool array, all that a participation law may hold."""
+    values = np.array(content["values"])
+    if content["type"] != "bool" or values.dtype != np.bool_:
+        raise ValueError("only bool arrays belong to a scheme")
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """JSON with ``{"float": hex}`` as floats."""
+    if isinstance(value, dict):
+        if set(value) == {"float"}:
+            return number_of(value["float"])
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

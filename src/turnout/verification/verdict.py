@@ -1,0 +1,134 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from turnout.core.bounds import Bounds
+
+
+class Outcome(Enum):
+    """The verdict in a word; the value is the exit code of ``turnout ledger verify``."""
+
+    GOOD = 0
+    BAD = 1
+    COST_NOT_RECOMPUTED = 3
+
+    @property
+    def word(self) -> str:
+        """The name as JSON has it."""
+        return self.name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that must not be.
+
+    Attributes:
+        what: for a person, one line.
+        step: the step that it is about; None where it is the charter or the head.
+    """
+
+    what: str
+    step: int | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.step is None else f"step {self.step}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the ledger claims after some steps, beside what was recomputed.
+
+    Attributes:
+        steps: so many are released.
+        claimed: ε in the ledger.
+        lower: ε is surely no less.
+        upper: ε is surely no more; None where only the lower bound was asked for.
+    """
+
+    steps: int
+    claimed: float
+    lower: float
+    upper: float | None = None
+
+    @classmethod
+    def between(cls, steps: int, claimed: float, bounds: Bounds) -> Cost:
+        """With both bounds."""
+        return cls(steps, claimed, bounds.lower, bounds.upper)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the ledger claims no less than what was surely spent."""
+        return self.claimed >= self.lower
+
+    @property
+    def loose(self) -> bool:
+        """Whether it claims more than can have been spent, which is allowed."""
+        return self.upper is not None and self.claimed > self.upper
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All that was found.
+
+    Attributes:
+        task: SHA-256 of the charter, hexadecimal; "" where there is no charter.
+        steps: released.
+        head: ``steps:digest`` of the last record.
+        epsilon, delta: what the ledger claims; None where it cannot be read.
+        relation: whom it protects against what, in words.
+        faults: in the order of the file.
+        costs: rising in steps.
+        method: how the cost was recomputed.
+        not_recomputed: why there is no recomputed cost; "" where there is one.
+        models: model files whose digests were compared; None where none were given.
+    """
+
+    task: str = ""
+    steps: int = 0
+    head: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: str = ""
+    faults: tuple[Fault, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    method: str = ""
+    not_recomputed: str = ""
+    models: int | None = None
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def outcome(self) -> Outcome:
+        """Good, bad, or sound as far as it goes."""
+        if self.faults:
+            return Outcome.BAD
+        return Outcome.COST_NOT_RECOMPUTED if self.not_recomputed else Outcome.GOOD
+
+    def document(self) -> dict[str, Any]:
+        """The verdict as JSON has it."""
+        return {
+            "verdict": self.outcome.word,
+            "task": self.task,
+            "steps": self.steps,
+            "head": self.head,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+            "faults": [{"step": fault.step, "what": fault.what} for fault in self.faults],
+            "costs": [
+                {
+                    "steps": cost.steps,
+                    "claimed": cost.claimed,
+                    "lower": cost.lower,
+                    "upper": cost.upper,
+                }
+                for cost in self.costs
+            ],
+            "method": self.method,
+            "not_recomputed": self.not_recomputed,
+            "models": self.models,
+            "remarks": list(self.remarks),
+        }

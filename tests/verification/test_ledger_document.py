@@ -1,0 +1,34 @@
+"""docs/ledger.md: its example is what the service writes, and its codes are the command's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ledger_samples import FakeTransaction, charter, exported
+
+from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+from turnout.verification import Outcome, verify
+
+PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+
+
+def example() -> bytes:
+    """A ledger whose bytes do not depend on how sharp our accounting is."""
+    scheme = Scheme(GaussianNoise(4.0), CheckIn(3), Relation.ADD_REMOVE)
+    terms = charter(scheme, charged_steps=(0, 1, 3), charged=(0.0, 1.25, 1.5), target=2.0)
+    return exported(FakeTransaction(terms, released=2))
+
+
+def test_the_example_is_what_is_written_and_verifies():
+    shown = PAGE.split("```json\n")[1].split("```")[0].encode("ascii")
+    assert shown == example()
+    verdict = verify(shown)
+    assert verdict.outcome is Outcome.GOOD
+    assert verdict.steps == 2
+    assert verdict.epsilon == 1.5
+
+
+def test_the_exit_codes_are_those_of_the_command():
+    told = set(map(int, re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)))
+    assert told == {outcome.value for outcome in Outcome} | {2}

@@ -1,0 +1,242 @@
+"""The verifier's own accountant: its bracket holds the truth, is narrow, and notices little."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from turnout.accounting import epsilon_upper, price
+from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    FixedAssignment,
+    FixedSize,
+    GaussianNoise,
+    KSubset,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    SlidingWindow,
+)
+from turnout.verification import ratios
+from turnout.verification.cost import least, recomputed
+from turnout.verification.ratios import Law, Side, added, multiplied
+
+ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
+
+
+def scheme(noise, law, relation=ADD, release=ReleaseRule.AGGREGATED):
+    return Scheme(GaussianNoise(noise), law, relation, release)
+
+
+EXACT = [
+    (1.0, CheckIn(1000), ADD, 1e-6),
+    (0.6, CheckIn(100), ADD, 1e-6),
+    (1.0, CheckIn(10, 30), ADD, 1e-6),
+    (0.8, CheckIn(10, 1, 0.5), ZERO, 1e-8),
+    (2.0, CheckIn(50, 100, 0.3), ADD, 1e-5),
+    (1.0, SlidingWindow(50, 200), ADD, 1e-6),
+    (1.0, PoissonSampling(0.01, 1000), ADD, 1e-6),
+    (0.7, SelfSampling(0.3, 7), ADD, 1e-6),
+    (10.0, EveryStep(50), ADD, 1e-6),
+    (10.0, EveryStep(50), REPLACE, 1e-6),
+    (3.0, FixedAssignment(20, 5), ADD, 1e-6),
+    (1.5, KSubset(20, 1, 3), ADD, 1e-6),
+]
+
+
+@pytest.mark.parametrize(("noise", "law", "relation", "delta"), EXACT, ids=str)
+def test_two_accountants_agree_where_the_analysis_is_exact(noise, law, relation, delta):
+    found, _ = recomputed(scheme(noise, law, relation), law.steps, delta)
+    other = price(scheme(noise, law, relation), delta).epsilon
+    assert found.lower <= other.upper
+    assert other.lower <= found.upper
+    assert found.relative_width < 0.003
+
+
+BETWEEN = [
+    # noise, law, relation, release, how wide the bracket may be
+    (2.0, PoissonSampling(0.3, 5), REPLACE, ReleaseRule.AGGREGATED, 0.1),
+    (2.0, KSubset(12, 3, 2), ADD, ReleaseRule.AGGREGATED, 0.1),
+    (4.0, CheckIn(5, 6), ADD, ReleaseRule.ONE_CLIENT, 0.6),
+    (4.0, CheckIn(5, 6), ZERO, ReleaseRule.ONE_CLIENT, 0.8),
+    (8.0, EveryStep(9), ZERO, ReleaseRule.ONE_CLIENT, 0.003),
+]
+
+
+@pytest.mark.parametrize(("noise", "law", "relation", "release", "width"), BETWEEN, ids=str)
+def test_two_accountants_overlap_where_it_is_not(noise, law, relation, release, width):
+    asked = scheme(noise, law, relation, release)
+    found, _ = recomputed(asked, law.steps, 1e-6)
+    other = price(asked, 1e-6, tolerance=0.02).epsilon
+    assert found.lower <= other.upper
+    assert other.lower <= found.upper
+    assert found.relative_width < width
+
+
+def test_replacement_is_enclosed_nearly_as_narrowly():
+    """Against what `price` gives at its usual tolerance, which takes it half a minute."""
+    found, _ = recomputed(scheme(4.0, CheckIn(10, 30), REPLACE), 300, 1e-6)
+    assert found.lower <= 4.153375
+    assert found.upper >= 4.151371
+    assert found.relative_width < 0.02
+
+
+@pytest.mark.parametrize("steps", [1, 6, 7, 17])
+@pytest.mark.parametrize(
+    "law", [CheckIn(6, 3, 0.7), SlidingWindow(6, 23), FixedAssignment(6, 3)], ids=str
+)
+def test_a_part_of_a_run_is_charged_as_much(law, steps):
+    asked = scheme(1.2, law)
+    found, _ = recomputed(asked, steps, 1e-5)
+    other = epsilon_upper(asked, 1e-5, steps)
+    assert found.lower <= other <= found.upper * 1.02
+
+
+def test_one_gaussian_has_its_closed_form():
+    def delta(epsilon: float, mu: float) -> float:
+        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+
+    for noise in (0.3, 1.0, 20.0):
+        truth = brentq(lambda e, n=noise: delta(e, 1 / n) - 1e-6, 0, 100, xtol=1e-12)
+        found, _ = recomputed(scheme(noise, EveryStep(1)), 1, 1e-6)
+        assert found.lower <= truth <= found.upper
+        assert found.relative_width < 0.002
+
+
+@pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.05, 200), (0.7, 0.2, 10)])
+def test_a_third_accountant_agrees_on_poisson_sampling(noise, rate, steps):
+    found, _ = recomputed(scheme(noise, PoissonSampling(rate, steps)), steps, 1e-6)
+    for pessimistic in (True, False):
+        loss = privacy_loss_distribution.from_gaussian_mechanism(
+            noise,
+            pessimistic_estimate=pessimistic,
+            sampling_prob=rate,
+            value_discretization_interval=1e-3,
+            use_connect_dots=pessimistic,
+        ).self_compose(steps)
+        epsilon = loss.get_epsilon_for_delta(1e-6)
+        assert epsilon >= found.lower if pessimistic else epsilon <= found.upper
+
+
+WRONG = {
+    "2 % less noise": lambda: scheme(0.98, CheckIn(10, 30)),
+    "a step less a window": lambda: scheme(1.0, CheckIn(9, 30)),
+    "a window more": lambda: scheme(1.0, CheckIn(10, 31)),
+    "coming surely, not nearly": lambda: scheme(1.0, CheckIn(10, 30, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_slightly_costlier_scheme_is_told_apart(name):
+    honest = CheckIn(10, 30, 0.97 if "surely" in name else 1.0)
+    claimed = epsilon_upper(scheme(1.0, honest), 1e-6)
+    assert least(scheme(1.0, honest), 300, 1e-6) <= claimed
+    wrong = WRONG[name]()
+    assert least(wrong, wrong.participation.steps, 1e-6) > claimed
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        scheme(1.0, FixedSize(2, 10, 5), ZERO),
+        scheme(1.0, CheckIn(5), ZERO, ReleaseRule.AVERAGED),
+    ],
+    ids=["fixed size", "averaged"],
+)
+def test_what_is_not_analysed_here_is_refused(asked):
+    with pytest.raises(UnsupportedError):
+        recomputed(asked, 5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "asked", [scheme(0.02, CheckIn(5)), scheme(0.06, CheckIn(1, 40)), scheme(0.05, EveryStep(3))]
+)
+def test_what_float64_cannot_hold_is_refused(asked):
+    with pytest.raises(NumericalError):
+        recomputed(asked, asked.participation.steps, 1e-6)
+
+
+def test_nothing_costs_nothing():
+    for law in (CheckIn(5, 2, 0.0), PoissonSampling(0.0, 10)):
+        assert recomputed(scheme(1.0, law), 10, 1e-6)[0].upper == 0.0
+    assert recomputed(scheme(1.0, CheckIn(5, 2)), 0, 1e-6)[0].upper == 0.0
+
+
+# Convex order, on laws whose sums and products can be written out
+
+
+atoms = st.lists(
+    st.tuples(st.floats(0.0, 50.0).filter(lambda x: x == 0 or x > 1e-6), st.floats(1e-6, 1.0)),
+    min_size=1,
+    max_size=30,
+    unique_by=lambda atom: atom[0],
+).filter(lambda pairs: any(value > 0 for value, _ in pairs))
+
+
+def law_of(pairs) -> Law:
+    values, masses = (np.array(column) for column in zip(*sorted(pairs), strict=True))
+    masses = masses / masses.sum()
+    return Law(values, masses)
+
+
+def prices(law: Law, strikes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E[(v − k)₊] with what tells for sure, and E[(k − v)₊]."""
+    gaps = law.values[:, None] - strikes
+    return law.masses @ np.maximum(gaps, 0) + law.leak, law.masses @ np.maximum(-gaps, 0)
+
+
+def bracketed(joined, operation, one, other, lower=Side.LOWER, upper=Side.UPPER) -> bool:
+    values = operation.outer(one.values, other.values).ravel()
+    truth = Law(values, np.multiply.outer(one.masses, other.masses).ravel())
+    strikes = np.linspace(0, values.max() + 1, 97)
+    below, above = (joined(one, other, side, 1e-3) for side in (lower, upper))
+    true = prices(truth, strikes)
+    slack = 1e-9 * (1 + strikes)
+    return all(
+        (prices(below, strikes)[i] <= true[i] + slack).all()
+        and (true[i] <= prices(above, strikes)[i] + slack).all()
+        for i in (0, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("joined", "operation"), [(added, np.add), (multiplied, np.multiply)], ids=["sum", "product"]
+)
+@settings(max_examples=60)
+@given(one=atoms, other=atoms)
+def test_joined_laws_are_below_and_above_in_convex_order(joined, operation, one, other):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ratios, "CELLS", 12)  # far fewer than there are atoms
+        assert bracketed(joined, operation, law_of(one), law_of(other))
+
+
+def test_laws_on_the_wrong_side_are_noticed():
+    rng = np.random.default_rng(5)
+    law = law_of(zip(rng.lognormal(size=30), rng.uniform(0.1, 1, 30), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ratios, "CELLS", 12)
+        for joined, operation in ((added, np.add), (multiplied, np.multiply)):
+            assert bracketed(joined, operation, law, law)
+            assert not bracketed(joined, operation, law, law, lower=Side.UPPER)
+            assert not bracketed(joined, operation, law, law, upper=Side.LOWER)
+
+
+def test_rounding_is_counted():
+    one = ratios.gaussian(1.0, Side.UPPER)
+    assert 0 < one.value_error < 1e-8
+    two = multiplied(one, one, Side.UPPER, 1e-15)
+    assert two.value_error > 2 * one.value_error
+    assert two.mass_error > 2 * one.mass_error
+    assert abs(one.masses.sum() - 1) < one.mass_error
+    assert abs(one.masses @ one.values + one.leak - 1) < one.value_error
