@@ -5,11 +5,12 @@ With ``TURNOUT_PICTURES=docs/figures`` the pictures of docs/dashboard.md are wri
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,6 +171,20 @@ def drawn(page: Any) -> dict[str, int]:
     }
 
 
+def eventually(page: Any, holds: Callable[[], bool]) -> None:
+    """Wait until something holds; the policy forbids the driver to do so inside the page."""
+    for _ in range(300):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    pytest.fail("it never came to that")
+
+
+def released(page: Any) -> int:
+    """How many models the page says are released."""
+    return int(page.inner_text(".big").split()[0])
+
+
 def test_the_public_page_is_drawn_and_quiet(chromium: Any, tmp_path: Path) -> None:
     views = sample.FakeViews()
     with served(application(views)) as address, looking(chromium) as seen:
@@ -254,22 +269,26 @@ def test_a_coordinator_that_is_gone_is_said(chromium: Any) -> None:
         assert "187" in seen.page.inner_text("#live")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_in_light_and_dark(chromium: Any, scheme: str) -> None:
-    small = {"viewport": {"width": 360, "height": 700}, "color_scheme": scheme}
-    views = sample.FakeViews()
-    with served(application(views)) as address, looking(chromium, **small) as seen:
-        log_in(seen.page, address)
-        seen.page.wait_for_selector("#chart-check-ins canvas")
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
-        seen.page.goto(address)
-        seen.page.wait_for_selector("#chart-loss canvas")
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+def test_it_fits_a_phone_and_follows_its_colours(chromium: Any) -> None:
+    small = {"viewport": {"width": 360, "height": 700}}
+    with served(application(sample.FakeViews())) as address, looking(chromium, **small) as seen:
+        page = seen.page
+        log_in(page, address)
+        page.wait_for_selector("#chart-check-ins canvas")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.goto(address)
+        page.wait_for_selector("#chart-loss canvas")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        light = page.screenshot()
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_selector("#chart-loss canvas")
+        assert page.locator("canvas").count() == 3
+        assert min(drawn(page).values()) > 1_000
+        assert page.screenshot() != light
         seen.require_quiet(address)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_have_the_contrast_that_readers_need(chromium: Any, scheme: str) -> None:
+def test_texts_have_the_contrast_that_readers_need(chromium: Any) -> None:
     """At least 4.5 to 1, as WCAG 2.1 asks of texts."""
     luminance = """(name) => {
       const probe = document.body.appendChild(document.createElement("i"));
@@ -285,12 +304,13 @@ def test_texts_have_the_contrast_that_readers_need(chromium: Any, scheme: str) -
         for ground in ("--ground", "--card")
     ]
     pairs += [("--warn", "--warn-ground"), ("--bad", "--bad-ground"), ("--ground", "--mark")]
-    app = application(sample.FakeViews())
-    with served(app) as address, looking(chromium, color_scheme=scheme) as seen:
+    with served(application(sample.FakeViews())) as address, looking(chromium) as seen:
         seen.page.goto(address)
-        for pair in pairs:
-            dark, bright = sorted(seen.page.evaluate(luminance, name) for name in pair)
-            assert (bright + 0.05) / (dark + 0.05) >= 4.5, pair
+        for scheme in ("light", "dark"):
+            seen.page.emulate_media(color_scheme=scheme)
+            for pair in pairs:
+                dark, bright = sorted(seen.page.evaluate(luminance, name) for name in pair)
+                assert (bright + 0.05) / (dark + 0.05) >= 4.5, (scheme, pair)
 
 
 def test_without_scripts_all_numbers_are_there(chromium: Any) -> None:
@@ -303,6 +323,31 @@ def test_without_scripts_all_numbers_are_there(chromium: Any) -> None:
         seen.page.click("#chart-loss-numbers summary")
         assert "2.3026" in seen.page.inner_text("#chart-loss-numbers")
         assert seen.page.locator("canvas").count() == 0
+
+
+def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
+    """All of it: steps go on under the visitor's eyes, and the operator logs in and out."""
+    pytest.importorskip("apsw", reason="needs apsw: pip install 'turnout[service]'")
+    real = importlib.import_module("dashboard_real")
+    with real.service(tmp_path) as address, looking(chromium) as seen:
+        page = seen.page
+        page.goto(address)
+        page.wait_for_selector("#chart-loss canvas")
+        first = released(page)
+        eventually(page, lambda: released(page) > first)
+        page.get_by_role("link", name="Operator").click()
+        page.get_by_label("Password").fill(real.PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_selector("#chart-check-ins canvas")
+        assert min(drawn(page).values()) > 2_000
+        assert "step 0 is published" in page.inner_text(".log")
+        now = released(page)
+        eventually(page, lambda: released(page) > now)
+        page.get_by_role("button", name="Log out").click()
+        page.wait_for_url(f"{address}/operator/login")
+        page.goto(f"{address}/operator")
+        assert page.url == f"{address}/operator/login"
+        seen.require_quiet(address)
 
 
 def test_an_inline_script_would_have_been_noticed(chromium: Any) -> None:
@@ -320,7 +365,7 @@ def test_an_inline_script_would_have_been_noticed(chromium: Any) -> None:
               document.body.append(image);
             }"""
         )
-        seen.page.wait_for_function("window.violations.length >= 2")
+        eventually(seen.page, lambda: seen.page.evaluate("window.violations.length") >= 3)
         assert seen.page.evaluate("window.ran") is None
         with pytest.raises(AssertionError):
             seen.require_quiet(address)

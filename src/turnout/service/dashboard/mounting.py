@@ -57,7 +57,6 @@ def mount(app: Starlette, views: Views, form_token: FormToken) -> None:
         views: what the pages are made of.
         form_token: makes the token of the forms that log in and out.
     """
-
     kept = _PublicPages()
 
     async def public(request: Request) -> Response:

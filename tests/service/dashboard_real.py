@@ -1,0 +1,105 @@
+"""The service itself, on loopback in a thread: storage, engine, schedule, all its routes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dashboard_sample as sample
+import numpy as np
+import uvicorn
+
+from turnout.protocol import Lattice
+from turnout.service.charter import Charter, Timing
+from turnout.service.signatures import SigningKey
+from turnout.service.storage.interface import Scored
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.app import create_app
+from turnout.service.web.conductor import Conductor
+from turnout.service.web.running import Running
+from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+
+PASSWORD = "correct horse battery staple"
+KEY = SigningKey(bytes(range(32)))
+LATTICE = Lattice(1 / 64, 1.0, 4)
+FIRST = np.zeros(4, "<f4").tobytes()
+CAME = 7
+"""Devices that came in step 0; nobody comes later."""
+
+
+class Descent:
+    """A step against the direction."""
+
+    def init(self, parameters):
+        return {}
+
+    def moved(self, parameters, state, direction, move):
+        return (parameters - direction).astype(np.float32), state
+
+    def released(self, parameters, state):
+        return parameters
+
+
+def charter(step_seconds: float) -> Charter:
+    """A task of 300 steps, of the demo's plan."""
+    law = CheckIn(10, 30)
+    return Charter(
+        plan=sample.PLAN.read_text(),
+        population=20,
+        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, ReleaseRule.AGGREGATED),
+        delta=1e-4,
+        target=3.0,
+        charged_steps=tuple(range(10, 301, 10)),
+        charged=tuple(0.009 * steps for steps in range(10, 301, 10)),
+        lattice=LATTICE,
+        expected_check_ins=2.0,
+        minibatch=1,
+        initial_model=hashlib.sha256(FIRST).digest(),
+        timing=Timing.of(step_seconds),
+        coordinator_key=KEY.public,
+    )
+
+
+@contextmanager
+def service(folder: Path, step_seconds: float = 1.0) -> Iterator[str]:
+    """The address of a running service."""
+    storage = open_storage(folder / "task.sqlite", serving=True)
+    with storage.transaction() as tx:
+        tx.found(charter(step_seconds).canonical(), KEY.private, FIRST)
+        tx.invite([bytes([i]) * 32 for i in range(12)])
+        for client in range(CAME):
+            tx.enrol(client, SigningKey.new().public)
+        tx.score(Scored(0, 0.1, 2.3))
+        tx.score(Scored(1, 0.625, 1.25))
+    ended: list[str] = []
+    running = Running(storage, lambda _: Descent(), end=lambda _, reason: ended.append(reason))
+    upload = running.engine.inspect(LATTICE.encode(np.array([3, -4, 0, 0], np.int32)))
+    running.writer.submit(
+        lambda tx: [running.engine.update(tx, client, 0, upload) for client in range(CAME)]
+    ).result()
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    app = create_app(running, password=PASSWORD)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+
+    async def main() -> None:
+        conducting = asyncio.create_task(Conductor(running).run())
+        await server.serve([listener])
+        conducting.cancel()
+        await asyncio.wait([conducting])
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        running.close()
+        listener.close()
+    assert ended == []
