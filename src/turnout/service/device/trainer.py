@@ -70,7 +70,7 @@ def own_records(path: Path) -> Split:
     """
     expected = "an .npz file with the arrays inputs and labels"
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             inputs, labels = stored["inputs"], stored["labels"]
     except FileNotFoundError:
         raise ParameterError("--data", str(path), f"{expected} that exists") from None
@@ -80,6 +80,8 @@ def own_records(path: Path) -> Split:
         raise ParameterError("--data", str(path), expected) from None
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) == 0:
         raise ParameterError("labels", (labels.dtype, labels.shape), "one whole number a record")
+    if inputs.ndim < 2:
+        raise ParameterError("inputs", inputs.shape, "a shape (records, …)")
     return Split(inputs, labels.astype(np.int64))
 
 
@@ -133,4 +135,6 @@ def _task(workload: Workload, charter: Charter) -> ClassificationTask:
         raise ParameterError("inputs", shape, expected)
     if task.clip_norm != lattice.clip_norm:
         raise ParameterError("clip_norm", task.clip_norm, f"the charter's, {lattice.clip_norm}")
+    # The first update of a process takes longest; let it not be one that is waited for.
+    task.clipped_sum(np.zeros(task.dimension, np.float32), np.array([0]))
     return task

@@ -1,0 +1,77 @@
+"""The fake coordinator on a real socket, for commands that bring their own processes."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+from fake_coordinator import FakeCoordinator
+
+from turnout.service.device import Memory
+
+
+class ServedFake:
+    """A context manager. No clock: a step is over once all who drew it have answered.
+
+    Args:
+        charter: what it serves.
+        devices: nothing begins before so many are enrolled.
+        folder: of the devices' state files.
+        absent: devices that nobody waits for.
+    """
+
+    def __init__(self, charter, devices, folder, absent=()):
+        self._devices, self._folder, self._absent = devices, folder, absent
+        self._lock = threading.Lock()
+        self.coordinator = FakeCoordinator(charter, self._now)
+
+    def drawn(self):
+        """(client, step) of all who are waited for."""
+        memories = [Memory.decoded(path.read_bytes()) for path in self._folder.glob("*.json")]
+        return {
+            (memory.client, step)
+            for memory in memories
+            for step in memory.turns.slots
+            if memory.client not in self._absent
+        }
+
+    def _now(self):
+        charter, missing = self.coordinator.charter, self.drawn() - set(self.coordinator.rows)
+        if len(self.coordinator.keys) < self._devices:
+            return 0.0
+        step = min((step for _, step in missing), default=charter.steps)
+        return (step + 0.01) * charter.timing.step_seconds
+
+    def __enter__(self):
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def _serve(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                place = urlsplit(self.path)
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                with outer._lock:
+                    status, answer = outer.coordinator.answer(
+                        self.command, place.path, dict(parse_qsl(place.query)), headers, body
+                    )
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+        Handler.do_GET = Handler.do_POST = Handler._serve
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

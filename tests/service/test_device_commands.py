@@ -1,0 +1,125 @@
+"""`turnout join` and `turnout fleet` against a coordinator on a real socket."""
+
+import numpy as np
+import pytest
+from fake_coordinator import charter_of, invitation
+from served_fake import ServedFake
+from test_device_trainer import DIMENSION, PLAN
+
+from turnout import datasets
+from turnout.cli.main import main
+from turnout.core.errors import ParameterError
+from turnout.service.device.fleet import tokens_from
+from turnout.spec import CheckIn
+
+CHARTER = charter_of(
+    CheckIn(2), dimension=DIMENSION, population=40, plan=PLAN, step_seconds=0.2
+)  # fmt: skip
+
+
+def ran(capsys, *arguments):
+    """Exit code, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return end.value.code, printed.out, printed.err
+
+
+@pytest.fixture
+def records(tmp_path):
+    data = datasets.digits().train
+    path = tmp_path / "mine.npz"
+    np.savez(path, inputs=data.inputs[:3], labels=data.labels[:3])
+    return path
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("\n".join(invitation(CHARTER, client).encoded() for client in range(6)) + "\n")
+    return path
+
+
+def test_join_takes_part_and_leaves(tmp_path, capsys, records, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TURNOUT_TOKEN", invitation(CHARTER).encoded())
+    with ServedFake(CHARTER, 1, tmp_path / "turnout") as served:
+        code, out, err = ran(capsys, "join", served.url, "--data", records)
+        assert (code, out, err) == (0, "turns: 1 accepted\n", "")
+        again = ran(capsys, "join", served.url, "--data", records)
+        assert again == (0, "turns: 1 accepted\n", "")
+    assert set(served.coordinator.rows) == served.drawn()
+
+
+def test_join_refuses_in_one_line(tmp_path, capsys, records):
+    token, state = invitation(CHARTER).encoded(), tmp_path / "state.json"
+    with ServedFake(CHARTER, 1, tmp_path / "turnout") as served:
+        cases = [
+            (2, (served.url, "--token", "x" + token, "--data", records), "token"),
+            (2, (served.url, "--token", token, "--data", tmp_path / "none.npz"), "--data"),
+            (2, ("http://example.org", "--token", token, "--data", records), "https://"),
+            (2, (served.url, "--data", records), "--token"),
+            (4, (served.url, "--token", token, "--data", records, "--state", tmp_path), "state"),
+        ]
+        for expected, arguments, why in cases:
+            more = () if "--state" in arguments else ("--state", state)
+            code, out, err = ran(capsys, "join", *arguments, *more)
+            assert (code, out) == (expected, "")
+            assert err.startswith("turnout: ")
+            assert why in err
+            assert err.count("\n") == 1
+            assert invitation(CHARTER).secret.hex() not in err
+    assert served.coordinator.requests == []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_fleet_takes_part(tmp_path, capsys, tokens, processes):
+    folder = tmp_path / "states"
+    arguments = ("--tokens", tokens, "--devices", 4, "--processes", processes, "--folder", folder)
+    with ServedFake(CHARTER, 4, folder) as served:
+        code, out, err = ran(capsys, "fleet", served.url, *arguments)
+    assert (code, out, err) == (0, "4 devices, turns: 4 accepted\n", "")
+    assert set(served.coordinator.rows) == served.drawn()
+    assert len(served.drawn()) == 4
+
+
+def test_a_fleet_says_how_many_devices_failed_and_why(tmp_path, capsys, tokens):
+    with ServedFake(CHARTER, 3, tmp_path / "states", {1}) as served:
+        served.coordinator.keys[1] = bytes(32)
+        arguments = ("--tokens", tokens, "--devices", 3, "--folder", tmp_path / "states")
+        code, out, err = ran(capsys, "fleet", served.url, *arguments)
+    assert code == 5
+    assert out == "3 devices, turns: 2 accepted, 1 to come\n"
+    assert err == (
+        "turnout: 1 devices ended early: the invitation is not accepted: the invitation was used\n"
+    )
+
+
+def test_a_fleet_on_other_data_is_refused(tmp_path, capsys, tokens):
+    with ServedFake(CHARTER, 3, tmp_path / "states", {1}) as served:
+        arguments = ("--tokens", tokens, "--data", "mnist", "--folder", tmp_path / "states")
+        code, _, err = ran(capsys, "fleet", served.url, *arguments)
+        assert code == 2
+        assert "as in the task's plan" in err
+        assert served.coordinator.keys == {}
+
+
+def test_tokens_are_counted(tmp_path, tokens):
+    assert len(tokens_from(tokens, None)) == 6
+    assert len(tokens_from(tokens, 2)) == 2
+    for devices in (0, 7):
+        with pytest.raises(ParameterError, match="1 to 6"):
+            tokens_from(tokens, devices)
+    with pytest.raises(ParameterError, match="a file of tokens"):
+        tokens_from(tmp_path / "none", 1)
+
+
+def test_a_missing_package_says_how_to_get_it(capsys, monkeypatch, records, tmp_path):
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("turnout.service.device")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    code, _, err = ran(capsys, "join", "https://x", "--token", "x", "--data", records)
+    assert code == 2
+    assert err == "turnout: this needs the package httpx: pip install 'turnout[service]'\n"

@@ -1,0 +1,109 @@
+"""When devices come is the law of the spec, out of the device itself, and of nothing else."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from device_world import World
+from fake_coordinator import charter_of, invitation
+
+from turnout.randomness import OSRandomness
+from turnout.service.device import Memory, drawn_slots
+from turnout.spec import CheckIn, FixedAssignment, KSubset, SlidingWindow
+from turnout.testing import assert_frequencies, assert_rejects_law
+
+DEVICES = 4000
+SOURCE = OSRandomness()
+
+
+def drawn(charter, devices=DEVICES, client=3):
+    """The slots of many devices, each drawn alone from the system's generator."""
+    invited = invitation(charter, client)
+    return [tuple(drawn_slots(invited, SOURCE)) for _ in range(devices)]
+
+
+def frequencies(cells):
+    """A check of how often each of these draws comes, all alike."""
+
+    def keeps_law(slots):
+        counts = Counter(slots)
+        assert set(counts) <= set(cells)
+        assert_frequencies([counts[cell] for cell in cells], np.full(len(cells), 1 / len(cells)))
+
+    return keeps_law
+
+
+def test_a_slot_of_each_window_uniform_and_independent():
+    keeps_law = frequencies([(i, 4 + j) for i in range(4) for j in range(4)])
+    keeps_law(drawn(charter_of(CheckIn(4, 2))))
+    below = SOURCE.below
+    pairs = np.stack([below(4, DEVICES), below(4, DEVICES)], axis=1)
+    rarely_last = np.where(pairs == 3, below(4, 2 * DEVICES).reshape(-1, 2), pairs)
+    assert_rejects_law(
+        keeps_law,
+        {
+            "one draw for all windows": [(i, 4 + i) for i in pairs[:, 0].tolist()],
+            "the last slot drawn again": [(i, 4 + j) for i, j in rarely_last.tolist()],
+            "the earlier of two draws": [
+                (min(i, k), 4 + j)
+                for (i, j), k in zip(pairs.tolist(), below(4, DEVICES).tolist(), strict=True)
+            ],
+            "seconds of the clock": [(i // 1000, 4 + i // 1000) for i in range(DEVICES)],
+        },
+    )
+
+
+def test_who_stays_away_draws_no_slot():
+    def keeps_law(slots):
+        counts = Counter(slots)
+        cells = [(), (0,), (1,), (2,)]
+        assert_frequencies([counts[cell] for cell in cells], [0.4, 0.2, 0.2, 0.2])
+
+    keeps_law(drawn(charter_of(CheckIn(3, 1, 0.6))))
+    assert_rejects_law(keeps_law, {"everybody comes": drawn(charter_of(CheckIn(3)))})
+
+
+@pytest.mark.parametrize(
+    ("law", "client", "cells"),
+    [
+        (KSubset(4, 2), 3, [(i, j) for j in range(4) for i in range(j)]),
+        (FixedAssignment(3, 2), 3, [(i, i + 3) for i in range(3)]),
+        (SlidingWindow(4, 20), 8, [(i,) for i in range(5, 9)]),
+    ],
+)
+def test_other_laws_of_one_device(law, client, cells):
+    keeps_law = frequencies(cells)
+    slots = drawn(charter_of(law), client=client)
+    keeps_law(slots)
+    skewed = [cells[0] if i % 6 == 0 else slot for i, slot in enumerate(slots)]
+    assert_rejects_law(keeps_law, {"the first one a sixth too often": skewed})
+
+
+def test_what_is_stored_is_what_was_drawn():
+    invited = invitation(charter_of(CheckIn(3)))
+    stored = []
+    for _ in range(1500):
+        memory = Memory.drawn(invited)
+        read = Memory.decoded(memory.encoded())
+        assert read.turns.slots == memory.turns.slots
+        stored.append(tuple(read.turns.slots))
+    frequencies([(0,), (1,), (2,)])(stored)
+
+
+def test_steps_in_which_devices_come_follow_the_law(tmp_path):
+    """Whole devices against a coordinator: what arrives, not what was meant to."""
+
+    def arrived(name, source):
+        world = World(tmp_path / name, charter_of(CheckIn(3), population=100))
+        world.start(*range(100), source=source)
+        return [(step,) for _, step in world.coordinator.rows]
+
+    class NeverLast(OSRandomness):
+        def below(self, n, size):
+            return super().below(n - 1, size)
+
+    keeps_law = frequencies([(0,), (1,), (2,)])
+    right = arrived("right", OSRandomness())
+    assert len(right) == 100
+    keeps_law(right)
+    assert_rejects_law(keeps_law, {"never the last slot": arrived("wrong", NeverLast())})

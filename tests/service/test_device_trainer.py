@@ -1,0 +1,142 @@
+"""What a device computes is what the simulation computes for the same client."""
+
+import numpy as np
+import pytest
+from fake_coordinator import charter_of
+
+from turnout import datasets
+from turnout.core.errors import ParameterError, StorageError
+from turnout.datasets import Split
+from turnout.plans import Plan
+from turnout.protocol import Lattice
+from turnout.service.device.trainer import own_records, trainer_on, trainer_on_dealt
+from turnout.spec import CheckIn
+from turnout.training.building import build_task
+from turnout.training.workload import gather
+
+PLAN = """
+[data]
+name = "digits"
+clients = 40
+dealing = "by-label"
+[model]
+name = "logistic"
+features = "standardized"
+[participation]
+law = "check-in"
+window = 3
+[privacy]
+relation = "add-remove"
+delta = 1e-5
+noise_multiplier = 1.0
+clip_norm = 0.5
+[client]
+steps = 2
+learning_rate = 0.1
+[optimizer]
+learning_rate = 1.0
+"""
+DIMENSION = 650
+PARAMETERS = np.random.default_rng(3).standard_normal(DIMENSION).astype(np.float32) / 10
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    plan = Plan.from_toml(PLAN)
+    return build_task(gather(plan, tmp_path_factory.mktemp("plan")))
+
+
+def charter(plan=PLAN, dimension=DIMENSION, population=40):
+    return charter_of(CheckIn(3), dimension=dimension, population=population, plan=plan)
+
+
+def records(simulated, client):
+    holdings = simulated._holdings
+    mine = holdings.records[holdings.offsets[client] : holdings.offsets[client + 1]]
+    data = datasets.digits().train
+    return Split(data.inputs[mine], data.labels[mine])
+
+
+@pytest.mark.parametrize("client", [0, 7, 39])
+def test_a_fleet_s_client_and_one_device_compute_what_the_simulation_does(simulated, client):
+    expected = simulated.clipped_sum(PARAMETERS, np.array([client])).total
+    dealt = trainer_on_dealt("digits")(charter())
+    assert np.array_equal(dealt.update(PARAMETERS, client), expected)
+    alone = trainer_on(records(simulated, client), client)(charter())
+    assert np.array_equal(alone.update(PARAMETERS, client), expected)
+    assert np.linalg.norm(expected) > 0.1
+
+
+def test_what_she_computes_is_one_that_she_may_send(simulated):
+    lattice = Lattice.for_noise(1.0, 0.5, DIMENSION)
+    trainer = trainer_on_dealt()(charter())
+    for client in range(10):
+        for scale in (1, 100):
+            update = lattice.quantise(trainer.update(scale * PARAMETERS, client))
+            lattice.check(lattice.decode(lattice.encode(update)))
+
+
+def test_one_trainer_serves_a_whole_process():
+    trainer_of = trainer_on_dealt()
+    assert trainer_of(charter()) is trainer_of(charter())
+
+
+def test_a_device_has_one_client_s_records(simulated):
+    trainer = trainer_on(records(simulated, 3), 3)(charter())
+    with pytest.raises(ParameterError, match="whose records are at hand"):
+        trainer.update(PARAMETERS, 4)
+
+
+def test_records_that_do_not_fit_are_refused(simulated):
+    inputs, labels = records(simulated, 3).inputs, records(simulated, 3).labels
+    cases = [
+        (Split(inputs[:, :7], labels), charter(), "records for a model of 650 parameters, not"),
+        (Split(inputs, labels + 10), charter(), "classes 0 to 9"),
+        (Split(inputs, labels - 20), charter(), "classes 0 to 9"),
+        (Split(inputs.astype(np.float64), labels), charter(), "uint8, float16 or float32"),
+        (Split(inputs, labels), charter(PLAN.replace("0.5", "0.25")), "the charter's, 0.5"),
+        (Split(inputs, labels), charter("no plan"), "TOML"),
+    ]
+    for split, terms, why in cases:
+        with pytest.raises(ParameterError, match=why):
+            trainer_on(split, 3)(terms)
+
+
+def test_a_fleet_of_another_data_set_or_size_is_refused():
+    with pytest.raises(ParameterError, match="as in the task's plan"):
+        trainer_on_dealt("mnist")(charter())
+    with pytest.raises(ParameterError, match="at most the 1437 records"):
+        trainer_on_dealt()(charter(population=1438))
+
+
+def test_a_file_of_records_reads_back(tmp_path):
+    path = tmp_path / "mine.npz"
+    inputs, labels = np.ones((3, 8, 8), np.uint8), np.array([1, 2, 3], np.int32)
+    np.savez(path, inputs=inputs, labels=labels)
+    split = own_records(path)
+    assert np.array_equal(split.inputs, inputs)
+    assert split.labels.tolist() == [1, 2, 3]
+
+
+def test_a_file_that_holds_something_else_is_refused(tmp_path):
+    path = tmp_path / "mine.npz"
+    with pytest.raises(ParameterError, match="that exists"):
+        own_records(path)
+    with pytest.raises(StorageError, match="cannot be read"):
+        own_records(tmp_path)
+    good = np.ones((2, 8, 8), np.float32)
+    for arrays in (
+        {"inputs": good},
+        {"inputs": good, "labels": np.array([1])},
+        {"inputs": good, "labels": np.array([1.0, 2.0])},
+        {"inputs": good[:0], "labels": np.array([], dtype=np.int64)},
+        {"inputs": good, "labels": np.array([None, None])},
+        {"inputs": np.array(1.0), "labels": np.array([1, 2])},
+    ):
+        np.savez(path, **arrays)
+        with pytest.raises(ParameterError):
+            own_records(path)
+    for content in (b"", b"nothing", path.read_bytes()[:-30]):
+        path.write_bytes(content)
+        with pytest.raises(ParameterError, match="inputs and labels"):
+            own_records(path)
