@@ -1,0 +1,370 @@
+"""The test vectors of docs/device-protocol.md, held against the code and against the document.
+
+``python tests/service/test_vectors.py`` writes them anew.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import struct
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from device_world import Chosen
+from fake_coordinator import charter_of, invitation
+
+from turnout.core.errors import RemoteProtocolError
+from turnout.protocol import CLIENT_TABLE, Lattice
+from turnout.protocol.tables import Fault
+from turnout.service.charter import Charter
+from turnout.service.device import drawn_slots
+from turnout.service.ledger import Head, Record
+from turnout.service.signatures import SigningKey
+from turnout.service.wire import (
+    STATUS_CODES,
+    Answer,
+    Invitation,
+    Receipt,
+    SignedHead,
+    SignedRequest,
+    check_ins_path,
+    covers_path,
+    enrolments_path,
+    head_bytes,
+    requests_path,
+    updates_path,
+)
+from turnout.spec import CheckIn, FixedAssignment, KSubset, SlidingWindow
+
+PLACE = Path(__file__).parents[1] / "vectors" / "device-protocol.json"
+PAGE = Path(__file__).parents[2] / "docs" / "device-protocol.md"
+COORDINATOR, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(32, 64)))
+CHARTER = charter_of(CheckIn(4, 2), dimension=4, plan="# a plan's TOML text\n")
+LATTICE = Lattice(step=0.25, clip_norm=1.1, dimension=4)
+
+
+# -- out of the code -------------------------------------------------------------------------
+
+
+def vectors():
+    invited = invitation(CHARTER)
+    records = _records()
+    heads = [Head(0, bytes.fromhex(CHARTER.task)), *(record.head for record in records)]
+    signed = [SignedHead(h, COORDINATOR.sign(head_bytes(CHARTER.task, h))) for h in heads]
+    return {
+        "keys": {
+            name: {"private": key.private.hex(), "public": key.public.hex()}
+            for name, key in (("coordinator", COORDINATOR), ("device", DEVICE))
+        },
+        "charter": {"body": CHARTER.canonical().decode(), "task": CHARTER.task},
+        "invitation": {
+            "token": invited.encoded(),
+            "task": invited.task,
+            "key": invited.coordinator_key.hex(),
+            "client": invited.client,
+            "population": invited.population,
+            "law": invited.law,
+            "secret": invited.secret.hex(),
+        },
+        "draws": _draws(),
+        "records": [
+            {"body": record.canonical().decode(), "digest": record.digest.hex()}
+            for record in records
+        ],
+        "heads": [
+            {"signed": head_bytes(CHARTER.task, s.head).decode(), "text": str(s)} for s in signed
+        ],
+        "requests": _requests(str(signed[-1]), invited),
+        "receipts": _receipts(),
+        "lattice": _lattice(),
+        "client_table": {
+            state.value: {
+                event.value: "refuse" if isinstance(cell, Fault) else cell.value
+                for event, cell in row.items()
+            }
+            for state, row in CLIENT_TABLE.items()
+        },
+    }
+
+
+def _draws():
+    """What uniform whole numbers below the limits given make of a law."""
+    cases = [
+        (CheckIn(4, 2), 3, [(4, 2), (4, 1)]),
+        (FixedAssignment(3, 2), 3, [(3, 1)]),
+        (SlidingWindow(4, 20), 8, [(4, 3)]),
+        (SlidingWindow(4, 20), 0, [(4, 1)]),
+        (KSubset(4, 2), 3, [(3, 0), (4, 3)]),
+    ]
+    made = []
+    for law, client, draws in cases:
+        invited = invitation(charter_of(law), client)
+        source = Chosen(*(drawn for _, drawn in draws))
+        slots = drawn_slots(invited, source)
+        if isinstance(law, KSubset):
+            slots = sorted(slots)
+        made.append(
+            {
+                "law": invited.law,
+                "client": client,
+                "drawn": [{"below": n, "gives": value} for n, value in draws],
+                "slots": slots,
+            }
+        )
+    return made
+
+
+def _records():
+    first = Record(
+        CHARTER.task, 0, bytes([1]) * 32, bytes([2]) * 32, 2.5, 1e-5, bytes.fromhex(CHARTER.task)
+    )
+    second = Record(CHARTER.task, 1, bytes([3]) * 32, bytes([4]) * 32, 2.5, 1e-5, first.digest)
+    return [first, second]
+
+
+def _requests(head, invited):
+    fields = {
+        "client": invited.client,
+        "public_key": DEVICE.public.hex(),
+        "secret": invited.secret.hex(),
+    }
+    enrolment = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    update = CHARTER.lattice.encode(np.array([1, -2, 300, 0], np.int32))
+    cases = [
+        (enrolments_path(), "", enrolment),
+        (updates_path(2), head, update),
+        (check_ins_path(2), head, b""),
+        (requests_path(2), head, b""),
+        (covers_path(2), head, bytes(range(16))),
+    ]
+    made = []
+    for index, (path, seen, body) in enumerate(cases):
+        nonce = bytes([index]) * 16
+        request = SignedRequest(CHARTER.task, "POST", path, invited.client, nonce, seen, body)
+        signature = DEVICE.sign(request.canonical())
+        made.append(
+            {
+                "path": path,
+                "body": body.hex(),
+                "signed": request.canonical().decode(),
+                "headers": request.headers(signature),
+            }
+        )
+    return made
+
+
+def _receipts():
+    about = CHARTER.task, 3, 2
+    cases = [
+        Receipt(Answer.ACCEPTED, *about, digest=bytes([7]) * 32),
+        Receipt(Answer.ACCEPTED, *about, asked=True),
+        Receipt(Answer.LATE, *about, detail="this step is over"),
+        Receipt(Answer.EARLY, *about),
+        Receipt(Answer.CONFLICT, *about, detail="another update is stored"),
+        Receipt(Answer.REFUSED, *about, detail="an update has 3 bytes, not 16"),
+        Receipt(Answer.UNKNOWN),
+    ]
+    return [{"status": STATUS_CODES[r.answer], "body": r.encoded().decode()} for r in cases]
+
+
+def _lattice():
+    updates = [
+        [0.0, 0.0, 0.0, 0.0],
+        [0.6, -0.79, 0.0, 0.24],
+        [-0.25, 0.25, 0.5, -0.5],
+        [1.1, 0.0, 0.0, 0.0],
+        [0.55, 0.55, 0.55, 0.55],
+    ]
+    bad = {
+        "one byte short": bytes(15),
+        "one byte more": bytes(17),
+        "norm above the limit": struct.pack("<4i", 4, 2, 0, 0),
+        "the smallest int32": struct.pack("<4i", -(2**31), 0, 0, 0),
+    }
+    return {
+        "step": LATTICE.step.hex(),
+        "clip_norm": LATTICE.clip_norm.hex(),
+        "dimension": LATTICE.dimension,
+        "norm_squared_limit": LATTICE.norm_squared_limit,
+        "updates": [_quantised(np.array(update)) for update in updates],
+        "refused": {why: body.hex() for why, body in bad.items()},
+    }
+
+
+def _quantised(update):
+    q = LATTICE.quantise(update)
+    return {
+        "update": [float(x).hex() for x in update],
+        "quantised": q.tolist(),
+        "body": LATTICE.encode(q).hex(),
+    }
+
+
+def test_the_vectors_are_those_of_the_code():
+    assert json.loads(PLACE.read_text()) == vectors(), "run: python tests/service/test_vectors.py"
+
+
+# -- as the document says, without turnout ---------------------------------------------------
+
+VECTORS = json.loads(PLACE.read_text()) if PLACE.exists() else {}
+
+
+def unhexed(value):
+    """A float where the wire has ``{"float": …}``."""
+    return float.fromhex(value["float"])
+
+
+def test_keys_and_signatures_are_plain_ed25519():
+    for pair in VECTORS["keys"].values():
+        private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(pair["private"]))
+        assert private.public_key().public_bytes_raw().hex() == pair["public"]
+    device = Ed25519PrivateKey.from_private_bytes(
+        bytes.fromhex(VECTORS["keys"]["device"]["private"])
+    )
+    for request in VECTORS["requests"]:
+        signature = device.sign(request["signed"].encode("ascii"))
+        assert signature.hex() == request["headers"]["Turnout-Signature"]
+
+
+def test_a_request_is_seven_lines_and_a_digest():
+    for request in VECTORS["requests"]:
+        headers = request["headers"]
+        lines = [
+            "turnout-request-1",
+            VECTORS["charter"]["task"],
+            "POST",
+            request["path"],
+            headers["Turnout-Client"],
+            headers["Turnout-Nonce"],
+            headers.get("Turnout-Head", ""),
+            hashlib.sha256(bytes.fromhex(request["body"])).hexdigest(),
+        ]
+        assert request["signed"] == "\n".join(lines)
+    assert len({len(r["path"]) for r in VECTORS["requests"] if r["path"][-4:] in ("ates", "ered")})
+
+
+def test_the_task_is_the_digest_of_the_charter():
+    body = VECTORS["charter"]["body"].encode("ascii")
+    assert hashlib.sha256(body).hexdigest() == VECTORS["charter"]["task"]
+    fields = json.loads(body)
+    assert fields["format"] == "turnout-charter-1"
+    assert json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") == body
+    assert fields["coordinator_key"] == VECTORS["keys"]["coordinator"]["public"]
+    assert unhexed(fields["timing"]["step_seconds"]) == 8.0
+    step, norm = (unhexed(fields["lattice"][name]) for name in ("step", "clip_norm"))
+    assert math.log2(step) == int(math.log2(step))
+    assert norm == 0.5
+
+
+def test_a_token_is_json_in_base64():
+    token = VECTORS["invitation"]["token"]
+    kind, payload = token.split(".")
+    assert kind == "turnout1"
+    fields = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert fields | {"token": token} == VECTORS["invitation"]
+    charter = json.loads(VECTORS["charter"]["body"])
+    assert fields["law"]["window"] == charter["scheme"]["participation"]["window"]
+
+
+def test_draws_are_what_the_document_says():
+    for case in VECTORS["draws"]:
+        law, drawn = case["law"], [draw["gives"] for draw in case["drawn"]]
+        if law["is"] == "CheckIn":
+            slots = [k * law["window"] + u for k, u in enumerate(drawn)]
+        elif law["is"] == "FixedAssignment":
+            slots = [epoch * law["window"] + drawn[0] for epoch in range(law["epochs"])]
+        elif law["is"] == "SlidingWindow":
+            step = case["client"] // law["clients_per_slot"] + drawn[0] - (law["window"] - 1)
+            steps = law["slots"] - law["window"] + 1
+            slots = [step] if 0 <= step < steps else []
+        else:
+            assert law["is"] == "KSubset"
+            chosen = set()
+            for top, value in zip(
+                range(law["window"] - law["picks"], law["window"]), drawn, strict=True
+            ):
+                chosen.add(top if value in chosen else value)
+            slots = sorted(chosen)
+        assert slots == case["slots"]
+
+
+def test_a_head_is_signed_and_follows_from_the_records():
+    key = Ed25519PublicKey.from_public_bytes(
+        bytes.fromhex(VECTORS["keys"]["coordinator"]["public"])
+    )
+    task, previous = VECTORS["charter"]["task"], VECTORS["charter"]["task"]
+    for steps, head in enumerate(VECTORS["heads"]):
+        if steps:
+            record = VECTORS["records"][steps - 1]
+            fields = json.loads(record["body"])
+            assert (fields["task"], fields["step"]) == (task, steps - 1)
+            assert fields["previous"] == previous
+            assert float.fromhex(fields["epsilon"]) == 2.5
+            previous = hashlib.sha256(record["body"].encode("ascii")).hexdigest()
+            assert record["digest"] == previous
+        told, digest, signature = head["text"].split(":")
+        assert (told, digest) == (str(steps), previous)
+        message = f"turnout-head-1\n{task}\n{told}:{digest}"
+        assert head["signed"] == message
+        key.verify(bytes.fromhex(signature), message.encode("ascii"))
+        with pytest.raises(InvalidSignature):
+            key.verify(bytes.fromhex(signature), (message + "0").encode("ascii"))
+
+
+def test_updates_are_truncated_toward_zero_and_little_endian():
+    lattice = VECTORS["lattice"]
+    step, norm = float.fromhex(lattice["step"]), float.fromhex(lattice["clip_norm"])
+    limit = math.floor((Fraction(norm) / Fraction(step)) ** 2)
+    assert limit == lattice["norm_squared_limit"]
+    for case in lattice["updates"]:
+        update = [float.fromhex(x) for x in case["update"]]
+        q = [math.trunc(x / step) for x in update]
+        while (exact := sum(x * x for x in q)) > limit:
+            q = [math.trunc(x * (math.sqrt(limit / exact) * (1 - 2.0**-40))) for x in q]
+        assert q == case["quantised"]
+        assert struct.pack(f"<{len(q)}i", *q).hex() == case["body"]
+    for why, body in lattice["refused"].items():
+        with pytest.raises(RemoteProtocolError):
+            LATTICE.decode(bytes.fromhex(body))
+        assert why
+
+
+def test_the_code_reads_its_vectors():
+    charter = Charter.from_canonical(VECTORS["charter"]["body"].encode())
+    assert charter.task == VECTORS["charter"]["task"]
+    assert Invitation.decoded(VECTORS["invitation"]["token"]).client == 3
+    for receipt in VECTORS["receipts"]:
+        decoded = Receipt.decoded(receipt["body"].encode())
+        assert STATUS_CODES[decoded.answer] == receipt["status"]
+
+
+# -- the document ----------------------------------------------------------------------------
+
+
+def test_the_document_names_every_path_header_and_answer():
+    page = PAGE.read_text()
+    for path in ("enrolments", "steps/{step}/updates", "steps/{step}/check-ins", "status",
+                 "steps/{step}/requests", "steps/{step}/covered", "charter", "records?from={step}",
+                 "models/{steps}"):  # fmt: skip
+        assert f"/v1/{path}" in page, path
+    for header in VECTORS["requests"][1]["headers"]:
+        assert header in page
+    for answer, code in STATUS_CODES.items():
+        assert f"| {code} | `{answer.value}` |" in page
+    for state, row in VECTORS["client_table"].items():
+        words = [cell if cell == "refuse" else f"→ {cell}" for cell in row.values()]
+        cells = " | ".join("stays" if word == f"→ {state}" else word for word in words)
+        assert f"| {state} | {cells} |" in page, (state, cells)
+    assert all(len(line) <= 100 or "|" in line for line in page.splitlines())
+
+
+if __name__ == "__main__":
+    PLACE.parent.mkdir(exist_ok=True)
+    PLACE.write_text(json.dumps(vectors(), indent=1, ensure_ascii=False) + "\n")
+    sys.exit()
