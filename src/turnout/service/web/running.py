@@ -171,8 +171,10 @@ class Running:
         self.metrics.published(self.charter, shown.published.head.steps)
 
     def shown_of(self, published: Published, phase: Phase) -> Shown:
-        """A step that begins now, in a phase, with its full time."""
+        """A phase and what follows in its step, all with their full time from now on."""
         now, timing = self.clock.now(), self.charter.timing
+        answers = phase is Phase.ANSWERS
+        phase_seconds = timing.answer_seconds if answers else timing.check_in_seconds
         digest = hashlib.sha256(published.parameters).hexdigest()
         head = heads.signed(self.task, published.head, self.key)
         finished = phase is Phase.FINISHED
@@ -182,7 +184,7 @@ class Running:
             f'"{digest}"',
             published.head.steps,
             phase,
-            now if finished else now + timing.check_in_seconds,
+            now if finished else now + phase_seconds,
             now if finished else now + timing.step_seconds,
         )
 

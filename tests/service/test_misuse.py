@@ -1,0 +1,359 @@
+"""Each misuse that the service must stop has its test here."""
+
+import asyncio
+import inspect
+import itertools
+
+import numpy as np
+import pytest
+from web_world import (
+    DIMENSION,
+    KEY,
+    Adding,
+    charter_of,
+    founded,
+    key_of,
+    secret_of,
+    signed,
+    world,
+)
+
+from turnout.core.errors import StorageError
+from turnout.service.ledger import Head
+from turnout.service.signatures import SigningKey
+from turnout.service.storage.opening import open_storage
+from turnout.service.web import heads
+from turnout.service.web.running import SET_BACK, Running
+from turnout.service.wire import (
+    CLIENT_HEADER,
+    HEAD_HEADER,
+    NONCE_HEADER,
+    SIGNATURE_HEADER,
+    check_ins_path,
+    covers_path,
+    enrolments_path,
+    model_path,
+    requests_path,
+    updates_path,
+)
+from turnout.spec import ReleaseRule
+
+UNKNOWN = b'{"answer":"unknown"}'
+TOOK_PART, ENROLLED, INVITED, NOBODY = 1, 2, 25, 35
+"""Clients whose state somebody without their key would like to know."""
+
+ROUTES = {
+    "updates": updates_path,
+    "covered": covers_path,
+    "check-ins": check_ins_path,
+    "requests": requests_path,
+    "enrolments": lambda _: enrolments_path(),
+}
+
+
+def forgeries(w, path, other_path, client, body):
+    """Ways to sign wrongly, each as headers; none of them needs more than what a liar has."""
+    key, task = key_of(client), w.task
+    nonce = bytes(16)
+    good = signed(task, path, client, body, nonce=nonce)
+    without = [{k: v for k, v in good.items() if k != name} for name in good]
+    return {
+        "none": {},
+        **{f"without {name}": headers for name, headers in zip(good, without, strict=True)},
+        "another key": signed(task, path, client, body, key=SigningKey.new()),
+        "another task": signed("0" * 64, path, client, body),
+        "another route": signed(task, other_path, client, body),
+        "another method": signed(task, path, client, body, method="PUT"),
+        "another body": signed(task, path, client, body + b"x"),
+        "another client": signed(task, path, client + 100, body, key=key)
+        | {CLIENT_HEADER: str(client)},
+        "another nonce": good | {NONCE_HEADER: "1" * 32},
+        "another head": good | {HEAD_HEADER: str(heads.signed(task, Head(0, bytes(32)), KEY))},
+        "capitals": good | {SIGNATURE_HEADER: good[SIGNATURE_HEADER].upper() + ""},
+        "a sign": good | {CLIENT_HEADER: f"+{client}"},
+        "zeros before it": good | {CLIENT_HEADER: f"0{client}"},
+        "no number": good | {CLIENT_HEADER: "me"},
+        "a huge number": good | {CLIENT_HEADER: "9" * 30},
+        "zeros": good | {SIGNATURE_HEADER: "0" * 128},
+        "no head": good | {HEAD_HEADER: "5"},
+        "a long head": good | {HEAD_HEADER: "5" * 5000},
+    }
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, route):
+    """Nothing, wrong, stale, replayed elsewhere, for another task: the same answer about anyone."""
+
+    async def main():
+        async with world(tmp_path) as w:
+            assert (await w.update(TOOK_PART, 0)).status_code == 200
+            body = w.body() if route in ("updates", "covered") else b""
+            path, stale = ROUTES[route](0), ROUTES[route](1)
+            other = stale if stale != path else updates_path(0)
+            seen = set()
+            for client in (TOOK_PART, ENROLLED, INVITED, NOBODY):
+                for name, headers in forgeries(w, path, other, client, body).items():
+                    answer = await w.http.post(path, content=body, headers=headers)
+                    assert answer.status_code == 401, (name, client, answer.content)
+                    seen.add((answer.content, tuple(sorted(answer.headers.items()))))
+            assert len(seen) == 1
+            assert seen.pop()[0] == UNKNOWN
+
+    asyncio.run(main())
+
+
+def test_the_oracle_test_notices_an_answer_that_tells(tmp_path, monkeypatch):
+    """A negative control: the receipt before the signature is the leak that is looked for."""
+    from turnout.service.web.signed import SignedRoute
+
+    def trusting(self, identity, path, body, digest):
+        return identity.client == TOOK_PART
+
+    monkeypatch.setattr(SignedRoute, "_known", trusting)
+    with pytest.raises(AssertionError):
+        test_no_state_oracle_all_who_are_not_known_get_the_same_bytes(tmp_path, "updates")
+
+
+def test_headers_that_come_twice_identify_nobody(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            path = updates_path(0)
+            headers = list(signed(w.task, path, 1, w.body()).items())
+            for twice in headers:
+                answer = await w.http.post(path, content=w.body(), headers=[*headers, twice])
+                assert (answer.status_code, answer.content) == (401, UNKNOWN)
+
+    asyncio.run(main())
+
+
+def test_the_same_work_is_done_for_nobody(monkeypatch):
+    """A signature is verified whoever it is said to be from."""
+    from turnout.service import signatures
+
+    source = inspect.getsource(signatures.verified)
+    assert source.count("from_public_bytes") == 1
+    assert source.count(".verify(") == 1
+    assert not signatures.verified(None, bytes(64), b"")
+
+
+def test_sybils_need_invitations(tmp_path):
+    """One-time secrets of the operator, one key a device, a cap on their number."""
+    from turnout.core.errors import ParameterError
+    from turnout.service.founding import invite
+
+    async def main():
+        async with world(tmp_path) as w:
+            own = SigningKey.new()
+            assert (await w.update(NOBODY, 0, key=own)).content == UNKNOWN
+            storage, charter = w.running.storage, w.charter
+            await w.running.submit(lambda tx: invite(tx, charter, 10))
+            with pytest.raises(ParameterError, match="the plan is for 40 clients"):
+                await asyncio.to_thread(_invite_one, storage, charter)
+
+    def _invite_one(storage, charter):
+        with storage.snapshot() as view:
+            invite(view, charter, 1)
+
+    asyncio.run(main())
+
+
+def test_a_replay_gets_the_same_receipt_and_another_body_a_conflict(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            path, body = updates_path(0), w.body()
+            headers = signed(w.task, path, 1, body)
+            first = await w.http.post(path, content=body, headers=headers)
+            again = await w.http.post(path, content=body, headers=headers)
+            assert (again.status_code, again.content) == (200, first.content)
+            assert (await w.update(1, 0, value=3)).status_code == 409
+            with w.running.storage.snapshot() as view:
+                assert [client for client, _ in view.bodies(0)] == [1]
+
+    asyncio.run(main())
+
+
+def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
+    """The second line: (client, window) is stored once, whatever she draws again."""
+
+    async def main():
+        async with world(tmp_path) as w:
+            assert (await w.update(1, 0)).status_code == 200
+            await w.step_over()
+            assert (await w.update(1, 1)).status_code == 409
+            await w.step_over()
+            await w.step_over()
+            assert (await w.update(1, 3)).status_code == 200  # her next window
+
+    asyncio.run(main())
+
+
+def test_early_and_late_are_the_coordinators_to_say(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            assert (await w.update(1, 1)).status_code == 425
+            await w.step_over()
+            assert (await w.update(1, 0)).status_code == 410
+            with w.running.storage.snapshot() as view:
+                assert view.arrived(0).size == view.arrived(1).size == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        bytes(4 * DIMENSION - 1),
+        np.full(DIMENSION, 2**31 - 1, "<i4").tobytes(),
+        np.full(DIMENSION, np.nan, "<f4").tobytes(),
+        np.full(DIMENSION, np.inf, "<f4").tobytes(),
+        np.full(DIMENSION, -(2**31), "<i4").tobytes(),
+    ],
+    ids=["empty", "short", "huge", "nan", "infinite", "least"],
+)
+def test_what_is_no_update_is_refused_and_not_repaired(tmp_path, body):
+    async def main():
+        async with world(tmp_path) as w:
+            answer = await w.post(updates_path(0), 1, body)
+            assert answer.status_code == 422
+            with w.running.storage.snapshot() as view:
+                assert view.arrived(0).size == 0
+            assert (await w.update(1, 0)).status_code == 200  # her turn is not lost
+
+    asyncio.run(main())
+
+
+def test_a_zero_update_is_an_update(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            assert (await w.update(1, 0, value=0)).status_code == 200
+
+    asyncio.run(main())
+
+
+def test_an_empty_step_releases_noise(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            before = (await w.http.get(model_path(0))).content
+            await w.step_over()
+            after = (await w.http.get(model_path(1))).content
+            assert before != after
+
+    asyncio.run(main())
+
+
+def test_public_answers_have_no_counts(tmp_path):
+    """They are the same bytes whoever came; only the noise differs, and that is replaced here."""
+
+    async def seen(folder, clients):
+        zero = lambda deviation, size: np.zeros(size, np.int64)  # noqa: E731
+        async with world(folder, noise=zero) as w:
+            for client in clients:
+                await w.update(client, 0, value=0)
+            paths = ["/v1/status", "/public/summary.json", "/v1/charter"]
+            answers = [(await w.http.get(path)).content for path in paths]
+            await w.step_over()
+            paths += ["/v1/records", model_path(1), "/v1/openapi.json", "/"]
+            w.running._views.clear()
+            return answers + [(await w.http.get(path)).content for path in paths]
+
+    few, many = tmp_path / "few", tmp_path / "many"
+    few.mkdir(), many.mkdir()
+    one = asyncio.run(seen(few, [1]))
+    other = asyncio.run(seen(many, range(20)))
+    assert one == other
+
+
+@pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
+def test_a_model_is_published_on_the_schedule_and_not_before(tmp_path, rule):
+    async def main():
+        async with world(tmp_path, rule=rule) as w:
+            step = asyncio.create_task(w.conductor._step())
+            answers = rule is ReleaseRule.ONE_CLIENT
+            await asyncio.sleep(0)
+            w.clock.advance(40.0)
+            if answers:
+                await w.until_shown(lambda shown: shown.phase == "answers")
+                w.clock.advance(10.0)
+            await w.until_shown(lambda shown: shown.phase == "closed")
+            while w.running.engine.phase != "closed":  # released and durable, not published
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(0.02)
+            w.clock.advance(9.9 if answers else 19.9)
+            await asyncio.sleep(0.02)
+            assert (await w.http.get(model_path(1))).status_code == 404
+            assert (await w.http.get("/v1/records")).json() == {"records": []}
+            assert (await w.http.get("/v1/status")).json()["step"] == 0
+            w.clock.advance(0.1)
+            await step
+            assert (await w.http.get(model_path(1))).status_code == 200
+            assert (await w.http.get("/v1/status")).json()["step"] == 1
+
+    asyncio.run(main())
+
+
+def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            later = str(heads.signed(w.task, Head(3, bytes(range(32))), KEY))
+            answer = await w.update(1, 0, head=later)
+            assert answer.status_code == 503
+            assert [code for code, _ in w.ends.calls] == [SET_BACK]
+            refused = itertools.chain(
+                [await w.update(2, 0)],
+                [await w.http.get(p) for p in ("/v1/status", "/v1/charter", model_path(0))],
+                [await w.http.get("/readyz")],
+            )
+            assert {answer.status_code for answer in refused} == {503}
+            with w.running.storage.snapshot() as view:
+                assert view.arrived(0).size == 0
+
+    asyncio.run(main())
+
+
+def test_an_old_copy_is_refused_at_start_when_its_head_is_known(tmp_path):
+    head_file, path = tmp_path / "head", tmp_path / "turnout.sqlite"
+    storage = founded(path, charter_of())
+    storage.close()
+    copy = path.read_bytes()
+
+    async def main():
+        async with world(
+            tmp_path, storage=open_storage(path, serving=True), head_file=head_file
+        ) as w:
+            for _ in range(2):
+                await w.step_over()
+
+    asyncio.run(main())
+    for beside in tmp_path.glob("turnout.sqlite-*"):
+        beside.unlink()
+    newest = path.read_bytes()
+    path.write_bytes(copy)
+    with pytest.raises(StorageError, match="old copy"):
+        opened(path, head_file)
+    path.write_bytes(newest)
+    opened(path, head_file)
+
+
+def opened(path, head_file):
+    storage = open_storage(path, serving=True)
+    try:
+        running = Running(storage, lambda _: Adding(), head_file=head_file)
+        running.writer.close()
+    finally:
+        storage.close()
+
+
+def test_secrets_never_leave(tmp_path, capfd):
+    """Neither keys nor secrets nor invitations stand in logs or answers."""
+
+    async def main():
+        async with world(tmp_path) as w:
+            await w.post(enrolments_path(), 25, b"{}")
+            answers = [await w.update(1, 0), await w.http.get("/public/summary.json")]
+            said = b"".join(answer.content for answer in answers).decode()
+            said += "".join(capfd.readouterr())
+            for secret in (KEY.private, secret_of(25), key_of(1).private):
+                assert secret.hex() not in said
+
+    asyncio.run(main())

@@ -1,0 +1,267 @@
+"""The device API request by request: what is published, and who is answered what."""
+
+import asyncio
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from web_world import DIMENSION, KEY, key_of, secret_of, signed, world
+
+from turnout.service.charter import Charter
+from turnout.service.ledger import Head
+from turnout.service.signatures import SigningKey, verified
+from turnout.service.wire import (
+    Receipt,
+    SignedHead,
+    check_ins_path,
+    covers_path,
+    enrolments_path,
+    head_bytes,
+    model_path,
+    requests_path,
+    updates_path,
+)
+from turnout.spec import ReleaseRule
+
+UNKNOWN = b'{"answer":"unknown"}'
+
+
+def enrolment(client, secret=None, key=None):
+    key = key or key_of(client)
+    fields = {"client": client, "public_key": key.public.hex()}
+    fields["secret"] = (secret_of(client) if secret is None else secret).hex()
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def test_what_everybody_may_read(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            charter = await w.http.get("/v1/charter")
+            assert Charter.from_canonical(charter.content) == w.charter
+            status = (await w.http.get("/v1/status")).json()
+            assert (status["step"], status["steps"], status["phase"]) == (0, 6, "check-ins")
+            assert (status["seconds_left"], status["seconds_to_next_step"]) == (40.0, 60.0)
+            head = SignedHead.parsed(status["head"])
+            assert verified(KEY.public, head.signature, head_bytes(w.task, head.head))
+            model = await w.http.get(model_path(0))
+            assert model.content == bytes(4 * DIMENSION)
+            tag = {"If-None-Match": model.headers["etag"]}
+            assert (await w.http.get(model_path(0), headers=tag)).status_code == 304
+            assert (await w.http.get(model_path(1))).status_code == 404
+            assert (await w.http.get("/v1/records")).json() == {"records": []}
+
+    asyncio.run(main())
+
+
+def test_records_and_models_appear_when_their_step_is_published(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            for step in range(3):
+                assert (await w.update(step, step)).status_code == 200
+                await w.step_over()
+            records = (await w.http.get("/v1/records?from=1&limit=1")).json()["records"]
+            assert [record["step"] for record in records] == [1]
+            for steps in range(4):
+                model = (await w.http.get(model_path(steps))).content
+                assert len(model) == 4 * DIMENSION
+            assert (
+                hashlib.sha256(model).hexdigest()
+                == (await w.http.get("/v1/records")).json()["records"][2]["model"]
+            )
+            for query in ("from=-1", "limit=0", "limit=1001", "from=1&from=2", "x=1", "from", "%"):
+                assert (await w.http.get(f"/v1/records?{query}")).status_code == 422, query
+            assert (await w.http.get("/v1/records?from=99")).json() == {"records": []}
+
+    asyncio.run(main())
+
+
+def test_an_update_gets_a_receipt_the_same_for_every_copy(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            answers = await asyncio.gather(*(w.update(1, 0) for _ in range(100)))
+            assert {answer.status_code for answer in answers} == {200}
+            assert len({answer.content for answer in answers}) == 1
+            receipt = Receipt.decoded(answers[0].content)
+            assert receipt.digest == hashlib.sha256(w.body()).digest()
+            with w.running.storage.snapshot() as view:
+                assert view.arrived(0).tolist() == [1]
+                assert len(list(view.bodies(0))) == 1
+            other = await w.update(1, 0, value=2)
+            assert other.status_code == 409
+
+    asyncio.run(main())
+
+
+def test_enrolment_uses_an_invitation_once(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            path, client = enrolments_path(), 25
+            assert (await w.update(client, 0)).content == UNKNOWN
+            first = await w.post(path, client, enrolment(client))
+            assert first.status_code == 200
+            assert (await w.post(path, client, enrolment(client))).content == first.content
+            assert (await w.update(client, 0)).status_code == 200
+            thief = SigningKey.new()
+            stolen = await w.post(path, client, enrolment(client, key=thief), key=thief)
+            assert stolen.status_code == 409
+            assert (await w.update(client, 0, key=thief)).content == UNKNOWN
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("state", ["enrolled", "invited", "nobody"])
+def test_a_wrong_secret_says_nothing_about_whom_it_is_for(tmp_path, state):
+    client = {"enrolled": 1, "invited": 25, "nobody": 35}[state]
+
+    async def main():
+        async with world(tmp_path) as w:
+            key = SigningKey.new()
+            body = enrolment(client, secret=bytes(32), key=key)
+            answer = await w.post(enrolments_path(), client, body, key=key)
+            assert (answer.status_code, answer.content) == (401, UNKNOWN)
+            assert w.running.metrics.batch_jobs._sum.get() == 0  # never reached the writer
+
+    asyncio.run(main())
+
+
+def test_an_enrolment_speaks_for_its_own_client_only(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            answer = await w.post(enrolments_path(), 25, enrolment(26), key=key_of(26))
+            assert (answer.status_code, answer.content) == (401, UNKNOWN)
+
+    asyncio.run(main())
+
+
+def test_cover_looks_like_an_update_and_counts_nowhere(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            real = await w.update(1, 0)
+            body = bytes([255]) * len(w.body())
+            cover = await w.post(covers_path(0), 2, body)
+            assert cover.status_code == real.status_code == 200
+            assert len(cover.content) == len(real.content)
+            assert {*cover.headers} == {*real.headers}
+            assert len(covers_path(0)) == len(updates_path(0))
+            with w.running.storage.snapshot() as view:
+                assert view.arrived(0).tolist() == [1]
+            assert (await w.post(covers_path(0), 2, b"short")).status_code == 422
+            assert (await w.post(covers_path(1), 2, body)).status_code == 425
+            await w.step_over()
+            assert (await w.post(covers_path(0), 2, body)).status_code == 410
+
+    asyncio.run(main())
+
+
+def test_one_client_is_asked_and_answers(tmp_path):
+    async def main():
+        async with world(tmp_path, rule=ReleaseRule.ONE_CLIENT) as w:
+            conducting = asyncio.create_task(w.conductor._step())
+            for client in range(3):
+                assert (await w.post(check_ins_path(0), client)).status_code == 200
+            undecided = await w.post(requests_path(0), 0)
+            assert Receipt.decoded(undecided.content).asked is None
+            await asyncio.sleep(0)
+            w.clock.advance(40)
+            await w.until_shown(lambda shown: shown.phase == "answers")
+            asked = []
+            for client in range(3):
+                receipt = Receipt.decoded((await w.post(requests_path(0), client)).content)
+                answer = await w.update(client, 0)
+                assert answer.status_code == (200 if receipt.asked else 422)
+                asked.append(receipt.asked)
+            assert sorted(asked) == [False, False, True]
+            assert (await w.post(check_ins_path(0), 4)).status_code == 410
+            assert (await w.post(covers_path(0), 4, w.body())).status_code == 422
+            w.clock.advance(10)
+            await w.until_shown(lambda shown: shown.phase == "closed")
+            w.clock.advance(10)
+            await conducting
+            with w.running.storage.snapshot() as view:
+                assert list(view.counts()) == [(0, 3, 1)]
+
+    asyncio.run(main())
+
+
+def test_a_body_that_is_too_long_is_not_read(tmp_path):
+    """Neither one that says so nor one that does not."""
+
+    async def endless():
+        yield bytes(4 * DIMENSION)
+        for sent in range(10**6):
+            assert sent < 3, "went on reading"
+            yield bytes(1000)
+
+    async def main():
+        async with world(tmp_path) as w:
+            path = updates_path(0)
+            headers = signed(w.task, path, 1, bytes(100))
+            said = await w.http.post(path, content=bytes(100), headers=headers)
+            unsaid = await w.http.post(path, content=endless(), headers=headers)
+            assert (said.status_code, unsaid.status_code) == (413, 413)
+
+    asyncio.run(main())
+
+
+def test_too_much_at_once_is_asked_to_come_again(tmp_path):
+    async def main():
+        async with world(tmp_path, most_jobs=4) as w:
+            answers = await asyncio.gather(*(w.update(client, 0) for client in range(20)))
+            codes = {answer.status_code for answer in answers}
+            assert codes <= {200, 503}
+            for answer in answers:
+                assert answer.status_code == 200 or answer.headers["retry-after"] == "1"
+            accepted = [c for c, a in enumerate(answers) if a.status_code == 200]
+            with w.running.storage.snapshot() as view:
+                assert view.arrived(0).tolist() == accepted
+            w.running.reading_bytes = w.running.most_bytes
+            assert (await w.update(19, 0)).status_code == 503
+
+    asyncio.run(main())
+
+
+def test_only_the_exact_path_and_method_are_served(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            for path in (
+                "/v1/steps/00/updates",
+                "/v1/steps/+0/updates",
+                "/v1/steps/0/updates?x=1",
+                "/v1/steps/%30/updates",
+                "/v1/steps/6/updates",
+                "/v1/steps/99999999999999999999/updates",
+                "/v1/steps/-1/updates",
+            ):
+                answer = await w.post(path, 1, w.body())
+                assert answer.status_code == 404, path
+            assert (await w.http.get(updates_path(0))).status_code == 405
+
+    asyncio.run(main())
+
+
+def test_a_head_that_was_never_signed_here_is_refused_and_changes_nothing(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            forged = str(SignedHead(Head(5, bytes(32)), bytes(64)))
+            answer = await w.update(1, 0, head=forged)
+            assert answer.status_code == 422
+            own = (await w.http.get("/v1/status")).json()["head"]
+            assert (await w.update(1, 0, head=own)).status_code == 200
+            assert not w.ends.calls
+
+    asyncio.run(main())
+
+
+def test_models_hold_numbers_whatever_was_sent(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            edges = [2**31 - 1, -(2**31), 0, 1]
+            for client, value in enumerate(edges):
+                body = np.full(DIMENSION, value, "<i4").tobytes()
+                await w.post(updates_path(0), client, body)
+            await w.step_over()
+            model = np.frombuffer((await w.http.get(model_path(1))).content, "<f4")
+            assert np.isfinite(model).all()
+
+    asyncio.run(main())

@@ -1,0 +1,232 @@
+"""What the operator alone sees, how an operator is known, and what logs say."""
+
+import asyncio
+import io
+import json
+import logging
+import re
+
+import pytest
+import structlog
+from web_world import PASSWORD, world
+
+from turnout.core.errors import ParameterError
+from turnout.service.web import logs
+from turnout.service.web.operators import COOKIE, password_of
+
+FOR_THE_OPERATOR = ("/operator/summary.json", "/metrics")
+
+
+def token_in(page):
+    return re.search(r'name="token" value="([^"]+)"', page.text)[1]
+
+
+async def login(w, password=PASSWORD):
+    page = await w.http.get("/operator/login")
+    form = {"password": password, "token": token_in(page)}
+    return await w.http.post("/operator/login", data=form)
+
+
+@pytest.mark.parametrize("path", FOR_THE_OPERATOR)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": PASSWORD},
+        {"Authorization": "Basic !!!"},
+        {"Cookie": f"{COOKIE}="},
+        {"Cookie": f"{COOKIE}=forged.forged.forged"},
+    ],
+    ids=str,
+)
+def test_nobody_else_sees_what_is_for_the_operator(tmp_path, path, headers):
+    async def main():
+        async with world(tmp_path) as w:
+            answer = await w.http.get(path, headers=headers)
+            assert (answer.status_code, answer.json()) == (401, {"detail": "for the operator"})
+
+    asyncio.run(main())
+
+
+def test_without_a_password_there_is_no_operator(tmp_path):
+    async def main():
+        async with world(tmp_path, password=None) as w:
+            assert (await login(w, "")).status_code == 403
+            for path in FOR_THE_OPERATOR:
+                for given in ("", "None"):
+                    header = {"Authorization": f"Bearer {given}"}
+                    assert (await w.http.get(path, headers=header)).status_code == 401
+
+    asyncio.run(main())
+
+
+def test_a_session_begins_with_the_password_and_ends_on_request(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            assert (await login(w, "wrong")).status_code == 403
+            began = await login(w)
+            assert began.status_code == 303
+            cookie = began.headers["set-cookie"]
+            assert "HttpOnly" in cookie
+            assert "samesite=strict" in cookie.lower()
+            assert "Secure" not in cookie  # this is http
+            for path in FOR_THE_OPERATOR:
+                assert (await w.http.get(path)).status_code == 200
+            page = await w.http.get("/operator")
+            ended = await w.http.post("/operator/logout", data={"token": token_in(page)})
+            assert ended.status_code == 303
+            assert (await w.http.get("/metrics")).status_code == 401
+
+    asyncio.run(main())
+
+
+def test_a_cookie_is_secure_under_tls(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            w.http.base_url = "https://coordinator"
+            assert "Secure" in (await login(w)).headers["set-cookie"]
+
+    asyncio.run(main())
+
+
+def test_a_form_from_elsewhere_is_refused(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            for form in ({"password": PASSWORD}, {"password": PASSWORD, "token": "x"}):
+                assert (await w.http.post("/operator/login", data=form)).status_code == 403
+            before = token_in(await w.http.get("/operator/login"))
+            await login(w)
+            stale = await w.http.post("/operator/logout", data={"token": before})
+            assert stale.status_code == 403
+            long = await w.http.post("/operator/login", content=b"password=" + bytes(5000))
+            assert long.status_code == 403
+
+    asyncio.run(main())
+
+
+def test_wrong_passwords_wait_in_line_and_the_line_is_short(tmp_path, monkeypatch):
+    monkeypatch.setattr("turnout.service.web.operators._WRONG_SECONDS", 0.02)
+
+    async def main():
+        async with world(tmp_path) as w:
+            answers = await asyncio.gather(*(login(w, "wrong") for _ in range(20)))
+            assert {answer.status_code for answer in answers} == {403, 429}
+
+    asyncio.run(main())
+
+
+def test_the_operator_sees_counts_and_the_public_does_not(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            for client in range(7):
+                await w.update(client, 0)
+            operator = {"Authorization": f"Bearer {PASSWORD}"}
+            view = (await w.http.get("/operator/summary.json", headers=operator)).json()
+            assert (view["arrived"], view["enrolled"], view["invited"]) == (7, 20, 30)
+            await w.step_over()
+            w.running._views.clear()
+            view = (await w.http.get("/operator/summary.json", headers=operator)).json()
+            count = {"step": 0, "checked_in": 7, "served": 7, "expected": pytest.approx(40 / 3)}
+            assert view["counts"] == [count]
+            public = (await w.http.get("/public/summary.json")).json()
+            assert public == view["public"]
+            assert not {"arrived", "counts", "enrolled", "invited", "events"} & set(public)
+            metrics = (await w.http.get("/metrics", headers=operator)).text
+            for line in (
+                'turnout_requests_total{route="updates",status="200"} 7.0',
+                "turnout_step 1.0",
+                "turnout_epsilon_spent 0.41666",
+                "turnout_commit_seconds_count",
+                "turnout_commit_jobs_sum",
+                "turnout_waiting_jobs 0.0",
+                "turnout_signed_request_seconds_count 7.0",
+            ):
+                assert line in metrics, line
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_counts_stay_the_operators_for_ever(tmp_path, finished):
+    async def main():
+        async with world(tmp_path) as w:
+            for _ in range(6 if finished else 2):
+                await w.step_over()
+            view = await w.running.public()
+            assert not re.search(r"checked|served|arriv|count|enrol", json.dumps(view.document()))
+
+    asyncio.run(main())
+
+
+def test_a_password_is_long_and_is_never_shown(tmp_path):
+    path = tmp_path / "password"
+    for text in ("", "short", "   short   \n and more"):
+        path.write_text(text)
+        with pytest.raises(ParameterError, match="12 characters") as refusal:
+            password_of(path)
+        assert not text.strip() or "short" not in str(refusal.value)
+    with pytest.raises(ParameterError, match="readable"):
+        password_of(tmp_path / "none")
+    path.write_text(f"{PASSWORD}\n")
+    assert password_of(path) == PASSWORD
+
+
+@pytest.fixture
+def logged():
+    """What is logged, and everything as it was afterwards."""
+    names = ("turnout.service", "uvicorn", "asyncio")
+    before = {name: (log := logging.getLogger(name), log.handlers, log.level) for name in names}
+    stream = io.StringIO()
+    logs.configure(stream)
+    yield stream
+    structlog.reset_defaults()
+    for log, handlers, level in before.values():
+        log.handlers, log.propagate = handlers, True
+        log.setLevel(level)
+    logging.getLogger("uvicorn.access").disabled = False
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"client": 3, "step": 7},
+        {"device": 3, "slot": 7},
+        {"Client": 3, "where": {"step": 7}},
+        {"several": [{"client": 3, "block": 7}]},
+        {"public_key": "ab", "turn": 7},
+    ],
+    ids=str,
+)
+def test_no_line_joins_a_device_with_a_slot(logged, event):
+    logs.logger().info("came", **event)
+    line = json.loads(logged.getvalue())
+    assert line["withheld"]
+    text = json.dumps(line)
+    assert "7" in json.dumps({k: v for k, v in line.items() if k != "timestamp"})
+    assert not re.search(r'"(client|Client|device|public_key)":', text)
+
+
+@pytest.mark.parametrize("event", [{"client": 3}, {"step": 7, "seconds": 1.5}], ids=str)
+def test_either_alone_may_be_logged(logged, event):
+    logs.logger().warning("came", **event)
+    line = json.loads(logged.getvalue())
+    assert event.items() <= line.items()
+    assert line["level"] == "warning"
+
+
+def test_a_whole_exchange_logs_no_device(tmp_path, logged):
+    async def main():
+        async with world(tmp_path) as w:
+            await w.update(17, 0)
+            await w.update(17, 0, value=3)
+            await w.post("/v1/steps/1/updates", 17, w.body())
+            await w.step_over()
+            with w.running.storage.snapshot() as view:
+                return " ".join(event.text for event in view.events(100))
+
+    events = asyncio.run(main())
+    lines = [json.loads(line) for line in logged.getvalue().splitlines()]
+    said = " ".join(str({**line, "timestamp": ""}) for line in lines)
+    assert not re.search(r"\b17\b", said + events)

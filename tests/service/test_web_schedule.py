@@ -1,0 +1,190 @@
+"""The conductor: full runs, restarts, lateness, what is forgotten, what is exported."""
+
+import asyncio
+
+import pytest
+from web_world import KEY, Adding, charter_of, founded, world
+
+from turnout.core.errors import StorageError
+from turnout.service.ledger import Head
+from turnout.service.storage.opening import open_storage
+from turnout.service.web import heads
+from turnout.service.web.evaluation import Evaluator
+from turnout.service.web.running import STORAGE_FAILED
+from turnout.service.wire import SignedHead
+from turnout.spec import ReleaseRule
+
+
+@pytest.mark.parametrize("rule", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
+def test_a_whole_run(tmp_path, rule):
+    async def main():
+        head_file = tmp_path / "head"
+        async with world(tmp_path, rule=rule, head_file=head_file) as w:
+            conducting = asyncio.create_task(w.conductor.run())
+            while not conducting.done():
+                await asyncio.sleep(0.001)
+                w.clock.advance(10.0)
+            await conducting
+            status = (await w.http.get("/v1/status")).json()
+            assert (status["phase"], status["step"], status["model_steps"]) == ("finished", 6, 6)
+            assert (status["seconds_left"], status["seconds_to_next_step"]) == (0, 0)
+            assert head_file.read_text().split() == [w.task, status["head"]]
+            with w.running.storage.snapshot() as view:
+                assert [record.step for record in view.records()] == list(range(6))
+                # The clock here moves while a release is worked out, so some are late.
+                texts = [e.text for e in view.events(100) if e.level == "info"]
+            assert texts[-2:] == ["step 5 is published", "all steps are over"]
+            assert not w.ends.calls
+            view = await w.running.public()
+            assert view.epsilon_spent == 2.5
+
+    asyncio.run(main())
+
+
+def test_updates_of_released_steps_are_forgotten(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            for client in range(5):
+                await w.update(client, 0)
+            await w.step_over()
+            for client in range(5, 10):
+                await w.update(client, 1)
+            await w.conductor._forgetting
+            with w.running.storage.snapshot() as view:
+                assert list(view.bodies(0)) == []
+                assert len(list(view.bodies(1))) == view.arrived(0).size == 5
+
+    asyncio.run(main())
+
+
+def test_a_release_that_took_too_long_is_published_late_and_noted(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            await w.conductor._submit(w.running.engine.close_step)
+            w.clock.advance(61.0)
+            late = await w.conductor._publish(w.running.shown.step_ends, 0)
+            assert late == 1.0
+            with w.running.storage.snapshot() as view:
+                assert [e.level for e in view.events(9)] == ["info", "warning"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_after_a_restart_the_open_step_has_its_full_time(tmp_path, asked_before):
+    path, charter = tmp_path / "turnout.sqlite", charter_of(ReleaseRule.ONE_CLIENT)
+
+    async def first():
+        async with world(tmp_path, storage=founded(path, charter)) as w:
+            assert (await w.post("/v1/steps/0/check-ins", 1)).status_code == 200
+            w.clock.advance(39.0)
+            if asked_before:
+                await w.conductor._submit(w.running.engine.close_check_ins)
+
+    async def second():
+        async with world(tmp_path, storage=open_storage(path, serving=True)) as w:
+            status = (await w.http.get("/v1/status")).json()
+            assert status["phase"] == ("answers" if asked_before else "check-ins")
+            assert status["seconds_left"] == (10.0 if asked_before else 40.0)
+            assert status["seconds_to_next_step"] == 60.0
+            if asked_before:
+                assert (await w.update(1, 0)).status_code == 200
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
+def test_a_step_that_was_released_before_a_crash_is_published_after_it(tmp_path):
+    path = tmp_path / "turnout.sqlite"
+
+    async def first():
+        async with world(tmp_path, storage=founded(path, charter_of())) as w:
+            release = await w.conductor._submit(w.running.engine.close_step)
+            assert (await w.http.get("/v1/models/1")).status_code == 404
+            return release.parameters
+
+    async def second(parameters):
+        async with world(tmp_path, storage=open_storage(path, serving=True)) as w:
+            assert (await w.http.get("/v1/models/1")).content == parameters
+            assert (await w.http.get("/v1/status")).json()["step"] == 1
+
+    asyncio.run(second(asyncio.run(first())))
+
+
+def test_a_failed_commit_ends_the_process(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            conducting = asyncio.create_task(w.conductor.run())
+            await asyncio.sleep(0)
+
+            def broken(tx):
+                raise StorageError("the disk is full")
+
+            with pytest.raises(StorageError):
+                await w.running.submit(broken)
+            w.clock.advance(60.0)
+            with pytest.raises(StorageError):
+                await conducting
+            assert {code for code, _ in w.ends.calls} == {STORAGE_FAILED}
+            assert (await w.update(1, 0)).status_code == 503
+
+    asyncio.run(main())
+
+
+def test_heads_are_read_strictly(tmp_path):
+    charter = charter_of()
+    storage = founded(tmp_path / "db", charter)
+    path, task, key = tmp_path / "head", charter.task, charter.coordinator_key
+    zero = Head(0, bytes.fromhex(task))
+
+    def check():
+        with storage.snapshot() as view:
+            heads.require_not_older(path, task, key, view, zero)
+
+    try:
+        check()
+        for text, reason in (
+            ("", "does not hold"),
+            (f"{task} 5:x", "does not hold"),
+            (f"{'0' * 64} {heads.signed(task, zero, KEY)}", "another task"),
+            (f"{task} {SignedHead(zero, bytes(64))}", "signature"),
+            (f"{task} {heads.signed(task, Head(1, bytes(32)), KEY)}", "old copy"),
+            (f"{task} {heads.signed(task, Head(0, bytes(32)), KEY)}", "old copy"),
+        ):
+            path.write_text(text)
+            with pytest.raises(StorageError, match=reason):
+                check()
+        heads.export(path, task, heads.signed(task, zero, KEY))
+        check()
+        with pytest.raises(StorageError, match="empty"):
+            heads.require_no_exported(path)
+    finally:
+        storage.close()
+
+
+def test_models_are_evaluated_beside_the_steps(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            seen = []
+
+            def prepare():
+                return lambda parameters: (seen.append(parameters.size) or 0.5, 1.0)
+
+            evaluator = Evaluator(w.running, prepare, Adding())
+            for _ in range(3):
+                await w.step_over()
+            evaluator.published(3)
+            evaluator.start()
+            for _ in range(1000):
+                with w.running.storage.snapshot() as view:
+                    scored = [scored.steps for scored in view.scores()]
+                if scored == [0, 1, 2, 3]:
+                    break
+                await asyncio.sleep(0.005)
+            assert scored == [0, 1, 2, 3]
+            await asyncio.to_thread(evaluator.stop)
+            w.running._views.clear()
+            view = await w.running.public()
+            assert [(p.steps, p.accuracy) for p in view.curve] == [(s, 0.5) for s in range(4)]
+
+    asyncio.run(main())

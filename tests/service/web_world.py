@@ -1,0 +1,199 @@
+"""A coordinator in this process: real storage, real routes, a clock that the test moves."""
+
+import asyncio
+import hashlib
+import os
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+
+from turnout.protocol import Lattice
+from turnout.randomness import OSRandomness
+from turnout.service.charter import Charter, Timing
+from turnout.service.signatures import SigningKey
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.app import create_app
+from turnout.service.web.conductor import Conductor
+from turnout.service.web.running import Running
+from turnout.service.wire import NONCE_BYTES, SignedRequest, updates_path
+from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+
+DIMENSION = 8
+POPULATION = 40
+PASSWORD = "correct horse battery staple"
+PLAN = """
+[data]
+name = "digits"
+[model]
+name = "logistic"
+[participation]
+law = "check-in"
+window = 3
+windows = 2
+[privacy]
+relation = "add-remove"
+noise_multiplier = 1.0
+delta = 1e-5
+[optimizer]
+learning_rate = 1.0
+"""
+LAW = CheckIn(3, 2)
+TIMING = Timing(60.0, 40.0, 10.0)
+KEY = SigningKey(bytes(range(32)))
+
+
+def charter_of(rule=ReleaseRule.AGGREGATED, dimension=DIMENSION, law=LAW, population=POPULATION):
+    steps = law.steps
+    return Charter(
+        plan=PLAN,
+        population=population,
+        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule),
+        delta=1e-5,
+        target=3.0,
+        charged_steps=tuple(range(1, steps + 1)),
+        charged=tuple(2.5 * s / steps for s in range(1, steps + 1)),
+        lattice=Lattice.for_noise(1.0, 0.5, dimension),
+        expected_check_ins=5.0 if rule is ReleaseRule.AGGREGATED else None,
+        minibatch=1,
+        initial_model=hashlib.sha256(bytes(4 * dimension)).digest(),
+        timing=TIMING,
+        coordinator_key=KEY.public,
+    )
+
+
+class Adding:
+    """A learner without PyTorch."""
+
+    def init(self, parameters):
+        return {"moves": np.zeros(1)}
+
+    def moved(self, parameters, state, direction, move):
+        moved = parameters - direction.astype(np.float32)
+        assert np.isfinite(moved).all()
+        return moved, {"moves": state["moves"] + 1}
+
+    def released(self, parameters, state):
+        return parameters
+
+
+class ManualClock:
+    """Stands still until it is told; what waits then goes on."""
+
+    def __init__(self):
+        self.time, self._moved = 1000.0, asyncio.Event()
+
+    def now(self):
+        return self.time
+
+    async def until(self, moment):
+        while self.time < moment:
+            await self._moved.wait()
+
+    def advance(self, seconds):
+        self.time += seconds
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+
+class EndedError(BaseException):
+    """In place of the end of the process."""
+
+
+class Ends:
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, code, reason):
+        self.calls.append((code, reason))
+
+
+def key_of(client):
+    return SigningKey(hashlib.sha256(b"device %d" % client).digest())
+
+
+def secret_of(client):
+    return hashlib.sha256(b"secret %d" % client).digest()
+
+
+def founded(path, charter, enrolled=20, invited=30):
+    """A database with a task, in which clients 0 … enrolled − 1 have keys."""
+    storage = open_storage(path, serving=True)
+    with storage.transaction() as tx:
+        tx.found(charter.canonical(), KEY.private, bytes(4 * charter.lattice.dimension))
+        tx.invite([hashlib.sha256(secret_of(i)).digest() for i in range(invited)])
+        for client in range(enrolled):
+            tx.enrol(client, key_of(client).public)
+    return storage
+
+
+def signed(task, path, client, body=b"", *, key=None, head="", method="POST", nonce=None):
+    """The headers of a signed request."""
+    nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
+    request = SignedRequest(task, method, path, client, nonce, head, body)
+    return request.headers((key or key_of(client)).sign(request.canonical()))
+
+
+class World:
+    """One running task, its application and a client of it."""
+
+    def __init__(self, running, ends, clock, password):
+        self.running, self.ends, self.clock = running, ends, clock
+        self.task, self.charter = running.task, running.charter
+        self.app = create_app(running, password=password)
+        transport = httpx.ASGITransport(app=self.app)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://coordinator")
+        self.conductor = Conductor(running)
+
+    def body(self, value=1):
+        """An update."""
+        return self.charter.lattice.encode(np.full(self.charter.lattice.dimension, value, np.int32))
+
+    async def post(self, path, client, body=b"", **how):
+        headers = signed(self.task, path, client, body, **how)
+        return await self.http.post(path, content=body, headers=headers)
+
+    async def update(self, client, step, value=1, **how):
+        return await self.post(updates_path(step), client, self.body(value), **how)
+
+    async def until_shown(self, condition):
+        """Let the conductor work until something is shown."""
+        for _ in range(2000):
+            if condition(self.running.shown):
+                return
+            await asyncio.sleep(0.002)
+        raise AssertionError(f"never shown: {self.running.shown.step} {self.running.shown.phase}")
+
+    async def step_over(self):
+        """Move the clock to the next publication."""
+        step = self.running.shown.step
+        conducting = asyncio.create_task(self.conductor._step())
+        while not conducting.done():
+            await asyncio.sleep(0.001)
+            self.clock.advance(self.charter.timing.step_seconds)
+        await conducting
+        assert self.running.shown.step == step + 1
+
+
+@asynccontextmanager
+async def world(
+    folder, *, rule=ReleaseRule.AGGREGATED, storage=None, password=PASSWORD, charter=None, **how
+):
+    """A world over a new database, or over a given storage."""
+    charter = charter or charter_of(rule)
+    storage = storage or founded(folder / "turnout.sqlite", charter)
+    ends, clock = Ends(), ManualClock()
+    running = Running(
+        storage,
+        lambda _: Adding(),
+        end=ends,
+        clock=clock,
+        source=OSRandomness(),
+        **how,
+    )
+    made = World(running, ends, clock, password)
+    try:
+        yield made
+    finally:
+        await made.http.aclose()
+        await asyncio.to_thread(running.close)
