@@ -159,12 +159,29 @@ def test_what_is_not_analysed_here_is_refused(asked):
         recomputed(asked, 5, 1e-6)
 
 
-@pytest.mark.parametrize(
-    "asked", [scheme(0.02, CheckIn(5)), scheme(0.06, CheckIn(1, 40)), scheme(0.05, EveryStep(3))]
-)
-def test_what_float64_cannot_hold_is_refused(asked):
+HOPELESS = [
+    (0.02, CheckIn(5), 1e-6),
+    (0.06, CheckIn(1, 40), 1e-6),
+    (0.05, EveryStep(3), 1e-6),
+    (5e-324, CheckIn(5), 1e-6),
+    (1.0, CheckIn(10**400, 3), 1e-6),
+    (1.0, PoissonSampling(0.5, 10**400), 1e-6),
+    (1e-9, KSubset(10, 10, 2), 1e-6),
+    (0.3, KSubset(10**400, 3), 5e-324),
+    (1.0, PoissonSampling(0.01, 10**9), 1e-6),
+]
+
+
+@pytest.mark.parametrize(("noise", "law", "delta"), HOPELESS, ids=lambda value: str(value)[:40])
+def test_what_float64_cannot_prove_is_refused(noise, law, delta):
     with pytest.raises(NumericalError):
-        recomputed(asked, asked.participation.steps, 1e-6)
+        recomputed(scheme(noise, law), law.steps, delta)
+
+
+@pytest.mark.parametrize("noise", [1e9, 1e18, 1e308])
+def test_any_amount_of_noise_is_taken(noise):
+    for law in (CheckIn(5, 2), EveryStep(3), PoissonSampling(1e-300, 5)):
+        assert recomputed(scheme(noise, law), law.steps, 1e-6)[0].upper < 1e-6
 
 
 def test_nothing_costs_nothing():

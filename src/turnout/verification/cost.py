@@ -1,18 +1,21 @@
 """What the released steps cost, worked out from the scheme alone, between two proved bounds.
 
 How far one client moves a release, in units of the clip norm, is taken from
-docs/design/protocols.md. Written without a look at `turnout.accounting`, so that an error there
-is not repeated here.
+docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another,
+so that an error there is hardly repeated here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
+import numpy as np
+
 from turnout.core.bounds import Bounds
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -54,26 +57,46 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
         UnsupportedError: no independent analysis is written for this scheme.
         NumericalError: the numbers leave what float64 can prove.
     """
-    found = way(scheme, steps)
-    lower = least(scheme, steps, delta)
-    if not found.hops[0]:
-        return Bounds(lower, 0.0), found.method
-    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.hops)}
-    if len(found.hops) == 1:
-        return Bounds(lower, epsilon(uppers[found.hops[0]], Side.UPPER, delta)), found.method
-    first, second = (uppers[run] for run in found.hops)
-    upper = max(two_hop_epsilon(first, second, delta), two_hop_epsilon(second, first, delta))
-    return Bounds(lower, upper), found.method
+    with _certified():
+        found, lower = way(scheme, steps), _least(scheme, steps, delta)
+        return Bounds(lower, _most(found, delta)), found.method
 
 
 def least(scheme: Scheme, steps: int, delta: float) -> float:
-    """The lower of the two bounds alone."""
+    """The lower of the two bounds alone; raises as `recomputed`."""
+    with _certified():
+        return _least(scheme, steps, delta)
+
+
+@contextmanager
+def _certified() -> Iterator[None]:
+    """Whatever leaves float64 ends the computation: no number comes out of it."""
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            yield
+    except NumericalError:
+        raise
+    except ArithmeticError as error:
+        raise NumericalError(f"the numbers leave float64: {error}") from None
+
+
+def _least(scheme: Scheme, steps: int, delta: float) -> float:
     bounds = [
         epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta)
         for run in way(scheme, steps).lowers
         if run
     ]
     return max(bounds, default=0.0)
+
+
+def _most(found: Way, delta: float) -> float:
+    if not found.hops[0]:
+        return 0.0
+    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.hops)}
+    if len(found.hops) == 1:
+        return epsilon(uppers[found.hops[0]], Side.UPPER, delta)
+    first, second = (uppers[run] for run in found.hops)
+    return max(two_hop_epsilon(first, second, delta), two_hop_epsilon(second, first, delta))
 
 
 def way(scheme: Scheme, steps: int) -> Way:

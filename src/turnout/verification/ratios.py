@@ -105,7 +105,8 @@ class Cells:
             kept = self.masses > 0
             return Law(self.means[kept] / self.masses[kept], self.masses[kept], leak, *errors)
         below, mean = self.masses[:-1], self.means[:-1]
-        share = (mean - self.edges[:-1] * below) / np.diff(self.edges)
+        width, excess = np.diff(self.edges), mean - self.edges[:-1] * below
+        share = np.divide(excess, width, out=np.zeros_like(width), where=width > 0)
         share = np.clip(share, 0.0, below)
         masses = np.append(below - share, self.masses[-1])
         masses[1:] += share
@@ -153,7 +154,7 @@ def opposed(noise: float, probability: float, side: Side) -> Law:
 
 
 def _require_noise(noise: float, log_ratio: float) -> None:
-    if log_ratio > _LARGEST / 1.5:
+    if not log_ratio <= _LARGEST / 1.5:
         raise NumericalError(f"noise multiplier {noise:g}: ratios are too large for float64")
 
 
