@@ -1,0 +1,67 @@
+"""The service as an operator and as devices run it: processes of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+STARTING_SECONDS = 120
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This process's environment, with one thread a process and no data files."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("TURNOUT_DATA", "COLUMNS")}
+    return {**kept, "TURNOUT_OFFLINE": "1", "OMP_NUM_THREADS": "1", **extra}
+
+
+def command(*arguments: object) -> list[str]:
+    """How `turnout` is started."""
+    return [str(Path(sys.executable).with_name("turnout")), *map(str, arguments)]
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def turnout(*arguments: object, log: Path) -> subprocess.Popen[bytes]:
+    """A process of the command line; what it says goes to a file."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command(*arguments), stdout=output, stderr=output, env=environment(), cwd=log.parent
+        )
+
+
+def done(process: subprocess.Popen[bytes], log: Path, seconds: float = 300) -> None:
+    """Wait for a process to end well."""
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"{process.args} did not end:\n{log.read_text()[-3000:]}")
+    assert code == 0, f"{process.args} ended with {code}:\n{log.read_text()[-3000:]}"
+
+
+def waited_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server answers."""
+    deadline = time.monotonic() + STARTING_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            pytest.fail(f"the server ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.05)
+    pytest.fail(f"{url} does not answer:\n{log.read_text()[-3000:]}")
