@@ -56,22 +56,34 @@ async def respond(
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-async def received(receive: Receive, limit: int) -> bytes:
+async def part_of(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of a body, and whether there are more.
+
+    Raises:
+        RefusedError: whoever sent it is gone.
+    """
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise RefusedError(400, b"")
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def received(receive: Receive, begun: bytes, limit: int) -> bytes:
     """The whole body, in one piece, and never more of it than ``limit`` bytes.
+
+    Args:
+        receive: gives the parts after the first.
+        begun: the first.
+        limit: most bytes.
 
     Raises:
         RefusedError: it is longer, or whoever sent it is gone.
     """
-    parts: list[bytes] = []
-    size, more = 0, True
+    parts, size, more = [begun], len(begun), True
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RefusedError(400, b"")
-        part = message.get("body", b"")
+        part, more = await part_of(receive)
         size += len(part)
         if size > limit:
             raise RefusedError(413, TOO_LARGE)
         parts.append(part)
-        more = message.get("more_body", False)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)

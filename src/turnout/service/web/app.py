@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from turnout import __version__
 from turnout.service.web import openapi
@@ -15,9 +17,29 @@ from turnout.service.web.devices import signed_routes
 from turnout.service.web.operators import Operators
 from turnout.service.web.published import public_routes
 from turnout.service.web.running import Running
+from turnout.service.web.signed import SignedRoute
 
 OPENAPI_PATH = "/v1/openapi.json"
 _FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class _Application(FastAPI):
+    """FastAPI, which signed requests do not pass through: they need nothing of it."""
+
+    signed: Mapping[str, SignedRoute]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            parts = scope["path"].split("/")
+            if len(parts) == 5 and parts[2] == "steps":
+                scope["path_params"] = {"step": parts[3]}
+                parts[3] = "{step}"
+            route = self.signed.get("/".join(parts))
+            if route is not None:
+                await route(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
 
 def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
@@ -27,10 +49,11 @@ def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
         coordinator: what it serves.
         password: the operator's; without one, nobody sees what is for the operator alone.
     """
-    app = FastAPI(
+    app = _Application(
         title="turnout", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
-    for path, endpoint in signed_routes(coordinator).items():
+    app.signed = signed_routes(coordinator)
+    for path, endpoint in app.signed.items():  # for the answers to other methods
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     for path, endpoint in public_routes(coordinator).items():
         app.router.routes.append(Route(path, endpoint, methods=["GET"]))

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _FORGOTTEN_AT_ONCE = 64
 _BREATH_SECONDS = 0.02
+_COMPANY_SECONDS = 0.2
 
 
 class Conductor:
@@ -40,14 +41,17 @@ class Conductor:
     Args:
         running: the task.
         on_publish: called in the event loop with each published model.
+        wait_for: the first step takes check-ins, but its time begins once so many devices are
+            enrolled.
     """
 
     def __init__(
         self,
         running: Running,
         on_publish: Callable[[Published], object] = lambda published: None,
+        wait_for: int = 0,
     ) -> None:
-        self._running = running
+        self._running, self._wait_for = running, wait_for
         self._on_publish = on_publish
         self._asks_one = running.charter.scheme.release is ReleaseRule.ONE_CLIENT
         self._forgetting: asyncio.Task[None] | None = None
@@ -59,6 +63,7 @@ class Conductor:
             self._export()
             running.show(running.shown_of(running.shown.published, running.engine.phase))
             self._forget()
+            await self._company()
             while running.shown.phase is not Phase.FINISHED:
                 await self._step()
             await running.note("info", "all steps are over")
@@ -72,6 +77,13 @@ class Conductor:
         finally:
             if self._forgetting is not None:
                 self._forgetting.cancel()
+
+    async def _company(self) -> None:
+        """Hold the first step open until enough devices are enrolled."""
+        running = self._running
+        while running.shown.step == 0 and len(running.keys) < self._wait_for:
+            running.show(running.shown_of(running.shown.published, running.engine.phase))
+            await running.clock.until(running.clock.now() + _COMPANY_SECONDS)
 
     async def _step(self) -> None:
         """One step, from its first check-in to its publication."""

@@ -7,6 +7,7 @@ waits for it.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,7 @@ class Evaluator:
     def _run(self) -> None:
         try:
             evaluate = self._prepare()
+            gc.freeze()  # PyTorch's modules; looking through them would make requests wait
             with self._running.storage.snapshot() as view:
                 done = {scored.steps for scored in view.scores()}
             while (steps := self._next(done)) is not None:

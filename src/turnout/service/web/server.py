@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -75,7 +76,9 @@ class _Process:
         prepare = partial(evaluation.of_plan, running.charter.plan, plan.parent)
         self._evaluator = Evaluator(running, prepare, plan_learner(running.charter))
         self._conductor = Conductor(
-            running, lambda published: self._evaluator.published(published.head.steps)
+            running,
+            lambda published: self._evaluator.published(published.head.steps),
+            settings.wait_for,
         )
 
     def run(self, sockets: list[socket.socket]) -> None:
@@ -105,6 +108,8 @@ class _Process:
         while not self._server.started:
             await asyncio.sleep(0.005)
         self._announce()
+        # What is here by now stays: looking through it for garbage would make requests wait.
+        gc.freeze()
         running = self._running
         await running.note("info", f"serving from step {running.engine.step} on")
         self._evaluator.start()

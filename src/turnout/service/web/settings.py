@@ -50,6 +50,9 @@ class Settings(BaseModel):
     head_file: Path | None = Field(
         None, description="where the ledger's head is exported to (a file's database: FILE.head)"
     )
+    wait_for: int = Field(
+        0, ge=0, description="the first step's time begins once so many devices are enrolled"
+    )
     exit_when_finished: bool = Field(False, description="end when all steps are over")
 
     @classmethod

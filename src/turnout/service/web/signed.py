@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
+from prometheus_client import Counter
+
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.service.engine import SetBackError
 from turnout.service.signatures import verified
@@ -30,6 +32,7 @@ from turnout.service.web.answers import (
     RefusedError,
     Scope,
     Send,
+    part_of,
     received,
     respond,
 )
@@ -73,6 +76,8 @@ class SignedRoute:
     ) -> None:
         self._running, self._name, self._path = running, name, path
         self._limit, self._prepare = limit, prepare
+        self._steps = running.charter.steps
+        self._counters: dict[int, Counter] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,8 +87,15 @@ class SignedRoute:
             status, body = refused.status, refused.body
         except StorageError:  # too much is waiting, or the process is ending
             status, body = 503, BUSY
-        self._running.metrics.requests.labels(self._name, status).inc()
+        self._counted(status)
         await respond(send, status, body)
+
+    def _counted(self, status: int) -> None:
+        counter = self._counters.get(status)
+        if counter is None:
+            counter = self._running.metrics.requests.labels(self._name, status)
+            self._counters[status] = counter
+        counter.inc()
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
         running = self._running
@@ -107,7 +119,7 @@ class SignedRoute:
         text = scope.get("path_params", {}).get("step", "")
         if not text:
             step = -1
-        elif NUMBER.fullmatch(text.encode()) and int(text) < self._running.charter.steps:
+        elif NUMBER.fullmatch(text.encode()) and int(text) < self._steps:
             step = int(text)
         else:
             raise RefusedError(404, NOT_FOUND)
@@ -118,17 +130,25 @@ class SignedRoute:
         return step, path
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """The body, never more of it than may be; memory for all bodies together is bounded."""
+        """The body, never more of it than may be; memory for all bodies together is bounded.
+
+        What came at once, as small bodies do, needs no place kept and no deadline.
+        """
         running, limit = self._running, self._limit
         for name, value in scope["headers"]:
             if name == b"content-length" and (not value.isdigit() or int(value[:20]) > limit):
                 raise RefusedError(413, TOO_LARGE)
+        begun, more = await part_of(receive)
+        if len(begun) > limit:
+            raise RefusedError(413, TOO_LARGE)
+        if not more:
+            return begun
         if running.reading_bytes and running.reading_bytes + limit > running.most_bytes:
             raise BusyError("too many bodies at once")
         running.reading_bytes += limit
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                return await received(receive, limit)
+                return await received(receive, begun, limit)
         except TimeoutError:
             raise RefusedError(408, TOO_SLOW) from None
         finally:
