@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from turnout.service.storage.interface import Event
@@ -84,8 +85,11 @@ class FakeViews:
     def __init__(self, operator: OperatorView | None = None) -> None:
         self.view = operator or operator_view()
         self.asked_for_operator = 0
+        self.busy = False
 
     async def public(self) -> PublicView:
+        if self.busy:
+            raise HTTPException(503, "too much is waiting")
         return self.view.public
 
     async def operator(self) -> OperatorView:

@@ -190,11 +190,16 @@ def test_the_public_page_is_drawn_and_quiet(chromium: Any, tmp_path: Path) -> No
     with served(application(views)) as address, looking(chromium) as seen:
         seen.page.goto(address)
         seen.page.wait_for_selector("#chart-loss canvas")
+        assert seen.asked.count(f"{address}/") == 1  # drawn at once, not at the first refresh
         ink = drawn(seen.page)
         assert set(ink) == {"chart-epsilon", "chart-accuracy", "chart-loss"}
         assert min(ink.values()) > 2_000
         assert "ε ≤ 2.302" in seen.page.inner_text("#live")
         picture(seen.page, "dashboard", tmp_path)
+        seen.page.hover("#chart-epsilon .u-over", position={"x": 30, "y": 30})
+        shown = seen.page.locator("#chart-epsilon .u-value").all_text_contents()
+        rows = seen.page.locator("#chart-epsilon-numbers tbody tr").all()
+        assert shown in [row.locator("td").all_text_contents() for row in rows]
         seen.require_quiet(address)
     assert views.asked_for_operator == 0
 
@@ -265,6 +270,11 @@ def test_a_coordinator_that_is_gone_is_said(chromium: Any) -> None:
         with served(application(views)) as address:
             seen.page.goto(address)
             assert not seen.page.is_visible("#connection")
+            views.busy = True
+            seen.page.wait_for_selector("text=The coordinator does not answer.")
+            assert "187" in seen.page.inner_text("#live")
+            views.busy = False
+            seen.page.wait_for_selector("#connection", state="hidden")
         seen.page.wait_for_selector("text=The coordinator does not answer.")
         assert "187" in seen.page.inner_text("#live")
 

@@ -332,6 +332,8 @@ def test_charts_are_tables_of_the_views_numbers() -> None:
     assert max(spent) == view.public.released
     assert spent[187] == view.public.epsilon_spent
     assert {float(row[3].value) for row in epsilon.rows} == {3.0}
+    for cell in (cell for row in epsilon.rows for cell in row[1:] if cell.value):
+        assert float(cell.value) <= float(cell.text) <= float(cell.value) * 1.001
     assert int(epsilon.rows[-1][0].value) == 300
     assert float(epsilon.rows[-1][2].value) == view.public.charged[-1][1]
 

@@ -18,11 +18,10 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: how it is drawn (a kind that dashboard.js knows) and its hovering digits."""
+    """One column, and how it is drawn: a kind that dashboard.js knows."""
 
     name: str
     kind: str
-    digits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,9 @@ def epsilon_chart(view: PublicView) -> Chart:
     )
     columns = (
         Column("Models released", "x"),
-        Column("ε spent", "spent", 3),
-        Column("ε by the plan", "plan", 3),
-        Column("ε allowed", "limit", 3),
+        Column("ε spent", "spent"),
+        Column("ε by the plan", "plan"),
+        Column("ε allowed", "limit"),
     )
     return Chart(
         "chart-epsilon",
@@ -103,7 +102,7 @@ def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
         "models released",
         "accuracy",
         view.steps,
-        (Column("Models released", "x"), Column("Accuracy", "line", 4)),
+        (Column("Models released", "x"), Column("Accuracy", "line")),
         tuple((_count(p.steps), _share(p)) for p in points),
         percent=True,
     )
@@ -114,7 +113,7 @@ def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
         "models released",
         "loss",
         view.steps,
-        (Column("Models released", "x"), Column("Loss", "line", 4)),
+        (Column("Models released", "x"), Column("Loss", "line")),
         tuple((_count(p.steps), _decimal(p.loss, 4)) for p in points),
     )
     return accuracy, loss
@@ -141,9 +140,9 @@ def check_in_chart(view: OperatorView) -> Chart:
         Column("Step", "x"),
         Column("Came", "dots"),
         Column("Updates used", "hidden"),
-        Column("Expected", "middle", 1),
-        Column("Band from", "edge", 1),
-        Column("Band to", "edge", 1),
+        Column("Expected", "middle"),
+        Column("Band from", "edge"),
+        Column("Band to", "edge"),
     )
     last = f" The last {LONGEST:,} steps; {left_out:,} earlier ones are left out." * (left_out > 0)
     return Chart(

@@ -19,19 +19,23 @@
     const all = [...table.tHead.rows[0].cells];
     const heads = all.filter((head) => head.dataset.kind !== "hidden");
     const rows = [...table.tBodies[0].rows];
-    const data = heads.map((head) =>
-      rows.map((row) => {
-        const value = row.cells[head.cellIndex].dataset.value;
-        return value === undefined || value === "" ? null : Number(value);
-      }),
+    const cells = heads.map((head) => rows.map((row) => row.cells[head.cellIndex]));
+    const data = cells.map((column) =>
+      column.map(({ dataset }) => (dataset.value ? Number(dataset.value) : null)),
     );
-    return { heads, data };
+    const texts = cells.map((column) => column.map((cell) => cell.textContent));
+    return { heads, data, texts };
   }
 
-  function series(head) {
+  // What hovering shows is the cell's own text, which the server has rounded to the safe side.
+  function hovered(figure, column) {
+    return (_plot, _value, _series, row) =>
+      row === null || row === undefined ? "–" : drawn.get(figure.id)?.texts[column][row] ?? "–";
+  }
+
+  function series(figure, head, column) {
     const kind = SERIES[head.dataset.kind];
     const stroke = colour(kind.colour);
-    const digits = Number(head.dataset.digits || 3);
     return {
       label: head.textContent.trim(),
       stroke,
@@ -44,7 +48,7 @@
         stroke,
         fill: kind.points.filled ? stroke : colour("--card"),
       },
-      value: (_, v) => (v === null || v === undefined ? "–" : v.toFixed(digits)),
+      value: hovered(figure, column),
     };
   }
 
@@ -90,7 +94,7 @@
     const place = figure.querySelector(".plot");
     const table = figure.querySelector("table.numbers");
     if (!place || !table || typeof uPlot === "undefined") return;
-    const { heads, data } = columns(table);
+    const { heads, data, texts } = columns(table);
     if (data[0].length === 0) return;
     const key = figure.id;
     const width = Math.max(220, place.clientWidth);
@@ -98,7 +102,7 @@
     if (old && old.root.parentNode === place) {
       const same = JSON.stringify(old.last) === JSON.stringify(data);
       if (!same) {
-        old.last = data;
+        Object.assign(old, { last: data, texts });
         old.plot.setData(data);
       }
       return;
@@ -115,7 +119,10 @@
           y: { range: (u) => range(figure, u.data) },
         },
         axes: axes(figure),
-        series: [{ label: heads[0].textContent.trim() }, ...heads.slice(1).map(series)],
+        series: [
+          { label: heads[0].textContent.trim(), value: hovered(figure, 0) },
+          ...heads.slice(1).map((head, i) => series(figure, head, i + 1)),
+        ],
         bands: edges.length === 2 ? [{ series: [edges[1], edges[0]], fill: colour("--band") }] : [],
         cursor: { drag: { x: false, y: false }, points: { size: 7 } },
         legend: { live: true, markers: markers(heads) },
@@ -124,7 +131,7 @@
       place,
     );
     plot.root.querySelector("canvas").setAttribute("aria-hidden", "true");
-    drawn.set(key, { plot, root: plot.root, last: data });
+    drawn.set(key, { plot, root: plot.root, last: data, texts });
   }
 
   function drawAll() {
@@ -167,7 +174,8 @@
     if (note) note.hidden = well;
   }
 
-  document.addEventListener("htmx:after:swap", () => {
+  document.addEventListener("htmx:after:swap", (event) => {
+    if (event.detail.ctx.response.status >= 400) return; // nothing was swapped
     received = performance.now();
     connection(true);
     drawAll();
