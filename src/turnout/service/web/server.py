@@ -44,20 +44,25 @@ def serve(
     Raises:
         TurnoutError: something is refused before anything is served.
     """
-    password = settings.operator_password_file and password_of(settings.operator_password_file)
-    sockets = [_listening(settings)]
-    tls = settings.tls
+    file, tls = settings.operator_password_file, settings.tls
+    password = None if file is None else password_of(file)
+    with _listening(settings) as listening:
+        running = _opened(plan, settings, phase)
+        server = _server(running, password, settings, tls)
+        address = _address(listening, secure=tls is not None)
+        process = _Process(running, server, plan, settings, partial(announce, running, address))
+        process.run([listening])
+
+
+def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
     logs.configure()
     storage = open_storage(settings.db, serving=True)
     try:
         require_task(storage, plan, settings, phase)
-        running = Running(storage, plan_learner, head_file=settings.heads)
+        return Running(storage, plan_learner, head_file=settings.heads)
     except BaseException:
         storage.close()
         raise
-    server = _server(running, password or None, settings, tls)
-    address = _address(sockets[0], secure=tls is not None)
-    _Process(running, server, plan, settings, partial(announce, running, address)).run(sockets)
 
 
 class _Process:
@@ -163,12 +168,16 @@ def _listening(settings: Settings) -> socket.socket:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
         listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+        return listening
     except OSError as error:
         reason = f"an address to listen at ({error.strerror or error})"
         raise ParameterError("host:port", f"{settings.host}:{settings.port}", reason) from None
-    return listening
 
 
 def _address(listening: socket.socket, *, secure: bool) -> str:

@@ -1,0 +1,189 @@
+"""`turnout serve` and `turnout enrol` as processes: start, refuse, end, come back."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from processes import environment, turnout, waited_for
+from web_world import charter_of, founded, signed
+
+from turnout.cli.main import main
+from turnout.service.wire import Invitation, updates_path
+
+PLAN = charter_of().plan
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A plan and a database with its task, founded without pricing it."""
+    (tmp_path / "plan.toml").write_text(PLAN)
+    founded(tmp_path / "db", charter_of()).close()
+    return tmp_path
+
+
+@contextmanager
+def serving(folder, *options, name="log"):
+    """A coordinator process and its address; killed at the end if it is still there."""
+    log = folder / name
+    arguments = ("serve", folder / "plan.toml", "--db", folder / "db", "--port", 0, *options)
+    process = turnout(*arguments, log=log)
+    try:
+        while not (found := re.search(r" on (https?://\S+)", log.read_text())):
+            assert process.poll() is None, log.read_text()
+        if found[1].startswith("http:"):
+            waited_for(f"{found[1]}/readyz", process, log)
+        yield process, found[1], log
+    finally:
+        process.kill()
+        process.wait()
+
+
+def refused(*arguments, capsys, code):
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    assert end.value.code == code
+    return capsys.readouterr().err
+
+
+def test_a_signal_ends_it_well_and_nothing_acknowledged_is_lost(folder):
+    charter = charter_of()
+    body = charter.lattice.encode(charter.lattice.zero().astype("int32"))
+    path = updates_path(0)
+    with serving(folder) as (process, url, log):
+        answer = httpx.post(
+            url + path, content=body, headers=signed(charter.task, path, 1, body), trust_env=False
+        )
+        assert answer.status_code == 200
+        assert "server" not in answer.headers
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+    with serving(folder, name="again") as (process, url, log):
+        again = httpx.post(
+            url + path, content=body, headers=signed(charter.task, path, 1, body), trust_env=False
+        )
+        assert again.content == answer.content
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()
+    logged = [line for line in log.read_text().splitlines() if line.startswith("{")]
+    assert {"level", "event", "timestamp"} <= set(json.loads(logged[0]))
+    assert "/updates" not in log.read_text()  # no access log
+
+
+def test_ready_does_not_wait_for_pytorch(folder):
+    """The modules that are loaded when requests are taken."""
+    script = (
+        "import sys\n"
+        "from turnout.service.web import server\n"
+        "from pathlib import Path\n"
+        "from turnout.service.web.settings import Settings\n"
+        "from contextlib import nullcontext\n"
+        "ran = []\n"
+        "server._Process.run = lambda self, sockets: ran.append(1)\n"
+        f"server.serve(Path({str(folder / 'plan.toml')!r}), Settings(db={str(folder / 'db')!r}, "
+        "port=0), lambda text: nullcontext(), print)\n"
+        "assert ran and 'torch' not in sys.modules and 'matplotlib' not in sys.modules\n"
+        "import os; os._exit(0)\n"
+    )
+    done = subprocess.run(
+        [os.sys.executable, "-c", script], env=environment(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_it_serves_https_with_certificate_files(folder):
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]
+        + ["/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout"]
+        + [str(folder / "key.pem"), "-out", str(folder / "cert.pem")],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("needs the openssl program to make a certificate")
+    options = ("--tls-cert", folder / "cert.pem", "--tls-key", folder / "key.pem")
+    with serving(folder, *options) as (_, url, _):
+        assert url.startswith("https://")
+        import ssl
+
+        trusted = ssl.create_default_context(cafile=str(folder / "cert.pem"))
+        with urllib.request.urlopen(f"{url}/v1/charter", context=trusted) as answer:
+            assert answer.read() == charter_of().canonical()
+
+
+def test_two_coordinators_never_serve_one_database(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    with serving(folder):
+        said = refused("serve", "plan.toml", "--db", "db", "--port", 0, capsys=capsys, code=4)
+    assert "another coordinator serves" in said
+
+
+def test_another_plan_and_another_schedule_are_refused(folder, capsys):
+    arguments = ["--db", folder / "db", "--port", 0]
+    other = folder / "other.toml"
+    other.write_text(PLAN + "\n")
+    said = refused("serve", other, *arguments, capsys=capsys, code=2)
+    assert "to the letter" in said
+    plan = folder / "plan.toml"
+    said = refused("serve", plan, *arguments, "--step-seconds", 7, capsys=capsys, code=2)
+    assert "step_seconds = 7.0: expected 60, as the task's charter has it for good" in said
+
+
+def test_an_empty_database_beside_a_known_head_is_refused(folder, capsys):
+    (folder / "lost.head").write_text("task head")
+    said = refused(
+        "serve", folder / "plan.toml", "--db", folder / "lost", "--port", 0, capsys=capsys, code=4
+    )
+    assert "lost or replaced" in said
+
+
+def test_invitations_are_printed_one_a_line(folder, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["enrol", "3", "--db", str(folder / "db")])
+    assert end.value.code == 0
+    tokens = capsys.readouterr().out.split()
+    invitations = [Invitation.decoded(token) for token in tokens]
+    assert [invitation.client for invitation in invitations] == [30, 31, 32]
+    assert {invitation.task for invitation in invitations} == {charter_of().task}
+
+
+def test_invitations_in_a_file_are_for_one_user(folder, capsys):
+    out = folder / "tokens"
+    with pytest.raises(SystemExit):
+        main(["enrol", "2", "--db", str(folder / "db"), "--out", str(out)])
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert len(out.read_text().split()) == 2
+    assert capsys.readouterr().out == ""
+    said = refused("enrol", 1, "--db", folder / "db", "--out", out, capsys=capsys, code=4)
+    assert "cannot write" in said
+
+
+def test_invitations_are_had_while_it_serves(folder, capsys):
+    with serving(folder):
+        with pytest.raises(SystemExit) as end:
+            main(["enrol", "1", "--db", str(folder / "db"), "--plan", str(folder / "plan.toml")])
+        assert end.value.code == 0
+    assert Invitation.decoded(capsys.readouterr().out.strip()).client == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["0"], 2, "1 to 10"),
+        (["11"], 2, "the plan is for 40 clients"),
+    ],
+)
+def test_there_are_as_many_invitations_as_clients(folder, capsys, arguments, code, reason):
+    said = refused("enrol", *arguments, "--db", folder / "db", capsys=capsys, code=code)
+    assert reason in said
+
+
+def test_invitations_need_a_task(tmp_path, capsys):
+    said = refused("enrol", 1, "--db", tmp_path / "none", capsys=capsys, code=4)
+    assert "there is no database" in said
+    assert not (tmp_path / "none").exists()
