@@ -6,6 +6,7 @@ Nothing here protects anybody: whoever knows the seed knows every draw.
 from __future__ import annotations
 
 import hashlib
+from fractions import Fraction
 from numbers import Integral
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomness.source import Source, check_range, check_subset
+from turnout.randomness.source import Source, check_range, check_subset, packed_from_words
 
 
 class SimulationRandomness(Source):
@@ -38,15 +39,23 @@ class SimulationRandomness(Source):
         check_range(n, size)
         return self._generator.integers(n, size=size)
 
+    def _words(self, size: int) -> NDArray[np.uint64]:
+        """Uniform words."""
+        return self._generator.integers(2**64, size=size, dtype=np.uint64)
+
     def below_each(self, limits: NDArray[np.int64]) -> NDArray[np.int64]:
         """Independent integers, the i-th uniform on {0, …, limits[i] − 1}."""
         return self._generator.integers(limits)
 
-    def bernoulli(self, p: float, size: int) -> NDArray[np.bool_]:
+    def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
         """``size`` independent coins, each True with probability ``p``."""
         checks.probability(p=p)
         checks.count(0, size=size)
-        return self._generator.random(size) < p
+        return self._generator.random(size) < float(p)
+
+    def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
+        """``rows × columns`` coins, 64 in a word (see `Source`)."""
+        return packed_from_words(self._words, p, rows, columns)
 
     def binomial(self, n: int, p: float) -> int:
         """The number of True among ``n`` coins, in time that does not grow with ``n``."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.randomness.packed_coins import WORD_BITS, Words, cut, packed_coins, width
 
 LARGEST_RANGE = 2**62
 """The largest ``n`` of `Source.below`, and the resolution of `Source.bernoulli`."""
@@ -62,7 +63,7 @@ class Source(ABC):
             drawn[chosen] = self.below(int(limit), len(chosen))
         return drawn
 
-    def bernoulli(self, p: float, size: int) -> NDArray[np.bool_]:
+    def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
         """``size`` independent coins, each True with probability ``p``.
 
         ``p`` is rounded *down* to a multiple of 2⁻⁶²: whoever takes part with a smaller
@@ -80,6 +81,25 @@ class Source(ABC):
         if threshold in (0, LARGEST_RANGE):
             return np.full(size, threshold > 0)
         return self.below(LARGEST_RANGE, size) < threshold
+
+    def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
+        """``rows × columns`` coins of `bernoulli`, 64 in a word.
+
+        Args:
+            p: in [0, 1]; rounded down to a multiple of 2⁻⁶².
+            rows: at least 0.
+            columns: at least 1.
+
+        Returns:
+            uint64 array of shape (rows, ⌈columns / 64⌉). Column j is bit j mod 64 (the lowest is
+            bit 0) of word ⌊j / 64⌋; bits past the last column are 0.
+        """
+        checks.count(0, rows=rows)
+        checks.count(columns=columns)
+        padded = np.zeros((rows, width(columns) * WORD_BITS), dtype=np.bool_)
+        padded[:, :columns] = self.bernoulli(p, rows * columns).reshape(rows, columns)
+        packed = np.packbits(padded, axis=1, bitorder="little")
+        return packed.view("<u8").astype(np.uint64)
 
     def binomial(self, n: int, p: float) -> int:
         """The number of True among ``n`` coins of `bernoulli`.
@@ -110,6 +130,19 @@ class Source(ABC):
             candidate = int(self.below(top + 1, 1)[0])
             chosen.add(top if candidate in chosen else candidate)
         return np.array(sorted(chosen), dtype=np.int64)
+
+
+def packed_from_words(
+    words: Words, p: float | Fraction, rows: int, columns: int
+) -> NDArray[np.uint64]:
+    """`Source.packed_bernoulli` for a source that has uniform words at hand."""
+    checks.probability(p=p)
+    checks.count(0, rows=rows)
+    checks.count(columns=columns)
+    threshold = int(Fraction(p) * LARGEST_RANGE)
+    bits = LARGEST_RANGE.bit_length() - 1
+    coins = packed_coins(words, threshold, bits, rows * width(columns))
+    return cut(coins.reshape(rows, width(columns)), columns)
 
 
 def check_range(n: int, size: int) -> None:

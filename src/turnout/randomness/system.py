@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.randomness.source import Source, check_range, check_subset
+from turnout.randomness.source import Source, check_range, check_subset, packed_from_words
 
 _WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -38,6 +39,10 @@ class OSRandomness(Source):
             filled += len(kept)
         return drawn
 
+    def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
+        """``rows × columns`` coins of `bernoulli`, 64 in a word (see `Source`)."""
+        return packed_from_words(_words, p, rows, columns)
+
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
         """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order.
 
@@ -56,6 +61,11 @@ class OSRandomness(Source):
             _, first_seen = np.unique(sequence, return_index=True)
             chosen = sequence[np.sort(first_seen)][:k]
         return np.sort(chosen)
+
+
+def _words(size: int) -> NDArray[np.uint64]:
+    """Uniform words."""
+    return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
 def _word(n: int) -> tuple[type[np.unsignedinteger], int]:

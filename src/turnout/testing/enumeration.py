@@ -100,7 +100,7 @@ class _EnumeratingSource(Source):
         self.probability /= n**size
         return np.array([self._branch(n) for _ in range(size)], dtype=np.int64)
 
-    def bernoulli(self, p: float, size: int) -> NDArray[np.bool_]:
+    def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
         checks.probability(p=p)
         return np.array([self._weighted((1 - Fraction(p), Fraction(p))) == 1 for _ in range(size)])
 

@@ -1,0 +1,18 @@
+"""What a client sends: randomizers with their exact privacy level and their bytes."""
+
+from turnout.randomizers.categorical import KaryRandomizedResponse
+from turnout.randomizers.hadamard import HadamardResponse, OneBitHadamard
+from turnout.randomizers.hashing import LocalHashing
+from turnout.randomizers.interface import FrequencyRandomizer
+from turnout.randomizers.subset import SubsetSelection
+from turnout.randomizers.unary import UnaryEncoding
+
+__all__ = [
+    "FrequencyRandomizer",
+    "HadamardResponse",
+    "KaryRandomizedResponse",
+    "LocalHashing",
+    "OneBitHadamard",
+    "SubsetSelection",
+    "UnaryEncoding",
+]

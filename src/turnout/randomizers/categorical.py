@@ -1,0 +1,71 @@
+"""k-ary randomized response: the item itself, or any item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.randomizers.indexed import IndexedRandomizer
+from turnout.randomizers.interface import pure_mse, pure_variance
+
+
+@dataclass(frozen=True)
+class KaryRandomizedResponse(IndexedRandomizer):
+    """The true item with probability e^ε/(e^ε + k − 1), any other one with 1/(e^ε + k − 1).
+
+    Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
+        thesis, Table 7.1 (RR).
+
+    Best for few items or a large ε (k < 3e^ε + 2); its error grows as k².
+
+    >>> randomizer = KaryRandomizedResponse(epsilon=1.0, items=4)
+    >>> randomizer.epsilon0, randomizer.message_bits
+    (1.0, 2)
+    """
+
+    @property
+    def index_count(self) -> int:
+        """One question: what do you hold?"""
+        return 1
+
+    @property
+    def reply_count(self) -> int:
+        """One reply an item."""
+        return self.items
+
+    @property
+    def preferred_count(self) -> int:
+        """The item itself."""
+        return 1
+
+    def preferred(
+        self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The items themselves."""
+        return values
+
+    @property
+    def gain(self) -> Fraction:
+        """By how much holding an item raises its mean score."""
+        return 1 - self.blanket
+
+    @property
+    def offset(self) -> Fraction:
+        """Mean score of an item that the client does not hold."""
+        return self.blanket / self.items
+
+    def score(self, message: int, item: int) -> int:
+        """1 where the message names the item."""
+        return int(message == item)
+
+    def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
+        """Variance of each estimated frequency, given what the clients hold."""
+        shares = self.shares(frequencies, clients)
+        return pure_variance(self.gain + self.offset, self.offset, shares, clients)
+
+    def mse_bound(self, clients: int) -> float:
+        """Expected squared ℓ2 error of the raw estimate, whatever the clients hold."""
+        return pure_mse(self.gain + self.offset, self.offset, self.items, clients)

@@ -1,0 +1,158 @@
+"""Local hashing: a random hash of the item, randomized; the server decodes all hashes at once.
+
+Notation: g the cells (a prime), d the digits of an item to base g, s ∈ {0, …, g − 1}^d the hash
+function h_s(v) = ⟨s, v⟩ mod g.
+
+Two items differ in a digit, and a uniform s maps that difference to a uniform cell. So two items
+collide with probability 1/g exactly, which is all that the estimator's mean and variance need.
+(A linear h_s sends item 0 to cell 0 always; that is a message like any other.) The g^d functions
+are so few that the server counts messages by function and cell, and reads all items' scores out of
+that table digit by digit, in whole numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
+from turnout.randomizers.interface import pure_mse, pure_variance
+from turnout.randomizers.levels import check_level, exponential_below
+
+_WORK = 2**31
+"""Most additions that the server's decoding may take: seconds."""
+
+
+@dataclass(frozen=True)
+class LocalHashing(IndexedRandomizer):
+    """The item's cell under a random hash function with probability e^ε/(e^ε + g − 1).
+
+    Source: Bassily, Smith, Local, private, efficient protocols for succinct histograms, STOC 2015
+        (g = 2, BLH); Wang, Blocki, Li, Jha, USENIX Security 2017 (g = e^ε + 1, OLH). There each
+        client has a function of her own and the server works n·k steps; this family has the same
+        mean and variance for every item.
+
+    Attributes:
+        epsilon: privacy level asked for, above 0, at most 30.
+        items: k, at least 2.
+        public: whether the hash functions are public randomness.
+        cells: g, a prime; the one with the least error where it is left out. 2 gives BLH.
+
+    >>> LocalHashing(epsilon=1.0, items=1000, public=True).message_bits
+    2
+    """
+
+    cells: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon)
+        checks.count(2, items=self.items)
+        if self.cells is None:
+            object.__setattr__(self, "cells", best_cells(self.epsilon, self.items))
+        checks.count(2, cells=self.cells)
+        if not _is_prime(self.reply_count):
+            raise ParameterError("cells", self.cells, "a prime number")
+        super().__post_init__()
+
+    @property
+    def digits(self) -> int:
+        """Digits d of an item to base g."""
+        return _digits(self.items, self.reply_count)
+
+    @property
+    def index_count(self) -> int:
+        """Hash functions, g^d."""
+        return self.reply_count**self.digits
+
+    @property
+    def reply_count(self) -> int:
+        """Cells, g."""
+        assert self.cells is not None
+        return self.cells
+
+    @property
+    def preferred_count(self) -> int:
+        """The item's own cell."""
+        return 1
+
+    def preferred(
+        self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The items' cells under the functions with these numbers."""
+        g = self.reply_count
+        total = np.zeros(len(values), dtype=np.int64)
+        for _ in range(self.digits):
+            values, digit = np.divmod(values, g)
+            questions, factor = np.divmod(questions, g)
+            total += digit * factor
+        return total % g
+
+    @property
+    def gain(self) -> Fraction:
+        """By how much holding an item raises its mean score."""
+        return (1 - self.blanket) * (1 - self.offset)
+
+    @property
+    def offset(self) -> Fraction:
+        """Mean score of an item that the client does not hold: a collision, 1/g."""
+        return Fraction(1, self.reply_count)
+
+    def score(self, message: int, item: int) -> int:
+        """1 where the function sends the item to the message's cell."""
+        function, cell = divmod(message, self.reply_count)
+        one = np.array([item]), np.array([function]), np.array([cell])
+        return int(self.preferred(*one)[0] == cell)
+
+    def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
+        """Variance of each estimated frequency, given what the clients hold."""
+        shares = self.shares(frequencies, clients)
+        return pure_variance(self.gain + self.offset, self.offset, shares, clients)
+
+    def mse_bound(self, clients: int) -> float:
+        """Expected squared ℓ2 error of the raw estimate, whatever the clients hold."""
+        return pure_mse(self.gain + self.offset, self.offset, self.items, clients)
+
+
+def best_cells(epsilon: float, items: int) -> int:
+    """The prime g with the least expected squared error that can be decoded.
+
+    For an item that nobody holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)), least at
+    g = e^ε + 1; the nearest primes are within 3 % of it.
+    """
+    check_level(epsilon)
+    excess = float(exponential_below(epsilon)) - 1
+    largest = min(2 * int(excess) + 16, items + 16, 2**13)
+    sieve = [g for g in range(2, largest) if _is_prime(g)]
+    possible = [g for g in sieve if decoding_work(items, g) <= _WORK]
+    possible = [g for g in possible if g ** (_digits(items, g) + 1) <= LARGEST_HISTOGRAM]
+    if not possible:
+        raise ParameterError("items", items, "few enough to decode local hashing")
+
+    def error(g: int) -> float:
+        own, other = (excess + 1) / (excess + g), 1 / g
+        return (own * (1 - own) + (items - 1) * other * (1 - other)) / (own - other) ** 2
+
+    return min(possible, key=error)
+
+
+def decoding_work(items: int, cells: int) -> int:
+    """Additions for decoding: g for each entry of the table and each digit but the last."""
+    digits = _digits(items, cells)
+    return (digits - 1) * cells ** (digits + 2)
+
+
+def _digits(items: int, base: int) -> int:
+    """The least d with base^d ≥ items."""
+    digits, reached = 1, base
+    while reached < items:
+        digits, reached = digits + 1, reached * base
+    return digits
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % factor for factor in range(2, int(number**0.5) + 1))

@@ -1,0 +1,167 @@
+"""Randomizers that answer a question drawn without looking at the item.
+
+Notation: F questions (`index_count`), R replies (`reply_count`), m of them preferred
+(`preferred_count`); a the *blanket*, the probability with which a client ignores her item.
+
+A client draws a question uniformly. With probability a she gives a uniform reply, otherwise a
+uniform one among those that her item prefers. So a preferred reply has probability a/R + (1 − a)/m
+and any other one a/R, whose ratio is r = 1 + (1 − a)·R/(a·m); a = R/(R + m(r − 1)).
+
+Source of the decomposition: Balle, Bell, Gascón, Nissim, The privacy blanket of the shuffle model,
+    CRYPTO 2019, Section 3.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.interface import Codes, FrequencyRandomizer
+from turnout.randomizers.levels import exponential_below, on_grid_above
+from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
+from turnout.randomness import Source
+
+LARGEST_HISTOGRAM = 2**26
+"""Most messages that a randomizer may have: the server keeps a count of each."""
+
+
+@dataclass(frozen=True)
+class IndexedRandomizer(FrequencyRandomizer):
+    """A message is question · R + reply, from 0 to F·R − 1.
+
+    Attributes:
+        epsilon: privacy level asked for, above 0, at most 30.
+        items: k, at least 2.
+        public: whether the questions are public randomness: then a client sends her reply alone,
+            and the server is told the questions (`draw_questions` makes them).
+    """
+
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.message_count > LARGEST_HISTOGRAM:
+            raise ParameterError("items", self.items, f"at most {LARGEST_HISTOGRAM} messages")
+
+    @property
+    @abstractmethod
+    def index_count(self) -> int:
+        """Questions, F."""
+
+    @property
+    @abstractmethod
+    def reply_count(self) -> int:
+        """Replies to a question, R."""
+
+    @property
+    @abstractmethod
+    def preferred_count(self) -> int:
+        """Replies that an item prefers, m."""
+
+    @abstractmethod
+    def preferred(
+        self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Preferred replies, uniform where ``replies`` are uniform on {0, …, R − 1}."""
+
+    @property
+    def message_count(self) -> int:
+        """Different messages, F·R."""
+        return self.index_count * self.reply_count
+
+    @cached_property
+    def blanket(self) -> Fraction:
+        """Probability a of a reply that does not depend on the item."""
+        excess = self.preferred_count * (exponential_below(self.epsilon) - 1)
+        return on_grid_above(self.reply_count / (self.reply_count + excess))
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of a message's probabilities under two items, exactly."""
+        a = self.blanket
+        return 1 + (1 - a) / a * Fraction(self.reply_count, self.preferred_count)
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of a client's message; public questions are not sent and do not count."""
+        return bits_for(self.reply_count if self.public else self.message_count)
+
+    def law(self, item: int) -> list[Fraction]:
+        """Probability of each message under an item; for small cases."""
+        questions = np.repeat(np.arange(self.index_count), self.reply_count)
+        replies = np.tile(np.arange(self.reply_count), self.index_count)
+        own = self.preferred(np.full(len(replies), item), questions, replies)
+        a, m = self.blanket, self.preferred_count
+        law = [a / self.message_count for _ in range(self.message_count)]
+        likely = {(int(q), int(reply)) for q, reply in zip(questions, own, strict=True)}
+        for question, reply in likely:
+            law[question * self.reply_count + reply] += (1 - a) / (m * self.index_count)
+        return law
+
+    def draw_questions(self, n: int, source: Source) -> NDArray[np.int64]:
+        """Uniform questions for n clients, shape (n,); public, but drawn without seeing values."""
+        return source.below(self.index_count, n)
+
+    def encode(
+        self, values: ArrayLike, source: Source, questions: NDArray[np.int64] | None = None
+    ) -> Codes:
+        """One message for each value.
+
+        Args:
+            values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
+            source: where the clients' randomness comes from.
+            questions: the public questions, shape (n,); without them each client draws her own.
+
+        Returns:
+            int64 array of shape (n,), from 0 to F·R − 1.
+        """
+        array = self.checked(values)
+        asked = self._questions(array.size, source, questions)
+        replies = source.below(self.reply_count, array.size)
+        honest = np.flatnonzero(~source.bernoulli(self.blanket, array.size))
+        replies[honest] = self.preferred(array[honest], asked[honest], replies[honest])
+        return asked * self.reply_count + replies
+
+    def pack(self, messages: NDArray) -> bytes:
+        """The messages as ⌈n · `message_bits` / 8⌉ bytes."""
+        sent = messages % self.reply_count if self.public else messages
+        return pack_codes(sent, self.message_bits)
+
+    def unpack(self, data: bytes, n: int, questions: NDArray[np.int64] | None = None) -> Codes:
+        """The n messages in ``data``, public questions joined to their replies.
+
+        Raises:
+            ParameterError: this is not what n clients sent, or public questions are missing.
+        """
+        checks.count(0, n=n)
+        if not self.public:
+            return unpack_codes(data, n, self.message_bits, self.message_count)
+        if questions is None or len(questions) != n:
+            raise ParameterError("questions", questions, f"the {n} public questions")
+        replies = unpack_codes(data, n, self.message_bits, self.reply_count)
+        return self._checked_questions(questions, n) * self.reply_count + replies
+
+    def _questions(
+        self, n: int, source: Source, questions: NDArray[np.int64] | None
+    ) -> NDArray[np.int64]:
+        if questions is None:
+            if self.public and self.index_count > 1:
+                raise ParameterError("questions", None, f"the {n} public questions")
+            return self.draw_questions(n, source)
+        return self._checked_questions(questions, n)
+
+    def _checked_questions(self, questions: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        asked = np.asarray(questions, dtype=np.int64)
+        inside = asked.shape == (n,) and bool(np.all((asked >= 0) & (asked < self.index_count)))
+        if not inside:
+            raise ParameterError(
+                "questions", asked.shape, f"{n} whole numbers from 0 to {self.index_count - 1}"
+            )
+        return asked

@@ -1,0 +1,147 @@
+"""What every randomizer of one item out of k says about itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.levels import check_level, level_above
+from turnout.randomness import Source
+
+Codes = NDArray[np.int64]
+"""Messages as whole numbers, shape (n,)."""
+Rows = NDArray[np.uint64]
+"""Messages as bitmaps, shape (n, ⌈k / 64⌉); item j is bit j mod 64 of word ⌊j / 64⌋."""
+
+
+@dataclass(frozen=True)
+class FrequencyRandomizer(ABC):
+    """A client's one message about the one item she holds, of ``items`` possible ones.
+
+    Guarantees:
+        Every message's probability is a fraction that `law` states; the largest ratio of two of
+        them, over items, is `ratio`, and ln `ratio` ≤ `epsilon0` ≤ ``epsilon``.
+        With S_v the sum of `score` over the messages of n clients, of whom n·f_v hold v,
+        (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states.
+
+    Attributes:
+        epsilon: privacy level asked for, above 0, at most 30.
+        items: k, at least 2.
+    """
+
+    epsilon: float
+    items: int
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon)
+        checks.count(2, items=self.items)
+
+    @property
+    def epsilon0(self) -> float:
+        """Local privacy level of a client's whole message, rounded up by less than one ulp."""
+        return level_above(self.ratio)
+
+    @property
+    @abstractmethod
+    def ratio(self) -> Fraction:
+        """The largest ratio of a message's probabilities under two items, exactly."""
+
+    @property
+    @abstractmethod
+    def message_bits(self) -> int:
+        """Bits of a client's message as `pack` writes it."""
+
+    @property
+    @abstractmethod
+    def gain(self) -> Fraction:
+        """By how much holding an item raises its mean score."""
+
+    @property
+    @abstractmethod
+    def offset(self) -> Fraction:
+        """Mean score of an item that the client does not hold."""
+
+    @abstractmethod
+    def law(self, item: int) -> Sequence[Fraction]:
+        """Probability of each message, by its number; for small cases."""
+
+    @abstractmethod
+    def score(self, message: int, item: int) -> int:
+        """What a message, by its number, adds to an item's score; for small cases."""
+
+    @abstractmethod
+    def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
+        """Variance of each estimated frequency, given what the clients hold.
+
+        Args:
+            frequencies: share of the clients that hold each item, shape (k,).
+            clients: n, at least 1.
+        """
+
+    @abstractmethod
+    def mse_bound(self, clients: int) -> float:
+        """Largest expected squared ℓ2 error of the raw estimate, over what the clients hold."""
+
+    @abstractmethod
+    def encode(self, values: ArrayLike, source: Source) -> Codes | Rows:
+        """One message for each value.
+
+        Args:
+            values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
+            source: where the clients' randomness comes from.
+        """
+
+    @abstractmethod
+    def pack(self, messages: NDArray) -> bytes:
+        """The messages as ⌈n · `message_bits` / 8⌉ bytes."""
+
+    @abstractmethod
+    def unpack(self, data: bytes, n: int) -> Codes | Rows:
+        """The n messages in ``data``.
+
+        Raises:
+            ParameterError: this is not what n clients sent.
+        """
+
+    def checked(self, values: ArrayLike) -> NDArray[np.int64]:
+        """The values, if each is an item."""
+        array = np.asarray(values)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ParameterError("values", array.dtype.name, "whole numbers of shape (clients,)")
+        if array.size and (int(array.min()) < 0 or int(array.max()) >= self.items):
+            raise ParameterError("values", "an item outside", f"items from 0 to {self.items - 1}")
+        return array.astype(np.int64, copy=False)
+
+    def shares(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
+        """The frequencies, if they are k shares of at least one client."""
+        checks.count(clients=clients)
+        array = np.asarray(frequencies, dtype=np.float64)
+        if array.shape != (self.items,) or not np.all((array >= 0) & (array <= 1)):
+            raise ParameterError("frequencies", array.shape, f"{self.items} numbers in [0, 1]")
+        return array
+
+
+def pure_variance(
+    own: Fraction, other: Fraction, frequencies: NDArray[np.float64], clients: int
+) -> NDArray[np.float64]:
+    """Variance where a message supports its own item with ``own``, any other with ``other``.
+
+    Source: Wang, Blocki, Li, Jha, Locally differentially private protocols for frequency
+        estimation, USENIX Security 2017, Theorem 2.
+    """
+    spread = frequencies * float(own * (1 - own)) + (1 - frequencies) * float(other * (1 - other))
+    return spread / (clients * float(own - other) ** 2)
+
+
+def pure_mse(own: Fraction, other: Fraction, items: int, clients: int) -> float:
+    """Sum of `pure_variance` over all items, which no frequencies can change."""
+    checks.count(clients=clients)
+    spread = own * (1 - own) + (items - 1) * other * (1 - other)
+    return float(spread / (clients * (own - other) ** 2))

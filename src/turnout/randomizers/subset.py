@@ -1,0 +1,164 @@
+"""Subset selection: a random set of ω items that more likely than not holds the client's.
+
+Notation: ω the size of the set (`size`), c the probability that the client's item is in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import comb, floor, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.randomizers.bitmaps import BitmapRandomizer, set_bits
+from turnout.randomizers.interface import Rows
+from turnout.randomizers.levels import check_level, exponential_below, on_grid_below
+from turnout.randomness import Source
+
+_ONE = np.uint64(1)
+
+
+@dataclass(frozen=True)
+class SubsetSelection(BitmapRandomizer):
+    """With probability c a uniform ω-set with the client's item, otherwise one without it.
+
+    c = ωe^ε/(ωe^ε + k − ω), so all sets with her item are e^ε times as likely as the others.
+
+    Source: Ye, Barg, Optimal schemes for discrete distribution estimation under locally
+        differential privacy, IEEE Trans. Inf. Theory 2018; Wang et al., arXiv:1607.08025.
+
+    Attributes:
+        epsilon: privacy level asked for, above 0, at most 30.
+        items: k, at least 2.
+        size: ω, below k; chosen for the least error where it is left out (about k/(e^ε + 1)).
+
+    >>> SubsetSelection(epsilon=1.0, items=1000).size
+    269
+    """
+
+    size: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size is None:
+            object.__setattr__(self, "size", best_size(self.epsilon, self.items))
+        checks.count(size=self.size)
+        checks.at_most("items - 1", self.items - 1, size=self._size)
+
+    @property
+    def _size(self) -> int:
+        assert self.size is not None
+        return self.size
+
+    @property
+    def own(self) -> Fraction:
+        """Probability c that a message supports the client's item."""
+        return self._inside
+
+    @cached_property
+    def _inside(self) -> Fraction:
+        weight = self._size * exponential_below(self.epsilon)
+        return on_grid_below(weight / (weight + self.items - self._size))
+
+    @property
+    def other(self) -> Fraction:
+        """Probability that a message supports another item."""
+        return (self._size - self.own) / (self.items - 1)
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of a message's probabilities under two items, exactly."""
+        c = self.own
+        return c / (1 - c) * Fraction(self.items - self._size, self._size)
+
+    def law(self, item: int) -> list[Fraction]:
+        """Probability of each of the 2^k bitmaps under an item; for small cases."""
+        inside = self.own / comb(self.items - 1, self._size - 1)
+        outside = (1 - self.own) / comb(self.items - 1, self._size)
+        return [
+            (inside if number >> item & 1 else outside)
+            if number.bit_count() == self._size
+            else Fraction(0)
+            for number in range(2**self.items)
+        ]
+
+    def encode(self, values: ArrayLike, source: Source) -> Rows:
+        """One bitmap with ω bits set for each value, uint64 of shape (n, ⌈k / 64⌉).
+
+        Args:
+            values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
+            source: where the clients' randomness comes from.
+        """
+        array = self.checked(values)
+        inside = source.bernoulli(self.own, array.size)
+        rows = _sets_without(array, self._size - inside, self.items, source)
+        set_bits(rows, array, inside)
+        return rows
+
+
+def best_size(epsilon: float, items: int) -> int:
+    """The ω with the least expected squared error.
+
+    Source: Ye and Barg 2018: one of the two whole numbers next to k/(e^ε + 1).
+    """
+    check_level(epsilon)
+    e = float(exponential_below(epsilon))
+    low = min(max(floor(items / (e + 1)), 1), items - 1)
+
+    def spread(size: int) -> float:
+        own = size * e / (size * e + items - size)
+        other = (size - own) / (items - 1)
+        return (own * (1 - own) + (items - 1) * other * (1 - other)) / (own - other) ** 2
+
+    return min((low, min(low + 1, items - 1)), key=spread)
+
+
+def _sets_without(
+    excluded: NDArray[np.int64], sizes: NDArray[np.int64], columns: int, source: Source
+) -> Rows:
+    """A uniform set of ``sizes[i]`` columns in each row i, without ``excluded[i]``.
+
+    Independent coins give each row a set that is uniform among those of its size. To a set that
+    is too small, columns outside it are added one by one, each uniformly; from one that is too
+    large, columns are taken. Both keep it uniform among the sets of its size: a uniform set and a
+    uniform element of its complement (or of itself) make a uniform set of the next size. The
+    coins' bias only sets how much work is left; it makes the sets a little small, since adding
+    succeeds more often.
+    """
+    mean = float(sizes.mean()) if len(sizes) else 0.0
+    share = (mean - 0.8 * sqrt(mean * (1 - mean / columns))) / (columns - 1)
+    rows = source.packed_bernoulli(min(max(share, 0.0), 1.0), len(excluded), columns)
+    set_bits(rows, excluded, np.zeros(len(excluded), dtype=np.bool_))
+    lacking = sizes - np.bitwise_count(rows).sum(axis=1, dtype=np.int64)
+    _resize(rows, lacking, excluded, columns, source)
+    return rows
+
+
+def _resize(
+    rows: Rows,
+    lacking: NDArray[np.int64],
+    excluded: NDArray[np.int64],
+    columns: int,
+    source: Source,
+) -> None:
+    """Set ``lacking[i]`` more bits of row i, or clear that many where it is negative, in place."""
+    flat, words = rows.reshape(-1), rows.shape[1]
+    open_rows = np.flatnonzero(lacking)
+    left, starts = np.abs(lacking[open_rows]), open_rows * words
+    wanted, skipped = lacking[open_rows] > 0, excluded[open_rows]
+    while len(left):
+        column = source.below(columns - 1, len(left))
+        column += column >= skipped
+        places = starts + (column >> 6)
+        masks = _ONE << (column & 63).astype(np.uint64)
+        word = flat[places]
+        flips = ((word & masks) == 0) == wanted
+        flat[places] = np.where(flips, word ^ masks, word)
+        left -= flips
+        if not left.all():
+            kept = np.flatnonzero(left)
+            left, starts, wanted, skipped = left[kept], starts[kept], wanted[kept], skipped[kept]
