@@ -164,7 +164,7 @@ MUTANTS = {
     ),
     "writes in place": (
         a_kill_while_storing_leaves_it_whole,
-        (diary.StateFile, "store", "_write(partial, data)", "_write(self._path, data)"),
+        (diary.StateFile, "store", "_write(partial, data, ", "_write(self._path, data, "),
     ),
     "syncs nothing": (
         states.test_contents_are_synced_before_the_rename_and_the_folder_after_it,

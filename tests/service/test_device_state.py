@@ -111,6 +111,9 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
     monkeypatch.setattr(diary, "os", Noted())
     opened(tmp_path / "state.json", invitation(WIDE))
     assert calls == ["fsync", "replace", "fsync"]
+    with StateFile(tmp_path / "trial.json", synced=False) as file:
+        file.store(b"")
+    assert calls[3:] == ["replace"]
 
 
 def test_what_a_power_cut_left_half_written_is_ignored(tmp_path):

@@ -25,12 +25,17 @@ class StateFile:
 
     The lock is the operating system's: it goes with the process, however that ends.
 
+    Args:
+        path: of the file.
+        synced: whether contents outlive a power cut. Without, they outlive the process only: for
+            trials in which one disk stands for those of many devices.
+
     Raises:
         StorageError: (on entering) another process uses it, or the folder cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        self._path, self._synced = path, synced
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -83,9 +88,10 @@ class StateFile:
         self._require_lock()
         partial = self._path.with_name(self._path.name + ".partial")
         try:
-            _write(partial, data)
+            _write(partial, data, self._synced)
             os.replace(partial, self._path)
-            _sync_folder(self._path.parent)
+            if self._synced:
+                _sync_folder(self._path.parent)
         except OSError as error:
             raise StorageError(f"state file {self._path}: {_reason(error)}") from None
 
@@ -142,14 +148,15 @@ def default_place(invitation: Invitation) -> Path:
     return folder / "turnout" / f"{invitation.task[:16]}-{invitation.client}.json"
 
 
-def _write(path: Path, data: bytes) -> None:
-    """A new file of its owner's alone, synced."""
+def _write(path: Path, data: bytes, synced: bool) -> None:
+    """A new file of its owner's alone."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with open(os.open(path, flags, _MODE), "wb") as file:
         os.fchmod(file.fileno(), _MODE)
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if synced:
+            os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Many devices for a trial: coroutines in a few processes, a state file for each device.
 
-For trials only: who runs a fleet holds everybody's records and keys.
+For trials only: who runs a fleet holds everybody's records and keys. Its state files outlive a
+killed process, but not a power cut: one disk cannot sync for hundreds of devices in time.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from turnout.core.errors import (
 from turnout.service.device.device import Device
 from turnout.service.device.diary import Diary, StateFile
 from turnout.service.device.link import Link, connection
-from turnout.service.device.pace import Pace
+from turnout.service.device.pace import Limits, Pace
 from turnout.service.device.trainer import trainer_on_dealt
 from turnout.service.wire import Invitation
 
 _TOLD_EVERY_SECONDS = 0.5
 _CONNECTIONS = 32
+_LIMITS = Limits(longest_backoff_seconds=2.0)
+"""A trial may be started before its coordinator is; it should not begin half a minute late."""
 
 Tell = Callable[[Counter[str]], None]
 """Hears now and then how many turns stand how."""
@@ -109,13 +112,13 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
     trainer_of = trainer_on_dealt(trial.data)
     with ExitStack() as opened:
         diaries = [
-            Diary(opened.enter_context(StateFile(_place(trial.folder, each))), each)
+            Diary(opened.enter_context(StateFile(_place(trial.folder, each), synced=False)), each)
             for each in invitations
         ]
         async with connection(trial.ca, connections=_CONNECTIONS) as http:
             link = Link(http, trial.url, allow_http=trial.allow_http)
             devices = [
-                Device(invitation, diary, link, trainer_of, cover=trial.cover, pace=Pace())
+                Device(invitation, diary, link, trainer_of, cover=trial.cover, pace=Pace(_LIMITS))
                 for invitation, diary in zip(invitations, diaries, strict=True)
             ]
             return await _all(devices, tell)
