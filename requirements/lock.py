@@ -34,4 +34,4 @@ def locked(*options: str) -> str:
 
 if __name__ == "__main__":
     (HERE / "runtime.lock").write_text(locked())
-    (HERE / "dev.lock").write_text(locked("--extra", "dev"))
+    (HERE / "dev.lock").write_text(locked("--extra", "dev", "--extra", "service"))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--head-file", metavar="FILE", help="Where the ledger's head goes; DB.head.")
 @click.option("--config", metavar="FILE", help="All of these settings in a TOML file.")
+@click.option("--wait-for", type=int, help="Begin once so many devices are enrolled; 0.")
 @click.option("--exit-when-finished", is_flag=True, default=None, help="End when the run is over.")
 def serve(plan: Path, config: str | None, **given: Any) -> int:
     """Serves the task of PLAN (a TOML file) to devices, with a dashboard.
