@@ -12,7 +12,7 @@ from turnout.service.device import Memory, drawn_slots
 from turnout.spec import CheckIn, FixedAssignment, KSubset, SlidingWindow
 from turnout.testing import assert_frequencies, assert_rejects_law
 
-DEVICES = 4000
+DEVICES = 2000
 SOURCE = OSRandomness()
 
 
@@ -48,7 +48,7 @@ def test_a_slot_of_each_window_uniform_and_independent():
                 (min(i, k), 4 + j)
                 for (i, j), k in zip(pairs.tolist(), below(4, DEVICES).tolist(), strict=True)
             ],
-            "seconds of the clock": [(i // 1000, 4 + i // 1000) for i in range(DEVICES)],
+            "seconds of the clock": [(i // 500, 4 + i // 500) for i in range(DEVICES)],
         },
     )
 
@@ -94,8 +94,8 @@ def test_steps_in_which_devices_come_follow_the_law(tmp_path):
     """Whole devices against a coordinator: what arrives, not what was meant to."""
 
     def arrived(name, source):
-        world = World(tmp_path / name, charter_of(CheckIn(3), population=100))
-        world.start(*range(100), source=source)
+        world = World(tmp_path / name, charter_of(CheckIn(3), population=75))
+        world.start(*range(75), source=source)
         return [(step,) for _, step in world.coordinator.rows]
 
     class NeverLast(OSRandomness):
@@ -104,6 +104,6 @@ def test_steps_in_which_devices_come_follow_the_law(tmp_path):
 
     keeps_law = frequencies([(0,), (1,), (2,)])
     right = arrived("right", OSRandomness())
-    assert len(right) == 100
+    assert len(right) == 75
     keeps_law(right)
     assert_rejects_law(keeps_law, {"never the last slot": arrived("wrong", NeverLast())})
