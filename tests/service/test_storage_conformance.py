@@ -256,27 +256,25 @@ def test_a_step_is_released_once(storage):
         assert same(reads.release_at(0), release(START))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"step": 3}, "does not follow"),
-        ({"previous": bytes(32)}, "does not follow"),
-        ({"task": "0" * 64}, "does not follow"),
-        ({"model_digest": bytes(32)}, "other parameters"),
-        ({"epsilon": math.nan}, "costs"),
-        ({"epsilon": math.inf}, "costs"),
-        ({"epsilon": -1e-9}, "costs"),
-        ({"epsilon": -0.0}, "costs"),
-        ({"delta": math.nan}, "costs"),
-    ],
-)
-def test_what_does_not_belong_into_the_ledger_is_refused(storage, change, message):
+def test_what_does_not_belong_into_the_ledger_is_refused(storage):
     with storage.transaction() as tx:
         before = released(tx, 2)
     right = release(before)
-    wrong = dataclasses.replace(right, record=dataclasses.replace(right.record, **change))
-    with pytest.raises(StorageError, match=message), storage.transaction() as tx:
-        tx.release(wrong)
+    for name, value, message in [
+        ("step", 3, "does not follow"),
+        ("previous", bytes(32), "does not follow"),
+        ("task", "0" * 64, "does not follow"),
+        ("model_digest", bytes(32), "other parameters"),
+        ("epsilon", math.nan, "costs"),
+        ("epsilon", math.inf, "costs"),
+        ("epsilon", -1e-9, "costs"),
+        ("epsilon", -0.0, "costs"),
+        ("delta", math.nan, "costs"),
+    ]:
+        record = dataclasses.replace(right.record, **{name: value})
+        wrong = dataclasses.replace(right, record=record)
+        with pytest.raises(StorageError, match=message), storage.transaction() as tx:
+            tx.release(wrong)
     with storage.snapshot() as reads:
         assert len(list(reads.records())) == 2
 
@@ -492,6 +490,35 @@ def test_a_second_coordinator_is_refused_but_not_an_enroller(storage, url, monke
     enroller.close()
     storage.close()
     served(url).close()
+
+
+def test_coordinator_and_enrollers_take_turns(storage, url):
+    def invite(other: Storage) -> list[int]:
+        firsts = []
+        for _ in range(20):
+            with other.transaction() as tx:
+                firsts.append(tx.invite([bytes(32)] * 2))
+        return firsts
+
+    everybody = [storage, *(open_storage(url, serving=False) for _ in range(2))]
+    with ThreadPoolExecutor(3) as pool:
+        firsts = [first for part in pool.map(invite, everybody) for first in part]
+    assert sorted(firsts) == list(range(8, 8 + 2 * 60, 2))
+    for enroller in everybody[1:]:
+        enroller.close()
+
+
+def test_who_waits_too_long_for_his_turn_gives_up_and_may_try_again(storage, url, monkeypatch):
+    for kind in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"turnout.service.storage.{kind}.BUSY_SECONDS", 0.05)
+    enroller = open_storage(url, serving=False)
+    with storage.transaction() as tx:
+        tx.log(Event(0.0, "info", "busy"))
+        with pytest.raises(StorageError, match=r"(?i)locked|timeout"), enroller.transaction():
+            pass
+    with enroller.transaction() as tx:
+        assert tx.invite([bytes(32)]) == 8
+    enroller.close()
 
 
 def test_only_a_coordinator_creates_a_database(url):

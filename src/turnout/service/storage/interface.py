@@ -100,7 +100,11 @@ class Event:
 
 
 class Transaction(Protocol):
-    """Reads and writes that become durable together."""
+    """Reads and writes that become durable together.
+
+    A `ConflictError` leaves the transaction as it was, and it may go on. After any other error in
+    one of these it can only be undone.
+    """
 
     def found(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
         """Create the task. Raises ConflictError where there is one."""
@@ -131,7 +135,11 @@ class Transaction(Protocol):
         ...
 
     def enrol(self, client: int, public_key: bytes) -> None:
-        """Use an invitation. Raises ConflictError where it was used with another key."""
+        """Use an invitation; once more with the same key changes nothing.
+
+        Raises:
+            ConflictError: there is no such invitation, or it was used with another key.
+        """
         ...
 
     def keys(self) -> Iterator[tuple[int, bytes]]:
@@ -155,6 +163,7 @@ class Transaction(Protocol):
 
         Raises:
             ConflictError: the same (client, block, turn) or (client, step) is stored.
+            StorageError: she is not enrolled, or the step is released.
         """
         ...
 
@@ -186,11 +195,21 @@ class Transaction(Protocol):
         ...
 
     def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
-        """Clients and their updates at a step, by client; one at a time, not all in memory."""
+        """Clients and their updates at a step, by client; one at a time, not all in memory.
+
+        Raises:
+            StorageError: an update is not the one whose digest was stored.
+        """
         ...
 
     def release(self, release: Release) -> None:
-        """Append to the ledger. Raises ConflictError where the step is stored."""
+        """Append to the ledger.
+
+        Raises:
+            ConflictError: the step is stored.
+            StorageError: the record does not follow on the last one, states no cost, or has the
+                digest of other parameters.
+        """
         ...
 
     def forget_bodies(self, before_step: int, at_most: int) -> int:
@@ -238,6 +257,8 @@ class Storage(Protocol):
 
     Opening migrates it to the newest schema, checks its integrity where that is cheap, and
     raises `StorageError` for anything that is not a turnout database, or of a newer version.
+    Opened for serving it is locked against every other coordinator; opened otherwise it takes
+    invitations and events, and refuses all other writes.
     """
 
     def transaction(self) -> AbstractContextManager[Transaction]:

@@ -56,7 +56,7 @@ class PostgresConnection:
     def __init__(self, url: str) -> None:
         self.raw = psycopg.connect(url, autocommit=True, application_name="turnout")
         self._cursor = self.raw.cursor(binary=True)
-        self.run(f"SET lock_timeout = '{int(BUSY_SECONDS)}s'; SET synchronous_commit = on")
+        self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'; SET synchronous_commit = on")
 
     @_raising_storage_errors
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
