@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from web_world import DIMENSION, POPULATION, secret_of, signed, world
 
-from turnout.service.wire import Answer, enrolments_path, model_path
+from turnout.service.wire import enrolments_path, model_path
 
 BODIES = int(os.environ.get("TURNOUT_BODIES", "2000"))
 BATCH = 25
@@ -38,7 +38,8 @@ quick = settings(
 floats = st.sampled_from([np.nan, np.inf, -np.inf, 1e38, -0.0])
 edges = st.sampled_from([-(2**31), 2**31 - 1, 2**20, -1, 0, 1])
 updates = st.one_of(
-    st.binary(max_size=3 * SIZE),
+    st.binary(max_size=SIZE - 1),
+    st.binary(min_size=SIZE + 1, max_size=4 * SIZE),
     st.binary(min_size=SIZE, max_size=SIZE),
     st.lists(edges, min_size=DIMENSION, max_size=DIMENSION).map(
         lambda values: np.array(values, "<i4").tobytes()
@@ -68,8 +69,8 @@ enrolments = st.one_of(
     ).map(lambda value: json.dumps(value).encode()),
     st.just(b"[" * 1000),
 )
-clients = st.integers(0, POPULATION) | st.integers(0, 2**62)
-steps = st.integers(0, 6) | st.integers(0, 10**17)
+clients = st.integers(0, 4) | st.integers(0, POPULATION) | st.integers(0, 2**62)
+steps = st.just(0) | st.integers(0, 6) | st.integers(0, 10**17)
 requests = st.one_of(
     st.tuples(st.sampled_from(ROUTES), steps, clients, updates),
     st.tuples(st.just("enrolments"), st.just(0), clients, enrolments),
@@ -112,7 +113,6 @@ def test_no_signed_body_is_an_error_of_the_server_or_spoils_a_model(tmp_path):
             bodies()
             assert {200, 401, 404, 409, 413, 422, 425} <= seen
             runner.run(finish())
-            assert Answer.LATE
         finally:
             runner.run(context.__aexit__(None, None, None))
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import urllib.request
@@ -98,9 +99,11 @@ def test_ready_does_not_wait_for_pytorch(folder):
 
 def test_it_serves_https_with_certificate_files(folder):
     made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]
-        + ["/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout"]
-        + [str(folder / "key.pem"), "-out", str(folder / "cert.pem")],
+        shlex.split(
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+            "-addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
+        ),
+        cwd=folder,
         capture_output=True,
         check=False,
     )
@@ -116,11 +119,15 @@ def test_it_serves_https_with_certificate_files(folder):
             assert answer.read() == charter_of().canonical()
 
 
-def test_two_coordinators_never_serve_one_database(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_beside_one_that_serves_invitations_are_had_and_no_second_one_serves(folder, capsys):
+    plan, db = folder / "plan.toml", folder / "db"
     with serving(folder):
-        said = refused("serve", "plan.toml", "--db", "db", "--port", 0, capsys=capsys, code=4)
-    assert "another coordinator serves" in said
+        said = refused("serve", plan, "--db", db, "--port", 0, capsys=capsys, code=4)
+        assert "another coordinator serves" in said
+        with pytest.raises(SystemExit) as end:
+            main(["enrol", "1", "--db", str(db), "--plan", str(plan)])
+        assert end.value.code == 0
+    assert Invitation.decoded(capsys.readouterr().out.strip()).client == 30
 
 
 def test_another_plan_and_another_schedule_are_refused(folder, capsys):
@@ -161,14 +168,6 @@ def test_invitations_in_a_file_are_for_one_user(folder, capsys):
     assert capsys.readouterr().out == ""
     said = refused("enrol", 1, "--db", folder / "db", "--out", out, capsys=capsys, code=4)
     assert "cannot write" in said
-
-
-def test_invitations_are_had_while_it_serves(folder, capsys):
-    with serving(folder):
-        with pytest.raises(SystemExit) as end:
-            main(["enrol", "1", "--db", str(folder / "db"), "--plan", str(folder / "plan.toml")])
-        assert end.value.code == 0
-    assert Invitation.decoded(capsys.readouterr().out.strip()).client == 30
 
 
 @pytest.mark.parametrize(

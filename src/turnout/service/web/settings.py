@@ -80,7 +80,9 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(map(str, first["loc"])) or "settings"
-            raise ParameterError(name, first.get("input"), first["msg"]) from None
+            missing = first["type"] == "missing"
+            value, expected = (None, "a value") if missing else (first["input"], first["msg"])
+            raise ParameterError(name, value, expected) from None
 
     @property
     def timing(self) -> Timing:

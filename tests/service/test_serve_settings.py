@@ -1,0 +1,86 @@
+"""Settings: command line over environment over file over defaults, and nothing unknown."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from turnout.cli.serve import serve
+from turnout.core.errors import ParameterError
+from turnout.service.charter import Timing
+from turnout.service.web.settings import Settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "service.md"
+
+
+def gathered(file=None, environment=None, **given):
+    return Settings.gathered(file, environment or {}, {"db": "db", **given})
+
+
+def test_the_nearest_source_wins(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text('host = "::1"\nport = 1\nstep_seconds = 9\n')
+    environment = {"TURNOUT_SERVE_PORT": "2", "TURNOUT_SERVE_HOST": "0.0.0.0", "PATH": "x"}
+    settings = gathered(file, environment, port=3, host=None)
+    assert (settings.port, settings.host, settings.step_seconds) == (3, "0.0.0.0", 9)
+    assert gathered().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "reason"),
+    [
+        ({"TURNOUT_SERVE_PROT": "1"}, {}, "prot"),
+        ({"TURNOUT_SERVE_PORT": "many"}, {}, "port"),
+        ({}, {"port": 70000}, "port"),
+        ({}, {"step_seconds": float("nan")}, "step_seconds"),
+        ({}, {"step_seconds": 0.0}, "step_seconds"),
+        ({}, {"answer_seconds": float("inf")}, "answer_seconds"),
+    ],
+)
+def test_what_is_unknown_or_wrong_is_refused(environment, given, reason):
+    with pytest.raises(ParameterError, match=reason):
+        gathered(None, environment, **given)
+
+
+def test_a_database_must_be_named():
+    with pytest.raises(ParameterError, match="db = None: expected a value"):
+        Settings.gathered(None, {}, {})
+
+
+def test_files_are_read_strictly(tmp_path):
+    with pytest.raises(ParameterError, match="readable"):
+        gathered(tmp_path / "none")
+    (tmp_path / "bad").write_text("port")
+    with pytest.raises(ParameterError, match="TOML"):
+        gathered(tmp_path / "bad")
+
+
+def test_the_schedule_of_a_new_task():
+    assert gathered().timing == Timing(60.0, 45.0, 10.0)
+    assert gathered(step_seconds=6.0).timing == Timing(6.0, 4.5, 1.0)
+    assert gathered(step_seconds=6.0, check_in_seconds=1.0).timing == Timing(6.0, 1.0, 1.0)
+    with pytest.raises(ParameterError, match="step_seconds"):
+        _ = gathered(step_seconds=1.0, check_in_seconds=2.0).timing
+
+
+def test_where_heads_go():
+    assert gathered(db="a/b").heads == Path("a/b.head")
+    assert gathered(db="sqlite:///a/b").heads == Path("a/b.head")
+    assert gathered(db="postgresql://h/d").heads is None
+    assert gathered(db="postgresql://h/d", head_file="h").heads == Path("h")
+
+
+def test_a_certificate_needs_its_key(tmp_path):
+    assert gathered().tls is None
+    for one in ("tls_cert", "tls_key"):
+        with pytest.raises(ParameterError, match="PEM"):
+            _ = gathered(**{one: __file__}).tls
+
+
+def test_every_setting_is_an_option_and_documented():
+    options = {p.name for p in serve.params if isinstance(p, click.Option)}
+    assert options - {"config"} == set(Settings.model_fields)
+    text = PAGE.read_text()
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in text, name
+    assert "TURNOUT_SERVE_" in text
