@@ -110,6 +110,14 @@ def test_invitations_have_rising_ids_and_are_used_once(empty):
         assert (tx.invited(), tx.enrolled()) == (5, 1)
 
 
+def test_all_keys_are_read_by_client(storage, monkeypatch):
+    monkeypatch.setattr("turnout.service.storage.reads.SMALL_ROWS", 3)
+    with storage.transaction() as tx:
+        tx.invite([digest(b"a"), digest(b"b")])
+        tx.enrol(9, key(9))
+        assert list(tx.keys()) == [(client, key(client)) for client in (*range(8), 9)]
+
+
 def test_a_check_in_is_unique_by_turn_and_by_step(storage):
     with storage.transaction() as tx:
         check_in(tx, 1, 5)
