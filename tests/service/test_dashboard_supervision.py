@@ -1,0 +1,105 @@
+"""What the operator is warned of, and the band that check-ins are held against."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import dashboard_sample as sample
+import numpy as np
+import pytest
+from dashboard_sample import Seen
+
+from turnout.core.errors import ParameterError
+from turnout.participation import expected_check_ins
+from turnout.service.dashboard import pages
+from turnout.service.dashboard.band import DEVIATIONS, band
+from turnout.service.dashboard.supervision import operator_facts
+from turnout.service.storage.interface import Event
+from turnout.service.web.views import OperatorView, StepCount
+from turnout.spec import AvailabilityCheckIn, CheckIn, SlidingWindow
+
+
+def test_the_band_is_the_binomials_where_all_have_the_same_chance() -> None:
+    law = CheckIn(window=10, windows=3, probability=0.8)
+    mean = float(expected_check_ins(law, 500)[0])
+    deviation = math.sqrt(500 * 0.08 * 0.92)
+    assert band(mean, 500).high == pytest.approx(mean + DEVIATIONS * deviation, rel=1e-12)
+    assert band(mean, 500).low == pytest.approx(mean - DEVIATIONS * deviation, rel=1e-12)
+    assert band(1.0, 500).low == 0.0
+    assert band(500.0, 500).high == 500.0  # everybody, always
+
+
+def test_the_band_is_never_narrower_than_the_laws() -> None:
+    sliding = SlidingWindow(window=8, slots=30, clients_per_slot=3)
+    mean = float(expected_check_ins(sliding, 90)[0])
+    assert band(mean, 90).high - mean >= DEVIATIONS * math.sqrt(24 * (1 / 8) * (7 / 8))
+    rng = np.random.default_rng(1)
+    available = rng.random((40, 12)) < 0.3
+    law = AvailabilityCheckIn(window=4, probability=0.9, available=available)
+    sizes = np.repeat(available.reshape(40, 3, 4).sum(axis=2), 4, axis=1)
+    chances = np.where(available, 0.9 / np.maximum(sizes, 1), 0.0)
+    for mean, p in zip(expected_check_ins(law, 40), chances.T, strict=True):
+        assert float(mean) == pytest.approx(p.sum())
+        deviation = math.sqrt((p * (1 - p)).sum())
+        assert band(float(mean), 40).high - mean >= DEVIATIONS * deviation * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("expected", [-1.0, math.nan, 11.0, math.inf])
+def test_no_band_around_what_cannot_be(expected: float) -> None:
+    with pytest.raises(ParameterError, match="expected"):
+        band(expected, 10)
+
+
+# -- the operator's warnings ---------------------------------------------------------------------
+
+
+def test_an_ordinary_task_has_no_warnings() -> None:
+    view = sample.operator_view(enrolled=sample.POPULATION)
+    assert operator_facts(view).warnings == ()
+    page = Seen(pages.operator_page(view, ""))
+    assert next(a for _, a in page.elements if a.get("id") == "warnings").keys() >= {"hidden"}
+
+
+def counted(*last: tuple[int, int]) -> OperatorView:
+    """A task whose last steps had these check-ins and updates."""
+    usual = tuple(StepCount(i, 144, 144, sample.EXPECTED) for i in range(60))
+    end = tuple(StepCount(60 + i, c, s, sample.EXPECTED) for i, (c, s) in enumerate(last))
+    return sample.operator_view(enrolled=sample.POPULATION, counts=usual + end)
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (counted((144, 144), (178, 178)), "1 of the last 20 steps lie outside the band, step 61"),
+        (counted((109, 109)), "109 came where 109.6 to 177.8 are expected"),
+        (counted((0, 0)), "Nobody came in 1 of the last 20 steps."),
+        (sample.operator_view(enrolled=3), "3 of the plan's 1,437 clients are enrolled"),
+        (
+            sample.operator_view(events=(Event(0.0, "error", "a commit failed"),)),
+            "The log has 1 error.",
+        ),
+    ],
+)
+def test_what_is_out_of_order_is_said(view: OperatorView, said: str) -> None:
+    warnings = operator_facts(view).warnings
+    assert said in " ".join(warnings)
+    assert said in Seen(pages.operator_page(view, "")).text
+
+
+def test_a_device_that_was_asked_in_vain_is_said_under_that_rule_only() -> None:
+    view = counted((144, 0))
+    assert operator_facts(view).warnings == ()
+    asks_one = replace(view, public=replace(view.public, release="one-client"))
+    assert "did not send it" in " ".join(operator_facts(asks_one).warnings)
+
+
+def test_counts_just_inside_the_band_are_ordinary() -> None:
+    assert operator_facts(counted((110, 110), (177, 177))).warnings == ()
+
+
+def test_old_strays_are_forgotten() -> None:
+    assert operator_facts(counted((300, 300), *[(144, 144)] * 20)).warnings == ()
+
+
+# -- files ---------------------------------------------------------------------------------------
