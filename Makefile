@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed power-cuts figures lock clean
+.PHONY: help demo test check malformed power-cuts kills figures lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,8 +28,11 @@ check: $(VENV)/.dev  ## Run everything that a change must pass.
 malformed: $(VENV)/.dev  ## Send the coordinator 10,000 bodies that no device sends.
 	TURNOUT_BODIES=10000 $(BIN)/python -m pytest tests/service/test_malformed.py
 
-power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 5,000 times.
-	TURNOUT_POWER_CUTS=5000 $(BIN)/python -m pytest tests/service/test_power_cuts.py
+kills: $(VENV)/.dev  ## Kill the coordinator 1,000 times while devices talk to it.
+	OMP_NUM_THREADS=1 TURNOUT_KILLS=1000 $(BIN)/python -m pytest tests/service/test_killed.py
+
+power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
+	TURNOUT_POWER_CUTS=20000 $(BIN)/python -m pytest tests/service/test_power_cuts.py
 
 figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and convex order anew.
 	$(BIN)/python benchmarks/figures
