@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,49 @@ from turnout.randomizers.bitmaps import BitmapRandomizer
 from turnout.randomizers.categorical import KaryRandomizedResponse
 from turnout.randomizers.hadamard import HadamardResponse, OneBitHadamard
 from turnout.randomizers.hashing import LocalHashing
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a tally says about every item, ready for limits and tests.
+
+    Attributes:
+        clients: n.
+        sums: sum of scores, int64 of shape (k,).
+        squares: sum of squared scores, int64 of shape (k,).
+        gain: by how much holding an item raises its mean score.
+        counts: messages that support each item, where every message either does or does not;
+            None where a message may say nothing about an item.
+        other: probability that a message supports an item that its client does not hold.
+        lift: by how much holding the item raises that probability.
+    """
+
+    clients: int
+    sums: NDArray[np.int64]
+    squares: NDArray[np.int64]
+    gain: float
+    counts: NDArray[np.int64] | None
+    other: float
+    lift: float
+
+    @property
+    def items(self) -> int:
+        """Items, k."""
+        return self.sums.size
+
+
+def evidence(tally: FrequencyTally) -> Evidence:
+    """What the messages say about every item."""
+    randomizer, n = tally.randomizer, tally.clients
+    sums, gain = scores(tally), float(randomizer.gain)
+    if not isinstance(randomizer, OneBitHadamard | HadamardResponse):
+        return Evidence(n, sums, sums, gain, sums, float(randomizer.offset), gain)
+    if isinstance(randomizer, OneBitHadamard) or randomizer.blocks == 1:
+        every = np.full(sums.shape, n, dtype=np.int64)
+        return Evidence(n, sums, every, gain, (n + sums) // 2, 0.5, gain / 2)
+    in_block = tally.counts.reshape(-1, randomizer.block_rows).sum(axis=1)
+    squares = np.resize(in_block, randomizer.items)  # Item v is in block v mod B.
+    return Evidence(n, sums, squares, gain, None, 0.0, 0.0)
 
 
 def scores(tally: FrequencyTally) -> NDArray[np.int64]:
@@ -26,7 +71,8 @@ def scores(tally: FrequencyTally) -> NDArray[np.int64]:
         return walsh_hadamard(counts[0::2] - counts[1::2])[: randomizer.items]
     if isinstance(randomizer, HadamardResponse):
         blocks = walsh_hadamard(counts.reshape(-1, randomizer.block_rows))
-        return blocks[:, 1:].reshape(-1)[: randomizer.items]
+        # Item v is column ⌊v/B⌋ + 1 of block v mod B.
+        return blocks[:, 1:].T.reshape(-1)[: randomizer.items]
     if isinstance(randomizer, LocalHashing):
         return _hashed(counts, randomizer.reply_count, randomizer.digits)[: randomizer.items]
     raise UnsupportedError(f"no decoder is known for {type(randomizer).__name__}")

@@ -82,13 +82,15 @@ class OneBitHadamard(IndexedRandomizer):
 class HadamardResponse(IndexedRandomizer):
     """A row of the item's block, where its Hadamard column is +1 more likely than elsewhere.
 
-    Items are dealt to B blocks of b − 1; the messages are the B·b rows of all blocks. An item
-    prefers the b/2 rows of its block where H(row, column) = +1, with column ≥ 1.
+    Item v is dealt to block v mod B, where it has column ⌊v/B⌋ + 1 of at most b − 1; the messages
+    are the B·b rows of all blocks. An item prefers the b/2 rows of its block where
+    H(row, column) = +1.
 
     Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). There
-        B is the power of two of `printed_blocks`, and blocks without items exist. Here B is chosen
-        for the least error and every block has items: at ε = 1, k = 1000 B = 1 has 16 % less
-        variance than the printed B = 2.
+        B is the power of two of `printed_blocks`, and consecutive items share a block, so that of
+        items sorted by frequency one block has nearly all clients and nearly all noise. Here B is
+        chosen for the least error: at ε = 1, k = 1000 B = 1 has 16 % less variance than the
+        printed B = 2.
 
     Attributes:
         epsilon: privacy level asked for, above 0, at most 30.
@@ -108,7 +110,7 @@ class HadamardResponse(IndexedRandomizer):
 
     @classmethod
     def as_printed(cls, epsilon: float, items: int) -> HadamardResponse:
-        """With the number of blocks that the paper states, empty ones included."""
+        """With the number of blocks that the paper states."""
         return cls(epsilon, items, blocks=printed_blocks(epsilon, items))
 
     @property
@@ -140,7 +142,7 @@ class HadamardResponse(IndexedRandomizer):
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The uniform row moved into the item's block and, if need be, by one bit."""
-        block, column = np.divmod(values, self.block_rows - 1)
+        column, block = np.divmod(values, self._blocks)
         column += 1
         row = replies & (self.block_rows - 1)
         # Flipping the lowest bit of the column changes the sign: two rows go to each preferred one.
@@ -159,7 +161,7 @@ class HadamardResponse(IndexedRandomizer):
 
     def score(self, message: int, item: int) -> int:
         """The item's entry H(row, column) in its block, 0 for a row of another block."""
-        block, column = divmod(item, self.block_rows - 1)
+        column, block = divmod(item, self._blocks)
         at, row = divmod(message, self.block_rows)
         if at != block:
             return 0
@@ -168,7 +170,7 @@ class HadamardResponse(IndexedRandomizer):
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
         """Variance of each estimated frequency, given what the clients hold."""
         shares = self.shares(frequencies, clients)
-        block = np.arange(self.items) // (self.block_rows - 1)
+        block = np.arange(self.items) % self._blocks
         inside = np.bincount(block, weights=shares, minlength=self._blocks)[block]
         gain = float(self.gain)
         hit = float(self.blanket) / self._blocks + gain * inside
@@ -177,7 +179,7 @@ class HadamardResponse(IndexedRandomizer):
     def mse_bound(self, clients: int) -> float:
         """Largest expected squared ℓ2 error of the raw estimate: all in the fullest block."""
         checks.count(clients=clients)
-        a, fullest = self.blanket, min(self.items, self.block_rows - 1)
+        a, fullest = self.blanket, -(-self.items // self._blocks)
         spread = a * self.items / self._blocks + (1 - a) * fullest
         return float((spread / self.gain**2 - 1) / clients)
 

@@ -1,0 +1,112 @@
+"""Intervals for frequencies that hold at every number of clients, not in the limit only.
+
+Notation: n clients, c_v the messages that support item v, μ_v = q + (p − q)·f_v their mean share,
+where a message supports the client's own item with p and any other one with q.
+
+c_v is a sum of n independent coins, of which n·f_v fall with p and the others with q. By Hoeffding
+(1956, Theorem 5) its tails, one or more away from the mean, are no heavier than those of a binomial
+of mean n·μ_v; and at a tail below 1/4 the limits of Clopper and Pearson never look nearer to the
+mean. So the exact binomial interval for μ_v holds, and with it the one for f_v = (μ_v − q)/(p − q).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.estimation.frequency_scores import Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyIntervals:
+    """Lower and upper limits of all items' frequencies.
+
+    Attributes:
+        low: shape (k,), at least 0.
+        high: shape (k,), at most 1.
+        confidence: probability, over the clients' coins, that the limits hold: each item's on
+            its own, or, where ``simultaneous``, all of them at once.
+        simultaneous: whether they hold all at once.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    confidence: float
+    simultaneous: bool
+
+
+def frequency_intervals(
+    evidence: Evidence, confidence: float = 0.95, simultaneous: bool = False
+) -> FrequencyIntervals:
+    """Two-sided limits for the shares of these n clients that hold each item.
+
+    Args:
+        evidence: what the messages say.
+        confidence: at least 0.5, below 1.
+        simultaneous: whether all limits must hold at once (Bonferroni over the k items, then
+            made consistent: shares sum to 1, so each is at most 1 minus the others' lower limits
+            and at least 1 minus their upper limits).
+    """
+    checks.open_unit(confidence=confidence)
+    if confidence < 0.5:
+        raise ParameterError("confidence", confidence, "at least 0.5")
+    tail = (1 - confidence) / 2 / (evidence.items if simultaneous else 1)
+    low, high = _limits(evidence, tail)
+    low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+    if simultaneous:
+        low, high = (
+            np.maximum(low, 1 - (high.sum() - high) - 1e-12),
+            np.minimum(high, 1 - (low.sum() - low) + 1e-12),
+        )
+    return FrequencyIntervals(low, high, confidence, simultaneous)
+
+
+def excess_p_values(evidence: Evidence, threshold: float) -> NDArray[np.float64]:
+    """For each item, how likely so much support is where its frequency is ``threshold`` or less.
+
+    Args:
+        evidence: what the messages say; of one trial a client (`Evidence.counts`).
+        threshold: in [0, 1).
+
+    Returns:
+        p-values, shape (k,), valid at every level up to 1/4.
+    """
+    assert evidence.counts is not None
+    mean = min(evidence.other + evidence.lift * threshold, 1.0)
+    n, counts = evidence.clients, evidence.counts
+    # P(Bin(n, μ) ≥ c) is the regularised incomplete beta function I_μ(c, n − c + 1).
+    return np.where(counts > 0, special.betainc(np.maximum(counts, 1), n - counts + 1, mean), 1.0)
+
+
+def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One-sided limits, each wrong with probability ``tail`` at most."""
+    n = evidence.clients
+    if evidence.counts is None:
+        return _bernstein(evidence, tail)
+    c = evidence.counts.astype(np.float64)
+    low = np.where(c > 0, special.betaincinv(np.maximum(c, 1), n - c + 1, tail), 0.0)
+    high = np.where(c < n, special.betainccinv(c + 1, np.maximum(n - c, 1), tail), 1.0)
+    return (low - evidence.other) / evidence.lift, (high - evidence.other) / evidence.lift
+
+
+def _bernstein(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Limits for means of scores in {−1, 0, 1}, from their sample variance.
+
+    Source: Maurer, Pontil, Empirical Bernstein bounds and sample-variance penalization, COLT 2009,
+        Theorem 11 (independent, not necessarily identical variables), scaled to a range of 2.
+    """
+    n = evidence.clients
+    if n < 2:
+        return np.zeros(evidence.items), np.ones(evidence.items)
+    mean = evidence.sums / n
+    variance = np.maximum(evidence.squares / n - mean**2, 0) * n / (n - 1)
+    weight = log(2 / tail)
+    radius = np.sqrt(2 * variance * weight / n) + 2 * 7 * weight / (3 * (n - 1))
+    gain = evidence.gain
+    return (mean - radius) / gain, (mean + radius) / gain
