@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--kilobytes", type=float, default=50.0)
-    parser.add_argument("--overload", type=int, default=256, help="connections of the second run")
+    parser.add_argument("--overload", type=int, default=512, help="connections of the second run")
     parser.add_argument("--ready", action="store_true", help="time to ready instead")
     parser.add_argument("--stored", type=int, default=100_000, help="updates stored for --ready")
     parser.add_argument("--folder", help="where the databases go; the system's for temporary files")

@@ -34,6 +34,8 @@ from turnout.service.storage.interface import Participation, Release, Storage, T
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
 from turnout.spec import FixedAssignment, KSubset, ReleaseRule
 
+_ORDER = {phase: place for place, phase in enumerate(Phase)}
+
 
 class SetBackError(StorageError):
     """A device saw a later ledger of this coordinator: the storage is an old copy."""
@@ -301,8 +303,7 @@ class Engine:
         """The answer to what comes before or after its phase, by the coordinator's own counter."""
         if step > self._step:
             return self._receipt(Answer.EARLY, client, step, detail="this step is not open yet")
-        order = list(Phase)
-        if step < self._step or order.index(self._phase) > order.index(phase):
+        if step < self._step or _ORDER[self._phase] > _ORDER[phase]:
             return self._receipt(Answer.LATE, client, step, detail="this step is over")
         if self._phase is not phase:
             return self._receipt(Answer.EARLY, client, step, detail="not yet in this step")

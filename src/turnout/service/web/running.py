@@ -121,7 +121,7 @@ class Running:
         head_file: Path | None = None,
         end: Callable[[int, str], object] = end_at_once,
         clock: Clock | None = None,
-        most_jobs: int = 512,
+        most_jobs: int = 256,
         most_bytes: int = 64 << 20,
         source: Source | None = None,
         noise: IntegerNoise = rounded_gaussian,

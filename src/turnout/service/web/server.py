@@ -134,6 +134,7 @@ def _server(
     import uvicorn
 
     from turnout.service.web.app import create_app
+    from turnout.service.web.joined import JoinedProtocol
 
     class Server(uvicorn.Server):
         """A server that leaves signals to the process."""
@@ -144,7 +145,7 @@ def _server(
 
     config = uvicorn.Config(
         create_app(running, password=password),
-        http="httptools",
+        http=JoinedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
