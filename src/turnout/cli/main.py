@@ -25,6 +25,7 @@ COMMANDS = (
     "fleet",
     "join",
     "ledger",
+    "refine",
     "serve",
     "train",
 )

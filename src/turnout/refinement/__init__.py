@@ -1,0 +1,40 @@
+"""Successive refinement of privacy: one public message, a key for each analyst who sees more."""
+
+from turnout.refinement.cascade import Cascade, Level, Step
+from turnout.refinement.designs import Direct, OneBit, hadamard, spread
+from turnout.refinement.estimates import LevelEstimate, estimate
+from turnout.refinement.limited import LimitedAnswers, enough_randomness
+from turnout.refinement.multilevel import MultiLevel, multi_level
+from turnout.refinement.recovery import (
+    encode_sequence,
+    heavy_count,
+    key_entropy,
+    least_key_bits,
+    recoverable,
+)
+from turnout.refinement.release import Key, KeyMismatchError, Release, refine
+
+__all__ = [
+    "Cascade",
+    "Direct",
+    "Key",
+    "KeyMismatchError",
+    "Level",
+    "LevelEstimate",
+    "LimitedAnswers",
+    "MultiLevel",
+    "OneBit",
+    "Release",
+    "Step",
+    "encode_sequence",
+    "enough_randomness",
+    "estimate",
+    "hadamard",
+    "heavy_count",
+    "key_entropy",
+    "least_key_bits",
+    "multi_level",
+    "recoverable",
+    "refine",
+    "spread",
+]

@@ -1,0 +1,231 @@
+"""Noise in steps: each step undone gives the next, less private, level. All in whole numbers.
+
+Notation (thesis Chapter 7 → here):
+    ε₁ > … > ε_d    `Cascade.epsilons`; ε_d is what everybody sees
+    U¹, …, U^d      the steps; U¹ may be concentrated on a set of "heavy" elements
+    z_j             `Level.light`, the probability of each element that is not heavy
+    q_j             ``light / total`` of step j
+    L^j             U^{j+1} + … + U^d, the key of level j
+
+One group of order m carries all of it: XOR of bits is m = 2. A step after the first finite one
+is the element 0 with probability 1 − (m−1)q and each other element with probability q, that is:
+with probability mq everything is replaced by a uniform element. So a law with two
+probabilities, heavy and light, keeps that form on every level.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.randomness import Source
+from turnout.refinement.rationals import entropy_bits, growth_below, log_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Noise of one step, in whole weights.
+
+    Attributes:
+        heavy: weight of each of ``heavy_count`` elements.
+        light: weight of each other element.
+        heavy_count: 1 (the element 0) after the first finite level.
+        order: elements of the group.
+    """
+
+    heavy: int
+    light: int
+    heavy_count: int
+    order: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all weights: what `Source.below` is asked for."""
+        return self.heavy * self.heavy_count + self.light * (self.order - self.heavy_count)
+
+    @property
+    def entropy_bits(self) -> float:
+        """Shannon entropy of the step."""
+        level = Level(Fraction(self.heavy, self.total), Fraction(self.light, self.total))
+        return level.entropy_bits(self.heavy_count, self.order)
+
+    def draw(self, size: int, source: Source) -> NDArray[np.int64]:
+        """``size`` ranks: below ``heavy_count`` for heavy elements, above for light ones."""
+        if self.light == 0:
+            return np.zeros(size, dtype=np.int64)
+        drawn = source.below(self.total, size)
+        light_total = self.light * (self.order - self.heavy_count)
+        beyond = drawn - light_total
+        return np.where(
+            beyond < 0, self.heavy_count + drawn // self.light, beyond // max(self.heavy, 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The law of all noise that one level still has on it.
+
+    Attributes:
+        heavy: probability of each heavy element.
+        light: probability of each other element; 0 where the value is recovered.
+    """
+
+    heavy: Fraction
+    light: Fraction
+
+    @property
+    def ratio(self) -> Fraction | None:
+        """e^ε as an equality; None where it is infinite."""
+        return self.heavy / self.light if self.light else None
+
+    @property
+    def epsilon(self) -> float:
+        """The logarithm of `ratio`, rounded to nearest; the stated ε is never below it exactly."""
+        ratio = self.ratio
+        return math.inf if ratio is None else log_ratio(ratio)
+
+    @property
+    def contrast(self) -> Fraction:
+        """Heavy less light probability: what an estimate divides by."""
+        return self.heavy - self.light
+
+    def entropy_bits(self, heavy_count: int, order: int) -> float:
+        """Shannon entropy of the noise."""
+        return entropy_bits([(heavy_count, self.heavy), (order - heavy_count, self.light)])
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Noise for analysts at several privacy levels, who each undo a part of it.
+
+    Source: (7.36)–(7.38), Theorem 7.4.1, Girgis 2023 [girgis2023thesis], for bits (order 2);
+    here for any Abelian group, with a first level that may have no noise at all.
+
+    Attributes:
+        epsilons: stated privacy levels, strictly falling; the last, finite one is what
+            everybody sees. ``inf`` first: that analyst recovers the value.
+        order: elements of the group, at least 2.
+        heavy_count: elements of the first noise that are more probable than the others.
+        bits: weights of a step sum to at most 2^bits.
+
+    Guarantees:
+        the exact ratio of each level (`levels`) is at most e^ε of its stated ε, and within
+        2^{2−bits}·order of it where ε is below (bits − 1)·ln 2 − ln(order);
+        whoever holds several keys learns no more than the one of them with the largest ε says:
+        the levels form a Markov chain.
+    """
+
+    epsilons: tuple[float, ...]
+    order: int = 2
+    heavy_count: int = 1
+    bits: int = 62
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilons", tuple(float(e) for e in self.epsilons))
+        checks.count(2, order=self.order)
+        checks.count(1, heavy_count=self.heavy_count, bits=self.bits)
+        checks.at_most("order - 1", self.order - 1, heavy_count=self.heavy_count)
+        checks.at_most("62", 62, bits=self.bits)
+        if not self.epsilons:
+            raise ParameterError("epsilons", self.epsilons, "at least one privacy level")
+        checks.positive(**{"the smallest epsilon": self.epsilons[-1]})
+        for more, less in zip(self.epsilons, self.epsilons[1:], strict=False):
+            if not more > less:
+                raise ParameterError(
+                    "epsilons",
+                    self.epsilons,
+                    "different levels, largest first (analysts at one level share its key)",
+                )
+        self.levels  # noqa: B018 - refuses what cannot be realised when built, not when used
+
+    @cached_property
+    def _realised(self) -> tuple[tuple[Step, ...], tuple[Level, ...]]:
+        steps: list[Step] = []
+        levels: list[Level] = []
+        for epsilon in self.epsilons:
+            before = levels[-1] if levels else Level(Fraction(1), Fraction(0))
+            if math.isinf(epsilon):
+                steps.append(Step(1, 0, 1, self.order))
+                levels.append(before)
+                continue
+            fresh = before.light == 0
+            growth = growth_below(epsilon)
+            step = self._first(growth) if fresh else self._next(before, growth)
+            steps.append(step)
+            levels.append(_after(before, step, fresh))
+            if levels[-1].contrast <= 0 or (not fresh and step.light == 0):
+                raise UnsupportedError(
+                    f"epsilon = {epsilon!r} cannot be told from its neighbour, or from 0, with "
+                    f"{self.bits}-bit weights in a group of {self.order} elements"
+                )
+        return tuple(steps), tuple(levels)
+
+    def _first(self, growth: Fraction) -> Step:
+        """The largest contrast with a ratio of at most ``growth``."""
+        room, others = 1 << self.bits, self.order - self.heavy_count
+        if room < self.order:
+            raise ParameterError("bits", self.bits, f"2**bits of at least order = {self.order}")
+        least = room / (self.heavy_count * growth + others)
+        if self.heavy_count == 1:
+            # All that is not light is heavy: a power of two in total, nothing is rejected.
+            light = -(-least.numerator // least.denominator)
+            return Step(room - others * light, light, 1, self.order)
+        light = max(1, math.floor(least))
+        heavy = min(math.floor(growth * light), (room - others * light) // self.heavy_count)
+        return Step(heavy, light, self.heavy_count, self.order)
+
+    def _next(self, before: Level, growth: Fraction) -> Step:
+        """The least noise on top of ``before`` after which the ratio is at most ``growth``."""
+        room = 1 << self.bits
+        excess = before.heavy - growth * before.light
+        least = room * max(excess, Fraction(0)) / (growth - 1 + self.order * excess)
+        light = -(-least.numerator // least.denominator)
+        return Step(room - (self.order - 1) * light, light, 1, self.order)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """U¹, …, U^d."""
+        return self._realised[0]
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The exact law of the noise on each level."""
+        return self._realised[1]
+
+    @property
+    def randomness_bits(self) -> float:
+        """Entropy of all steps together, bits a client: (7.42)."""
+        return math.fsum(step.entropy_bits for step in self.steps)
+
+    @property
+    def separate_randomness_bits(self) -> float:
+        """What as many independent messages, one a level, would need: the trivial scheme."""
+        return math.fsum(
+            level.entropy_bits(self.heavy_count, self.order)
+            for level, epsilon in zip(self.levels, self.epsilons, strict=True)
+            if not math.isinf(epsilon)
+        )
+
+    def key_bits(self, level: int) -> float:
+        """Entropy of the key of a level (0 for the first), bits a client."""
+        if self.levels[level].light == 0:
+            return self.levels[-1].entropy_bits(self.heavy_count, self.order)
+        kept = self.levels[-1].contrast / self.levels[level].contrast
+        light = (1 - kept) / self.order
+        return Level(light + kept, light).entropy_bits(1, self.order)
+
+
+def _after(before: Level, step: Step, fresh: bool) -> Level:
+    """The law once ``step`` is added to ``before``."""
+    heavy, light = Fraction(step.heavy, step.total), Fraction(step.light, step.total)
+    if fresh:
+        return Level(heavy, light)
+    kept = heavy - light
+    return Level(before.heavy * kept + light, before.light * kept + light)

@@ -1,0 +1,229 @@
+"""What a client's value becomes before noise is added, and how noise is spread over a group.
+
+A design is public. `OneBit` asks one yes-no question of each client (thesis §7.4); `Direct` adds
+noise to the value itself, so that whoever knows all of the noise recovers the value (§7.5).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.refinement.cascade import Level
+from turnout.refinement.groups import LARGEST_ORDER, Group, bent_set
+from turnout.refinement.hadamard import Questions, Variant, seeded_words
+
+Family = Literal["k-ary", "hadamard", "spread"]
+_DRAWS = 32
+
+
+@dataclass(frozen=True)
+class OneBit:
+    """One bit a client: whether her value lies in the half of all values she is asked about.
+
+    Attributes:
+        size: how many values, at least 2.
+        seed: public, from which the questions follow.
+        variant: see `Questions`.
+    """
+
+    size: int
+    seed: bytes
+    variant: Variant = "default"
+
+    def __post_init__(self) -> None:
+        self.questions  # noqa: B018 - refuses wrong parameters when built
+
+    @cached_property
+    def questions(self) -> Questions:
+        """Who is asked what."""
+        return Questions(self.size, self.seed, self.variant)
+
+    @property
+    def family(self) -> str:
+        """The design's name."""
+        return "one-bit"
+
+    @property
+    def group(self) -> Group:
+        """Bits under exclusive or."""
+        return Group(2)
+
+    @property
+    def heavy(self) -> NDArray[np.int64]:
+        """The noise that is more probable than the other."""
+        return np.zeros(1, dtype=np.int64)
+
+    @property
+    def totals_shape(self) -> tuple[int, int]:
+        """Of a histogram of messages."""
+        return 2, self.questions.order
+
+    def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+        """What noise is added to."""
+        return self.questions.truths(values, first)
+
+    def totals(self, messages: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+        """A histogram that is enough to estimate from; sums over blocks of clients."""
+        return self.questions.totals(messages, first)
+
+    def frequencies(self, totals: NDArray[np.int64], level: Level) -> NDArray[np.float64]:
+        """Unbiased frequencies, shape (size,)."""
+        return self.questions.frequencies(totals, float(level.contrast))
+
+    def variance(
+        self, shares: NDArray[np.float64], clients: int, level: Level
+    ) -> NDArray[np.float64]:
+        """Variance of `frequencies`, values being independent draws from ``shares``."""
+        return self.questions.variance(shares, clients, float(level.contrast))
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The value itself plus noise in a group: Lemma 7.5.1.
+
+    Attributes:
+        size: how many values, at least 2.
+        family: which noise is heavy. "k-ary": none but 0, k-ary randomized response.
+            "hadamard": the support of a bent function in one block, so that the sets of
+            probable messages of any two values overlap alike, as in Hadamard response.
+            "spread": ``heavy_count`` elements of ℤ_size, chosen for a spectrum without small
+            values (Theorem 7.5.1 says how many make the key smallest, not which).
+        place_bits: for "hadamard": a block has 2^place_bits messages.
+        heavy_count: for "spread".
+        draw: for "spread": number of the choice; `spread` finds a good one.
+    """
+
+    size: int
+    family: Family = "k-ary"
+    place_bits: int = 0
+    heavy_count: int = 1
+    draw: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count(2, size=self.size)
+        checks.count(0, place_bits=self.place_bits, draw=self.draw)
+        checks.count(1, heavy_count=self.heavy_count)
+        checks.at_most("2**24", LARGEST_ORDER, size=self.size)
+        if self.family not in ("k-ary", "hadamard", "spread"):
+            raise ParameterError("family", self.family, "'k-ary', 'hadamard' or 'spread'")
+        if self.family != "hadamard" and self.place_bits:
+            raise ParameterError("place_bits", self.place_bits, "0 unless family is 'hadamard'")
+        if self.family != "spread" and (self.heavy_count, self.draw) != (1, 0):
+            raise ParameterError("heavy_count", self.heavy_count, "1 unless family is 'spread'")
+        checks.at_most("size - 1", self.size - 1, heavy_count=self.heavy_count)
+        self.heavy  # noqa: B018 - refuses what does not fit when built
+
+    @cached_property
+    def group(self) -> Group:
+        """Where values, noise and messages live; values are its first ``size`` elements."""
+        return Group(-(-self.size >> self.place_bits), self.place_bits)
+
+    @cached_property
+    def heavy(self) -> NDArray[np.int64]:
+        """Elements of the noise that are more probable than the others, ascending."""
+        if self.family == "k-ary":
+            return np.zeros(1, dtype=np.int64)
+        if self.family == "hadamard":
+            return bent_set(self.place_bits)
+        words = seeded_words(bytes(32), b"turnout heavy%d" % self.draw, 0, self.size)
+        return np.sort(np.argsort(words, kind="stable")[: self.heavy_count]).astype(np.int64)
+
+    def law(self, level: Level) -> NDArray[np.float64]:
+        """Probability of each noise, shape (order,)."""
+        noise = np.full(self.group.order, float(level.light))
+        if level.light == 0:
+            noise[0] = 1.0
+        else:
+            noise[self.heavy] = float(level.heavy)
+        return noise
+
+    @property
+    def totals_shape(self) -> tuple[int, int]:
+        """Of a histogram of messages."""
+        return 1, self.group.order
+
+    def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+        """What noise is added to: the values."""
+        del first
+        return values
+
+    def totals(self, messages: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+        """A histogram that is enough to estimate from; sums over blocks of clients."""
+        del first
+        return np.bincount(messages, minlength=self.group.order).reshape(1, -1)
+
+    def _inverse(self, level: Level) -> NDArray[np.complex128]:
+        """One over the spectrum of the noise: deconvolution undoes what noise did."""
+        spectrum = self.group.spectrum(self.law(level))
+        if np.abs(spectrum).min() <= 1e-9 * float(level.contrast):
+            raise ParameterError("draw", self.draw, "heavy noise whose spectrum has no zero")
+        return 1 / spectrum
+
+    def frequencies(self, totals: NDArray[np.int64], level: Level) -> NDArray[np.float64]:
+        """Unbiased frequencies, shape (size,)."""
+        shares = self.group.spectrum(totals[0] / totals.sum())
+        return self.group.from_spectrum(shares * self._inverse(level))[: self.size]
+
+    def variance(
+        self, shares: NDArray[np.float64], clients: int, level: Level
+    ) -> NDArray[np.float64]:
+        """Variance of `frequencies`, values being independent draws from ``shares``."""
+        held = np.zeros(self.group.order)
+        held[: self.size] = shares
+        transformed = self.group.spectrum
+        messages = transformed(held) * transformed(self.law(level))
+        # An estimate is the mean of g(message − value), g with the conjugate inverse spectrum.
+        kernel = np.square(self.group.from_spectrum(np.conj(self._inverse(level))))
+        seconds = self.group.from_spectrum(messages * np.conj(transformed(kernel)))
+        return (seconds[: self.size] - np.square(shares)) / clients
+
+
+def hadamard(size: int, epsilon: float) -> Direct:
+    """Hadamard response that can be recovered, its block fitted to ``epsilon``.
+
+    Source: Theorem 7.5.2, Girgis 2023 [girgis2023thesis]. Printed, it is Hadamard response of
+    Acharya, Sun and Zhang 2019, which cannot be recovered in general: with rows of Sylvester's
+    matrix one message may be probable for every value, and the keys that lead to it cannot be
+    disjoint. Shifted supports of a bent function have the same overlaps and are the rows of a
+    Latin square. The block is the power of 4 with the least total variance at ``epsilon``.
+
+    Args:
+        size: how many values.
+        epsilon: level at which estimates are best.
+    """
+    checks.positive(epsilon=epsilon)
+    fitting = [2 * t for t in range(1, 13) if -(-size >> 2 * t) << 2 * t <= max(4 * size, 16)]
+    best = min(fitting, key=lambda bits: _hadamard_error(size, bits, epsilon))
+    return Direct(size, "hadamard", place_bits=best)
+
+
+def _hadamard_error(size: int, place_bits: int, epsilon: float) -> float:
+    """Σ 1/|spectrum|² of the noise, without the constant term."""
+    blocks, places = -(-size >> place_bits), 1 << place_bits
+    half = 1 << (place_bits // 2 - 1)
+    heavy = places // 2 - half
+    contrast = math.expm1(epsilon) / (heavy * math.expm1(epsilon) + blocks * places)
+    return ((blocks - 1) / heavy**2 + blocks * (places - 1) / half**2) / contrast**2
+
+
+def spread(size: int, heavy_count: int) -> Direct:
+    """``heavy_count`` heavy elements of ℤ_size: the best of 32 choices for estimating."""
+    if heavy_count == 1:
+        return Direct(size)
+    candidates = [Direct(size, "spread", 0, heavy_count, draw) for draw in range(_DRAWS)]
+    return min(candidates, key=_spread_error)
+
+
+def _spread_error(design: Direct) -> float:
+    indicator = np.zeros(design.size)
+    indicator[design.heavy] = 1.0
+    powers = np.abs(design.group.spectrum(indicator)[1:]) ** 2
+    return float((1 / np.maximum(powers, 1e-300)).sum())

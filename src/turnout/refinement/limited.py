@@ -1,0 +1,208 @@
+"""The best private yes-no answers for a bounded amount of randomness a client.
+
+Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, q/e^ε `no`: how probable "yes" is
+for whoever's honest answer is yes, and for everybody else; H₂ the binary entropy.
+
+From R = H₂(1/(e^ε+1)) on nothing is gained by more. Below, the thesis makes "yes" rare (q with
+H₂(q) = R). The default asks fewer clients instead, by a public coin with probability
+R/H₂(1/(e^ε+1)), and each of these uses all the randomness that she needs: given the public
+coins, the same R bits a client on average, and a smaller error at every R.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomness import OSRandomness, Source
+from turnout.refinement.hadamard import Questions, Variant, seeded_words, transform
+from turnout.refinement.multilevel import checked_values
+from turnout.refinement.rationals import growth_below
+
+_ROOM = 1 << 62
+_BLOCK = 2**18
+
+
+def binary_entropy(p: float) -> float:
+    """H₂ in bits.
+
+    >>> binary_entropy(0.5)
+    1.0
+    """
+    checks.probability(p=p)
+    if p in (0, 1):
+        return 0.0
+    return -(p * math.log(p) + (1 - p) * math.log1p(-p)) / math.log(2)
+
+
+def binary_entropy_inverse(bits: float) -> float:
+    """The p ≤ 1/2 with H₂(p) = ``bits``, and not above it; within 1e-11 of itself."""
+    checks.probability(bits=bits)
+    if bits in (0, 1):
+        return bits / 2
+    low, high = math.log(1e-300), math.log(0.5)
+    if binary_entropy(1e-300) > bits:
+        raise ParameterError("bits", bits, "at least 1e-297")
+    root: Any = brentq(lambda x: binary_entropy(math.exp(x)) - bits, low, high, xtol=1e-14)
+    return math.exp(root) * (1 - 1e-13)
+
+
+def enough_randomness(epsilon: float) -> float:
+    """H₂(1/(e^ε+1)): the bits a client beyond which more do not help."""
+    checks.positive(epsilon=epsilon)
+    return binary_entropy(1 / (math.exp(epsilon) + 1))
+
+
+@dataclass(frozen=True)
+class LimitedAnswers:
+    """One private yes-no answer a client from at most R bits of randomness.
+
+    Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. The thesis' lower bound for
+    R < H₂(1/(e^ε+1)) is not one (both variants here are below it for small R), so none is given.
+
+    Attributes:
+        size: how many values, at least 2.
+        epsilon: privacy level of a client's answer, for any value she may have.
+        randomness_bits: R: entropy of the answer given the value and the public seed.
+        seed: public: who is asked about what, and, by default, who is asked at all.
+        variant: "default" or "as-printed"; see the module.
+
+    Guarantees:
+        the exact ratio of likelihoods is `ratio`, at most e^ε.
+    """
+
+    size: int
+    epsilon: float
+    randomness_bits: float
+    seed: bytes
+    variant: Variant = "default"
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon, randomness_bits=self.randomness_bits)
+        if not self.yes > self.no:
+            raise ParameterError("randomness_bits", self.randomness_bits, "more than this")
+
+    @cached_property
+    def questions(self) -> Questions:
+        """Who is asked about which column."""
+        return Questions(self.size, self.seed, self.variant)
+
+    @property
+    def enough(self) -> bool:
+        """Whether R is no limit."""
+        return self.randomness_bits >= enough_randomness(self.epsilon)
+
+    @cached_property
+    def share(self) -> float:
+        """Part of the clients that are asked at all."""
+        if self.enough or self.variant == "as-printed":
+            return 1.0
+        return self.randomness_bits / enough_randomness(self.epsilon)
+
+    @cached_property
+    def yes(self) -> Fraction:
+        """Probability of "yes" where that is the honest answer."""
+        if self.enough or self.variant == "default":
+            return 1 - self.no
+        return Fraction(int(binary_entropy_inverse(self.randomness_bits) * _ROOM), _ROOM)
+
+    @cached_property
+    def no(self) -> Fraction:
+        """Probability of "yes" where the honest answer is no."""
+        growth = growth_below(self.epsilon)
+        if self.enough or self.variant == "default":
+            return Fraction(math.ceil(_ROOM / (growth + 1)), _ROOM)
+        return Fraction(math.ceil(self.yes * _ROOM / growth), _ROOM)
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of likelihoods of any answer under any two values."""
+        return max(self.yes / self.no, (1 - self.no) / (1 - self.yes))
+
+    @property
+    def entropy_bits(self) -> float:
+        """Largest entropy of an answer given the value, averaged over the public coin."""
+        return self.share * max(binary_entropy(float(self.yes)), binary_entropy(float(self.no)))
+
+    def asked(self, first: int, count: int) -> NDArray[np.bool_]:
+        """Which of ``count`` clients from number ``first`` on are asked; public."""
+        if self.share >= 1:
+            return np.ones(count, dtype=np.bool_)
+        words = seeded_words(self.seed, b"turnout asked", first, count)
+        return words < np.uint64(int(Fraction(self.share) * 2**64))
+
+    def encode(
+        self, values: ArrayLike, source: Source | None = None, first: int = 0
+    ) -> NDArray[np.uint8]:
+        """Answers, 1 for yes, shape (n,); 0 for whoever is not asked.
+
+        Args:
+            values: whole numbers from 0 to size − 1, shape (n,).
+            source: the operating system's by default.
+            first: number of the first of these clients.
+        """
+        held = checked_values(values, self.size)
+        source = source or OSRandomness()
+        answers = np.zeros(len(held), dtype=np.uint8)
+        yes, no = int(self.yes * _ROOM), int(self.no * _ROOM)
+        for start in range(0, len(held), _BLOCK):
+            block = held[start : start + _BLOCK]
+            truths = self.questions.truths(block, first + start)
+            said = source.below(_ROOM, len(block)) < np.where(truths == 1, yes, no)
+            answers[start : start + _BLOCK] = said & self.asked(first + start, len(block))
+        return answers
+
+    def totals(self, answers: NDArray[np.uint8], first: int = 0) -> NDArray[np.int64]:
+        """How many who were asked said no and yes about each column, shape (2, K)."""
+        total = np.zeros((2, self.questions.order), dtype=np.int64)
+        for start in range(0, len(answers), _BLOCK):
+            block = answers[start : start + _BLOCK].astype(np.int64)
+            asked = self.asked(first + start, len(block))
+            columns = self.questions.columns(first + start, len(block))
+            cells = columns + self.questions.order * block
+            total += np.bincount(cells[asked], minlength=total.size).reshape(total.shape)
+        return total
+
+    def frequencies(self, totals: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Unbiased frequencies, shape (size,), from sums of `totals`: (7.29)–(7.31)."""
+        contrast = float(self.yes - self.no)
+        if self.variant == "default":
+            return self.questions.frequencies(totals, contrast)
+        asked = totals.sum(axis=0)
+        order = self.questions.order
+        if not np.all(asked):
+            raise ParameterError("clients", int(asked.sum()), f"at least {order}")
+        inside = (totals[1] / asked - float(self.no)) / contrast
+        return transform(2 * inside - 1)[: self.size] / order
+
+    def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
+        """Variance of `frequencies`, values being independent draws from ``shares``.
+
+        Args:
+            shares: the distribution, shape (size,).
+            clients: how many were asked (default), or sent (as printed), equally many about
+                every column.
+        """
+        contrast = float(self.yes - self.no)
+        if self.variant == "default":
+            return self.questions.variance(shares, clients, contrast)
+        order = self.questions.order
+        padded = np.zeros(order)
+        padded[: self.size] = shares
+        said = float(self.no) + contrast * (transform(padded) + 1) / 2
+        squared = 4 * float((said * (1 - said)).mean()) / (clients * contrast**2)
+        return np.full(self.size, squared)
+
+    def error_bound(self, clients: int) -> float:
+        """Above E‖p̂ − p‖₂² of the printed mechanism, for every p: (7.32)."""
+        growth = math.exp(-self.epsilon)
+        return 2 * self.size / (clients * (float(self.yes) * (1 - growth)) ** 2)

@@ -1,0 +1,243 @@
+"""One public message a client, and a key for each analyst who may see more of it.
+
+Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d
+and takes it off: Y^j = Y^d − L^j has the law of the ε_j mechanism, exactly. Analysts who pool
+their keys know what the one with the largest ε knows.
+
+Unit: one client with one value (T values of hers: `turnout.refinement.recovery`). Trust: local;
+whoever holds all keys of a release must be trusted like the analyst of the largest ε.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomness import OSRandomness, Source
+from turnout.refinement.cascade import Cascade, Level
+from turnout.refinement.designs import Direct, OneBit, hadamard
+from turnout.refinement.hadamard import public_seed
+
+Mechanism = Literal["one-bit", "k-ary", "hadamard"]
+MECHANISMS: tuple[Mechanism, ...] = ("one-bit", "k-ary", "hadamard")
+_BLOCK = 2**18
+
+
+@dataclass(frozen=True)
+class MultiLevel:
+    """Successive refinement of privacy: a public message and d − 1 keys for every client.
+
+    Source: Theorem 7.4.1, Girgis 2023 [girgis2023thesis]. The printed mechanism is `OneBit` in
+    its variant "as-printed"; here noise may live in any finite Abelian group, and one level
+    may be free of noise.
+
+    Attributes:
+        design: what a value becomes; public.
+        epsilons: privacy levels, largest first; the last is the public one.
+        bits: see `Cascade`.
+
+    Guarantees:
+        public messages with key j have exactly the law of an ε_j-private randomizer whose
+        ratio of likelihoods is `Level.ratio`, never above e^{ε_j};
+        a key alone is independent of the value.
+
+    >>> from turnout.randomness import SimulationStreams
+    >>> source = SimulationStreams(1).source("keys")
+    >>> levels = multi_level(4, (1.0, 0.5), "k-ary", source=source)
+    >>> public, keys = levels.encode([0, 1, 3], source)
+    >>> levels.at_level(public, keys[0]).shape
+    (3,)
+    """
+
+    design: OneBit | Direct
+    epsilons: tuple[float, ...]
+    bits: int = 62
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilons", self.cascade.epsilons)
+        if math.isinf(self.epsilons[0]) and isinstance(self.design, OneBit):
+            raise ParameterError(
+                "epsilons",
+                self.epsilons,
+                "finite levels: one bit does not determine the value ('k-ary' and 'hadamard' do)",
+            )
+
+    @cached_property
+    def cascade(self) -> Cascade:
+        """The noise, step by step."""
+        order, heavy_count = self.design.group.order, len(self.design.heavy)
+        return Cascade(tuple(self.epsilons), order, heavy_count, self.bits)
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return self.design.size
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The exact law of the noise on each level."""
+        return self.cascade.levels
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of a public message, and of a key, as they are stored, a client."""
+        return (self.design.group.order - 1).bit_length()
+
+    @cached_property
+    def symbol_type(self) -> np.dtype[np.unsignedinteger]:
+        """What messages and keys are held in."""
+        return np.dtype(np.min_scalar_type(self.design.group.order - 1))
+
+    def encode(
+        self, values: ArrayLike, source: Source | None = None, first: int = 0
+    ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
+        """Public messages, and every level's keys.
+
+        Args:
+            values: whole numbers from 0 to size − 1, shape (n,), one a client.
+            source: the operating system's by default.
+            first: number of the first of these clients; blocks of clients may be encoded
+                apart, each client under her own number.
+
+        Returns:
+            messages of shape (n,) and keys of shape (d − 1, n), row j for level ``epsilons[j]``.
+        """
+        held = checked_values(values, self.size)
+        source = source or OSRandomness()
+        messages = np.empty(len(held), dtype=self.symbol_type)
+        keys = np.empty((len(self.epsilons) - 1, len(held)), dtype=self.symbol_type)
+        for start in range(0, len(held), _BLOCK):
+            block = slice(start, min(start + _BLOCK, len(held)))
+            symbols = self.design.symbols(held[block], first + start)
+            undone = np.zeros(len(symbols), dtype=np.int64)
+            for level in range(len(self.epsilons) - 1, 0, -1):
+                undone = self.design.group.add(undone, self._noise(level, len(symbols), source))
+                keys[level - 1, block] = undone
+            undone = self.design.group.add(undone, self._noise(0, len(symbols), source))
+            messages[block] = self.design.group.add(symbols, undone)
+        return messages, keys
+
+    def _noise(self, step: int, size: int, source: Source) -> NDArray[np.int64]:
+        """U of one step, as elements of the group."""
+        law = self.cascade.steps[step]
+        ranks = law.draw(size, source)
+        if law.heavy_count == 1 and self.design.heavy[0] == 0:
+            return ranks
+        if law.light == 0 or step > self._first_noise:
+            return ranks
+        return self._by_rank[ranks]
+
+    @property
+    def _first_noise(self) -> int:
+        """The step that may be heavy elsewhere than at 0."""
+        return int(math.isinf(self.epsilons[0]))
+
+    @cached_property
+    def _by_rank(self) -> NDArray[np.int64]:
+        """Elements, the heavy ones first."""
+        light = np.ones(self.design.group.order, dtype=np.bool_)
+        light[self.design.heavy] = False
+        return np.concatenate([self.design.heavy, np.flatnonzero(light)])
+
+    def at_level(
+        self, messages: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger]
+    ) -> NDArray[np.unsignedinteger]:
+        """What the holder of ``key`` sees: messages less the noise that the key undoes."""
+        if messages.shape != key.shape:
+            raise ParameterError("key", key.shape, f"the messages' shape {messages.shape}")
+        seen = self.design.group.subtract(messages.astype(np.int64), key.astype(np.int64))
+        return seen.astype(self.symbol_type)
+
+    def totals(self, messages: NDArray[np.unsignedinteger], first: int = 0) -> NDArray[np.int64]:
+        """A histogram of messages on any level; histograms of different clients add up."""
+        blocks = range(0, len(messages), _BLOCK)
+        parts = (
+            self.design.totals(messages[start : start + _BLOCK].astype(np.int64), first + start)
+            for start in blocks
+        )
+        return sum(parts, np.zeros(self.design.totals_shape, dtype=np.int64))
+
+    def level_of(self, epsilon: float) -> int:
+        """The index of a stated level."""
+        if epsilon not in self.epsilons:
+            known = ", ".join(f"{known:g}" for known in self.epsilons)
+            raise ParameterError("epsilon", epsilon, f"a level of this release: {known}")
+        return self.epsilons.index(epsilon)
+
+
+def multi_level(
+    size: int,
+    epsilons: Sequence[float],
+    mechanism: Mechanism | None = None,
+    *,
+    design_epsilon: float | None = None,
+    source: Source | None = None,
+) -> MultiLevel:
+    """A mechanism for analysts at several levels.
+
+    Args:
+        size: how many values, at least 2.
+        epsilons: levels in any order, each once; the smallest is public.
+        mechanism: "one-bit": one bit a client, good for ε up to about 1 (thesis §7.4).
+            "k-ary": k-ary randomized response, good where e^ε is above ``size``.
+            "hadamard": log₂ of about ``size`` bits a client, best at ``design_epsilon``.
+            None: all analysts must share one, so the one is taken whose largest loss on any
+            level, against the best for that level, is smallest.
+        design_epsilon: for "hadamard"; by default the largest finite level.
+        source: for the public seed of "one-bit"; the operating system's by default.
+    """
+    levels = tuple(sorted((float(epsilon) for epsilon in epsilons), reverse=True))
+    finite = [epsilon for epsilon in levels if not math.isinf(epsilon)]
+    if not finite:
+        raise ParameterError("epsilons", levels, "at least one finite level")
+    if mechanism is None:
+        return _least_loss(size, levels, source)
+    if mechanism == "one-bit":
+        return MultiLevel(OneBit(size, public_seed(source or OSRandomness())), levels)
+    if mechanism == "k-ary":
+        return MultiLevel(Direct(size), levels)
+    if mechanism == "hadamard":
+        return MultiLevel(hadamard(size, design_epsilon or finite[0]), levels)
+    raise ParameterError("mechanism", mechanism, "'one-bit', 'k-ary' or 'hadamard'")
+
+
+def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -> MultiLevel:
+    """The mechanism whose total variance is nowhere far above the best, in few bits."""
+    designs: dict[OneBit | Direct, None] = {}
+    if not math.isinf(epsilons[0]):
+        designs[OneBit(size, public_seed(source or OSRandomness()))] = None
+    designs[Direct(size)] = None
+    designs.update((hadamard(size, e), None) for e in epsilons if not math.isinf(e))
+    candidates = [MultiLevel(design, epsilons) for design in designs]
+    uniform = np.full(size, 1 / size)
+    errors = np.array(
+        [
+            [float(each.design.variance(uniform, 1, level).sum()) for level in each.levels]
+            for each in candidates
+        ]
+    )
+    losses = (errors / errors.min(axis=0)).max(axis=1)
+    # A tenth more variance is no reason to send more bits.
+    close = [
+        each for each, loss in zip(candidates, losses, strict=True) if loss < losses.min() * 1.1
+    ]
+    return min(close, key=lambda each: each.message_bits)
+
+
+def checked_values(values: ArrayLike, size: int) -> NDArray[np.int64]:
+    """Values as whole numbers below ``size``, shape (n,)."""
+    held = np.asarray(values)
+    checks.count(2, size=size)
+    if held.ndim != 1 or (held.size and not np.issubdtype(held.dtype, np.integer)):
+        raise ParameterError("values", f"{held.dtype} of shape {held.shape}", "whole numbers, (n,)")
+    if held.size and not (held.min() >= 0 and held.max() < size):
+        raise ParameterError("values", "a value outside", f"values from 0 to {size - 1}")
+    return held.astype(np.int64)

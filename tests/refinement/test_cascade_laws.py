@@ -1,0 +1,266 @@
+"""The joint law of a public message and all keys, by going through every draw."""
+
+import itertools
+import math
+from collections import defaultdict
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.refinement import Cascade, Direct, MultiLevel, OneBit, Step
+from turnout.refinement.rationals import growth_below
+from turnout.testing import enumerate_law
+
+EPSILONS = (2.0, 1.0, 0.5)
+SEED = bytes(range(32))
+DESIGNS = {
+    "one-bit": (OneBit(3, SEED), EPSILONS, 4),
+    "one-bit as printed": (OneBit(4, SEED, "as-printed"), (2.0, 1.0), 4),
+    "k-ary": (Direct(3), (2.0, 1.0), 6),
+    "k-ary, recoverable": (Direct(3), (math.inf, 2.0, 1.0), 6),
+    "hadamard": (Direct(13, "hadamard", place_bits=4), (1.5,), 8),
+    "hadamard, blocks": (Direct(5, "hadamard", place_bits=2), (2.0, 1.0), 5),
+    "spread": (Direct(5, "spread", heavy_count=2, draw=1), (2.0, 1.0), 5),
+    "spread, recoverable": (Direct(5, "spread", heavy_count=2, draw=1), (math.inf, 1.0), 8),
+}
+
+
+def build(name, cls=MultiLevel):
+    design, epsilons, bits = DESIGNS[name]
+    return cls(design, epsilons, bits)
+
+
+def law_of(levels, value):
+    """(public message, key of each level but the last) → probability."""
+
+    def run(source):
+        messages, keys = levels.encode([value], source, first=1)
+        return (int(messages[0]), *(int(key[0]) for key in keys))
+
+    return enumerate_law(run)
+
+
+def seen(levels, joint, level):
+    """The law of what the analyst of a level looks at: the message less her key."""
+    law = defaultdict(Fraction)
+    for (message, *keys), probability in joint.items():
+        key = ([*keys, 0])[level]
+        law[int(levels.at_level(np.array([message]), np.array([key]))[0])] += probability
+    return dict(law)
+
+
+def view(joint, levels):
+    """The law of the public message together with the keys of some levels."""
+    law = defaultdict(Fraction)
+    for (message, *keys), probability in joint.items():
+        law[message, *(keys[level] for level in levels)] += probability
+    return dict(law)
+
+
+def worst_ratio(laws):
+    """The largest ratio of probabilities of an outcome; None where it is infinite."""
+    outcomes = set().union(*laws)
+    worst = Fraction(1)
+    for one, other in itertools.permutations(laws, 2):
+        for outcome in outcomes:
+            p, q = one.get(outcome, Fraction(0)), other.get(outcome, Fraction(0))
+            if p and not q:
+                return None
+            if q:
+                worst = max(worst, p / q)
+    return worst
+
+
+def entropy(law):
+    return -sum(float(p) * math.log2(p) for p in law.values() if p)
+
+
+@pytest.fixture(scope="module", params=DESIGNS)
+def enumerated(request):
+    levels = build(request.param)
+    return levels, [law_of(levels, value) for value in range(levels.size)]
+
+
+def test_public_and_key_have_exactly_the_law_of_their_level(enumerated):
+    levels, joints = enumerated
+    group = levels.design.group
+    for value, joint in enumerate(joints):
+        symbol = levels.design.symbols(np.array([value]), 1)
+        for index, level in enumerate(levels.levels):
+            recovered = math.isinf(levels.epsilons[index])
+            heavy = np.zeros(1, dtype=np.int64) if recovered else levels.design.heavy
+            expected = dict.fromkeys(range(group.order), level.light)
+            expected.update({int(group.add(symbol, h)[0]): level.heavy for h in heavy[:, None]})
+            assert seen(levels, joint, index) == {y: p for y, p in expected.items() if p}
+
+
+def test_epsilon_is_an_equality_on_every_level(enumerated):
+    levels, joints = enumerated
+    for index, (level, epsilon) in enumerate(zip(levels.levels, levels.epsilons, strict=True)):
+        found = worst_ratio([seen(levels, joint, index) for joint in joints])
+        # With its key or without: the view is the public message and the key.
+        keys = [index] if index < len(levels.epsilons) - 1 else []
+        assert found == worst_ratio([view(joint, keys) for joint in joints]) == level.ratio
+        if found is not None:
+            assert found <= growth_below(epsilon)
+            assert level.epsilon == pytest.approx(math.log(found), rel=1e-14)
+
+
+def test_pooled_keys_show_what_the_largest_level_shows(enumerated):
+    levels, joints = enumerated
+    everything = list(range(len(levels.epsilons) - 1))
+    assert worst_ratio([view(joint, everything) for joint in joints]) == levels.levels[0].ratio
+
+
+def test_keys_alone_say_nothing(enumerated):
+    _, joints = enumerated
+    laws = []
+    for joint in joints:
+        keys = defaultdict(Fraction)
+        for (_, *held), probability in joint.items():
+            keys[tuple(held)] += probability
+        laws.append(keys)
+    assert all(law == laws[0] for law in laws)
+
+
+def test_total_randomness_and_keys_have_the_stated_entropy(enumerated):
+    levels, joints = enumerated
+    cascade = levels.cascade
+    # Noise and outcome determine each other, so the outcome's entropy is all randomness used.
+    assert entropy(joints[0]) == pytest.approx(cascade.randomness_bits, abs=1e-12)
+    for level in range(len(levels.epsilons) - 1):
+        keys = defaultdict(Fraction)
+        for (_, *held), probability in joints[0].items():
+            keys[held[level]] += probability
+        assert entropy(keys) == pytest.approx(cascade.key_bits(level), abs=1e-12)
+    assert cascade.key_bits(len(levels.epsilons) - 1) == 0
+
+
+class RoundedDown(Cascade):
+    """Wrong: light weights rounded in favour of the estimate."""
+
+    def _first(self, growth):
+        step = super()._first(growth)
+        light = step.light - 1
+        return Step(step.heavy + (self.order - 1), light, 1, self.order)
+
+
+class SamePart(Cascade):
+    """Wrong: every step as noisy as its level alone would have to be (z_j for q_j)."""
+
+    def _next(self, before, growth):
+        return self._first(growth)
+
+
+@pytest.mark.parametrize(("wrong", "level"), [(RoundedDown, 0), (SamePart, 1)])
+def test_wrong_cascades_are_told_apart(wrong, level):
+    right = Cascade(EPSILONS, bits=5)
+    mutant = wrong(EPSILONS, bits=5)
+    assert mutant.levels[level].ratio != right.levels[level].ratio
+    covered = mutant.levels[level].ratio <= growth_below(EPSILONS[level])
+    # The one breaks privacy; the other wastes it.
+    assert covered == (wrong is SamePart)
+    assert mutant.levels[level].contrast != right.levels[level].contrast
+
+
+class OwnStep(MultiLevel):
+    """Wrong: the key of level j is step j + 1 alone, not all that follows."""
+
+    def encode(self, values, source=None, first=0):
+        messages, keys = super().encode(values, source, first)
+        below = np.concatenate([keys[1:], np.zeros_like(keys[:1])])
+        return messages, self.at_level(keys.ravel(), below.ravel()).reshape(keys.shape)
+
+
+def test_a_key_of_one_step_gives_another_law():
+    levels = build("one-bit", OwnStep)
+    joints = [law_of(levels, value) for value in range(3)]
+    assert worst_ratio([seen(levels, joint, 0) for joint in joints]) != levels.levels[0].ratio
+    assert worst_ratio([seen(levels, joint, 1) for joint in joints]) == levels.levels[1].ratio
+
+
+def test_separate_messages_would_add_up_where_pooled_keys_do_not():
+    cascade = Cascade(EPSILONS, bits=5)
+    laws = [
+        {
+            outcome: math.prod(
+                level.heavy if bit == truth else level.light
+                for bit, level in zip(outcome, cascade.levels, strict=True)
+            )
+            for outcome in itertools.product((0, 1), repeat=3)
+        }
+        for truth in (0, 1)
+    ]
+    assert worst_ratio(laws) == math.prod(level.ratio for level in cascade.levels)
+    assert worst_ratio(laws) > cascade.levels[0].ratio
+
+
+@pytest.mark.parametrize(
+    "epsilons", [(1.0,), (1.0, 0.5), (4.0, 1.0, 0.5), (8.0, 3.0, 0.1), (2.0, 1.9999, 1e-3)]
+)
+@pytest.mark.parametrize("order", [2, 5, 1024])
+def test_stated_levels_are_met_from_below_and_closely(epsilons, order):
+    with mpmath.workprec(300):
+        cascade = Cascade(epsilons, order)
+        for level, epsilon in zip(cascade.levels, epsilons, strict=True):
+            ratio = mpmath.mpf(level.ratio.numerator) / level.ratio.denominator
+            assert ratio <= mpmath.exp(epsilon)
+            assert mpmath.log(ratio) > epsilon - 1e-11
+
+
+@pytest.mark.parametrize("heavy_count", [2, 6, 28])
+def test_several_heavy_elements_meet_their_level_closely(heavy_count):
+    cascade = Cascade((math.inf, 4.0, 1.0, 0.25), 64, heavy_count)
+    for level, epsilon in zip(cascade.levels[1:], (4.0, 1.0, 0.25), strict=True):
+        assert level.ratio <= growth_below(epsilon)
+        assert level.epsilon == pytest.approx(epsilon, abs=1e-12)
+        assert level.heavy * heavy_count + level.light * (64 - heavy_count) == 1
+
+
+def test_the_steps_are_those_of_theorem_7_4_1():
+    epsilons = (2.0, 1.0, 0.5)
+    z = [1 / (math.exp(epsilon) + 1) for epsilon in epsilons]
+    q = [z[0], *((z[j] - z[j - 1]) / (1 - 2 * z[j - 1]) for j in (1, 2))]
+    cascade = Cascade(epsilons)
+    assert [step.light / step.total for step in cascade.steps] == pytest.approx(q, rel=1e-14)
+    h = [-p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in q]
+    assert cascade.randomness_bits == pytest.approx(sum(h), rel=1e-13)
+    separate = sum(-p * math.log2(p) - (1 - p) * math.log2(1 - p) for p in z)
+    assert cascade.separate_randomness_bits == pytest.approx(separate, rel=1e-13)
+    assert cascade.randomness_bits < separate
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "changes", "match"),
+    [
+        ((), {}, "at least one"),
+        ((1.0, 1.0), {}, "largest first"),
+        ((0.5, 1.0), {}, "largest first"),
+        ((1.0, 0.0), {}, "above 0"),
+        ((math.inf,), {}, "finite"),
+        ((math.nan, 1.0), {}, "largest first"),
+        ((1.0, math.nan), {}, "finite"),
+        ((701.0,), {}, "700"),
+        ((1.0,), {"order": 1}, "order"),
+        ((1.0,), {"order": 4, "heavy_count": 4}, "heavy_count"),
+        ((1.0,), {"bits": 63}, "62"),
+        ((1.0,), {"bits": 1, "order": 5}, "order = 5"),
+    ],
+)
+def test_wrong_levels_are_refused(epsilons, changes, match):
+    with pytest.raises(ParameterError, match=match):
+        Cascade(epsilons, **changes)
+
+
+@pytest.mark.parametrize("epsilons", [(1e-19,), (1.0, math.nextafter(1.0, 0)), (1.0, 1e-19)])
+def test_levels_that_whole_numbers_cannot_tell_apart_are_refused(epsilons):
+    with pytest.raises(UnsupportedError, match="cannot be told"):
+        Cascade(epsilons, bits=40)
+
+
+def test_one_bit_does_not_recover_values():
+    with pytest.raises(ParameterError, match="one bit does not determine"):
+        MultiLevel(OneBit(4, SEED), (math.inf, 1.0))
