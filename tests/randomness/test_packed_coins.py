@@ -9,54 +9,54 @@ import pytest
 
 from turnout.core.errors import ParameterError
 from turnout.randomness import OSRandomness, SimulationStreams
-from turnout.randomness.packed_coins import packed_coins
+from turnout.randomness import packed_coins as packed
 from turnout.testing import assert_binomial, assert_rejects_law, enumerate_law
 
-BITS = 10
+BITS = 14
+NUMBERS = np.arange(2**BITS) * 9_973 % 2**BITS
+"""U of each coin: every number once, those that start alike far apart."""
 
 
-def every_number(size: int = 2**BITS // 64):
-    """Words in which coin c sees the bits of the number c, highest first."""
-    numbers = np.arange(64 * size)
-    return [
-        np.packbits((numbers >> place & 1).astype(bool), bitorder="little").view("<u8")
-        for place in range(BITS - 1, -1, -1)
-    ]
+@pytest.mark.parametrize("chunk", [16, 2**14])
+@pytest.mark.parametrize("threshold", [0, 1, 2, 3, 275, 8191, 8192, 8193, 10_001, 16_383, 16_384])
+def test_a_coin_is_true_for_exactly_the_numbers_below_the_threshold(monkeypatch, threshold, chunk):
+    monkeypatch.setattr(packed, "_CHUNK", chunk)
+    queue: list[np.ndarray] = []
+    read = [0]
 
-
-@pytest.mark.parametrize("threshold", [0, 1, 2, 3, 275, 511, 512, 513, 1000, 1023, 1024])
-def test_a_coin_is_true_for_exactly_the_numbers_below_the_threshold(threshold):
-    planes = iter(every_number())
-    # With every coin's open places known beforehand, the words that are left can be told.
-    alive = np.arange(2**BITS // 64)
-    seen = []
+    def level(count: int) -> None:
+        """The words of the next ``count`` bits, chunk by chunk, for the coins still open."""
+        open_coins = NUMBERS >> (BITS - read[0]) == threshold >> (BITS - read[0])
+        words = np.flatnonzero(open_coins.reshape(-1, 64).any(axis=1))
+        for start in range(0, len(words), chunk):
+            for place in range(read[0], read[0] + count):
+                bits = (NUMBERS >> (BITS - 1 - place) & 1).astype(bool)
+                plane = np.packbits(bits, bitorder="little").view("<u8")
+                queue.append(~plane[words[start : start + chunk]])  # A 1 where U has a 0.
+        read[0] += count
 
     def words(size):
-        nonlocal alive
-        plane = next(planes)
-        if size != len(alive):
-            place = len(seen)
-            numbers = np.arange(2**BITS)
-            undecided = (numbers >> (BITS - place)) == (threshold >> (BITS - place))
-            alive = np.flatnonzero(undecided.reshape(-1, 64).any(axis=1))
-            assert size == len(alive)
-        seen.append(size)
-        return plane[alive].copy()
+        if not queue:
+            level(min(8 if read[0] == 0 else 3, left - read[0]))
+        drawn = queue.pop(0)
+        assert len(drawn) == size
+        return drawn
 
-    coins = packed_coins(words, threshold, BITS, 2**BITS // 64)
+    left = BITS - ((threshold & -threshold).bit_length() - 1)
+    coins = packed.packed_coins(words, threshold, BITS, 2**BITS // 64)
     found = np.unpackbits(coins.view(np.uint8), bitorder="little")
-    assert np.array_equal(found, np.arange(2**BITS) < threshold)
+    assert np.array_equal(found, threshold > NUMBERS)
 
 
 @pytest.mark.parametrize("source", [OSRandomness(), SimulationStreams(2).source("packed")])
 @pytest.mark.parametrize("p", [0.0, 2.0**-62, 0.01, Fraction(1, 3), 0.5, 0.9999, 1.0])
 def test_packed_coins_have_their_probability(source, p):
     rows, columns = 3000, 70
-    packed = source.packed_bernoulli(p, rows, columns)
-    assert packed.shape == (rows, 2)
-    assert packed.dtype == np.uint64
-    assert not np.any(packed[:, 1] >> np.uint64(6))
-    bits = np.unpackbits(packed.view(np.uint8), axis=1, count=columns, bitorder="little")
+    coins = source.packed_bernoulli(p, rows, columns)
+    assert coins.shape == (rows, 2)
+    assert coins.dtype == np.uint64
+    assert not np.any(coins[:, 1] >> np.uint64(6))
+    bits = np.unpackbits(coins.view(np.uint8), axis=1, count=columns, bitorder="little")
     assert_binomial(int(bits.sum()), rows * columns, float(p))
     for column in range(columns):
         assert_binomial(int(bits[:, column].sum()), rows, float(p), 1e-11)
