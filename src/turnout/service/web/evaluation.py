@@ -76,13 +76,14 @@ class Evaluator:
             self._newest = steps
             self._changed.notify()
 
-    def stop(self, patience_seconds: float = 10.0) -> None:
-        """End after the evaluation in progress."""
+    def stop(self, patience_seconds: float = 1.0) -> bool:
+        """End after the evaluation in progress; whether that was soon enough."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(patience_seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

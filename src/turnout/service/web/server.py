@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -77,7 +78,7 @@ class _Process:
         announce: Callable[[], object],
     ) -> None:
         self._running, self._server, self._settings = running, server, settings
-        self._announce = announce
+        self._announce, self._idle = announce, True
         prepare = partial(evaluation.of_plan, running.charter.plan, plan.parent)
         self._evaluator = Evaluator(running, prepare, plan_learner(running.charter))
         self._conductor = Conductor(
@@ -92,6 +93,10 @@ class _Process:
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._main(sockets))
+        if not self._idle:
+            # It is in the middle of loading PyTorch or evaluating; all else is done.
+            sys.stdout.flush()
+            os._exit(0)
 
     async def _main(self, sockets: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +109,7 @@ class _Process:
             conducting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await conducting
-            self._evaluator.stop()
+            self._idle = await asyncio.to_thread(self._evaluator.stop)
             await asyncio.to_thread(self._running.close)
             logs.logger().info("stopped")
 
