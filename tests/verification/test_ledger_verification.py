@@ -171,6 +171,15 @@ MUTANTS = {
     "dropped": (without_record_3, r"^step 3: is missing"),
     "dropped, digests anew": (dropped_and_forged, r"^step 3: is missing"),
     "reordered": (swapped, r"^step 3: is missing: step 4 comes"),
+    "reordered, said of both": (swapped, r"^step 3: comes where step 5 is due"),
+    "a number for a record": (
+        lambda: joined([*LINES[:3], b"5\n", *LINES[4:]]),
+        r"^step 2: .*not an object",
+    ),
+    "epsilon as a whole number": (
+        lambda: edited(record(4, epsilon=1)),
+        r"^step 4: .*1 is not a number's hexadecimal",
+    ),
     "doubled": (doubled, r"^step 3: stands in the ledger twice"),
     "record of another task": (
         lambda: HONEST.replace(f'"task":"{charter().task}'.encode(), b'"task":"' + b"0" * 64, 1),
@@ -260,6 +269,19 @@ MUTANTS = {
     "a scheme that is a law": (
         lambda: edited(term("scheme", {"is": "EveryStep", "steps": 12})),
         r"the scheme is none",
+    ),
+    "no target": (lambda: edited(term("target", (0.0).hex())), r"target and dimension"),
+    "charged steps fall": (
+        lambda: edited(term("charged_steps", [0, 6, 3, 9, 12])),
+        r"charged_steps do not rise",
+    ),
+    "charged to another end": (
+        lambda: edited(term("charged_steps", [0, 3, 6, 9, 11])),
+        r"charged_steps do not end with the run",
+    ),
+    "a trace of numbers": (
+        lambda: edited(term("scheme", {"is": "array", "type": "int64", "values": [[1]]})),
+        r"only bool arrays",
     ),
     "no steps": (lambda: edited(term("charged_steps", [])), r"charged"),
     "a nest of lists": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -31,6 +32,7 @@ from turnout.spec import (
 from turnout.verification import ratios
 from turnout.verification.cost import least, recomputed
 from turnout.verification.ratios import Law, Side, added, multiplied
+from turnout.verification.windows import epsilon, remove_delta
 
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 
@@ -82,6 +84,15 @@ def test_two_accountants_overlap_where_it_is_not(noise, law, relation, release, 
     assert found.lower <= other.upper
     assert other.lower <= found.upper
     assert found.relative_width < width
+    if release is ReleaseRule.ONE_CLIENT and isinstance(law, CheckIn):
+        # The same sensitivities and hops stand behind both upper bounds.
+        assert found.upper == pytest.approx(other.upper, rel=0.01)
+
+
+def test_blocks_of_a_subset_use_all_steps():
+    found, _ = recomputed(scheme(2.0, KSubset(3, 2)), 3, 1e-6)
+    every, _ = recomputed(scheme(2.0, EveryStep(2)), 2, 1e-6)
+    assert found.upper < 0.99 * every.lower
 
 
 def test_replacement_is_enclosed_nearly_as_narrowly():
@@ -247,6 +258,18 @@ def test_laws_on_the_wrong_side_are_noticed():
             assert bracketed(joined, operation, law, law)
             assert not bracketed(joined, operation, law, law, lower=Side.UPPER)
             assert not bracketed(joined, operation, law, law, upper=Side.LOWER)
+
+
+def test_rounding_and_what_tells_for_sure_are_charged():
+    plain = ratios.gaussian(1.0, Side.UPPER)
+    for side, sign in ((Side.UPPER, 1), (Side.LOWER, -1)):
+        free, values, both = (
+            epsilon(dataclasses.replace(plain, value_error=v, mass_error=m), side, 1e-6)
+            for v, m in ((0.0, 0.0), (0.01, 0.0), (0.01, 0.1))
+        )
+        assert sign * (values - free) == pytest.approx(0.01)
+        assert sign * (both - values) > 1e-3
+    assert remove_delta(dataclasses.replace(plain, leak=0.25), 500.0) == 0.25
 
 
 def test_rounding_is_counted():
