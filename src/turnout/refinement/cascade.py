@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.randomizers.levels import check_level, exponential_below, level_above
 from turnout.randomness import Source
-from turnout.refinement.rationals import entropy_bits, growth_below, log_ratio
+from turnout.refinement.entropies import entropy_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +88,9 @@ class Level:
 
     @property
     def epsilon(self) -> float:
-        """The logarithm of `ratio`, rounded to nearest; the stated ε is never below it exactly."""
+        """The smallest float that is not below ln of `ratio`; never above the stated ε."""
         ratio = self.ratio
-        return math.inf if ratio is None else log_ratio(ratio)
+        return math.inf if ratio is None else level_above(ratio)
 
     @property
     def contrast(self) -> Fraction:
@@ -135,7 +136,8 @@ class Cascade:
         checks.at_most("62", 62, bits=self.bits)
         if not self.epsilons:
             raise ParameterError("epsilons", self.epsilons, "at least one privacy level")
-        checks.positive(**{"the smallest epsilon": self.epsilons[-1]})
+        if math.isinf(self.epsilons[-1]):
+            raise ParameterError("epsilons", self.epsilons, "a finite level that everybody sees")
         for more, less in zip(self.epsilons, self.epsilons[1:], strict=False):
             if not more > less:
                 raise ParameterError(
@@ -143,6 +145,9 @@ class Cascade:
                     self.epsilons,
                     "different levels, largest first (analysts at one level share its key)",
                 )
+        for epsilon in self.epsilons:
+            if not math.isinf(epsilon):
+                check_level(epsilon)
         self.levels  # noqa: B018 - refuses what cannot be realised when built, not when used
 
     @cached_property
@@ -156,7 +161,7 @@ class Cascade:
                 levels.append(before)
                 continue
             fresh = before.light == 0
-            growth = growth_below(epsilon)
+            growth = exponential_below(epsilon)
             step = self._first(growth) if fresh else self._next(before, growth)
             steps.append(step)
             levels.append(_after(before, step, fresh))

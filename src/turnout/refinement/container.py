@@ -11,9 +11,6 @@ import hashlib
 import json
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from turnout.core.errors import StorageError
 
 VERSION = 1
@@ -66,34 +63,3 @@ def _complaint(kind: str, line: bytes) -> str:
     if words[2] != kind:
         return f"a {words[2]}, where a {kind} is needed"
     return f"format {words[3]}, but this version reads format {VERSION}"
-
-
-def symbol_bytes(symbols: NDArray[np.unsignedinteger], width: int) -> bytes:
-    """Symbols below 2^width as bits, the lowest bit of each first."""
-    if width == 1:
-        return np.packbits(symbols.astype(np.uint8), bitorder="little").tobytes()
-    places = np.arange(width, dtype=symbols.dtype)
-    planes = (symbols[:, None] >> places & symbols.dtype.type(1)).astype(np.uint8)
-    return np.packbits(planes, bitorder="little").tobytes()
-
-
-def symbols_from(
-    data: bytes, count: int, width: int, order: int, name: str
-) -> NDArray[np.unsignedinteger]:
-    """The symbols that `symbol_bytes` stored, each below ``order``.
-
-    Raises:
-        StorageError: too few or too many bits, bits set beyond the last symbol, or a symbol
-            that is none.
-    """
-    kind = np.dtype(np.min_scalar_type(order - 1))
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
-    if bits.size != -(-count * width // 8) * 8 or bits[count * width :].any():
-        raise StorageError(f"{name}: its length does not fit {count} clients")
-    planes = bits[: count * width].reshape(count, width)
-    symbols = np.zeros(count, dtype=kind)
-    for place in range(width):
-        symbols |= planes[:, place].astype(kind) << kind.type(place)
-    if symbols.size and int(symbols.max()) >= order:
-        raise StorageError(f"{name}: it holds a symbol outside the group")
-    return symbols

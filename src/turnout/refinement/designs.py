@@ -206,12 +206,14 @@ def hadamard(size: int, epsilon: float) -> Direct:
 
 
 def _hadamard_error(size: int, place_bits: int, epsilon: float) -> float:
-    """Σ 1/|spectrum|² of the noise, without the constant term."""
+    """What a client adds to the total variance, in the mean over where ``size`` values lie."""
     blocks, places = -(-size >> place_bits), 1 << place_bits
     half = 1 << (place_bits // 2 - 1)
     heavy = places // 2 - half
-    contrast = math.expm1(epsilon) / (heavy * math.expm1(epsilon) + blocks * places)
-    return ((blocks - 1) / heavy**2 + blocks * (places - 1) / half**2) / contrast**2
+    order = blocks * places
+    contrast = math.expm1(epsilon) / (heavy * math.expm1(epsilon) + order)
+    inverse_powers = ((blocks - 1) / heavy**2 + blocks * (places - 1) / half**2) / contrast**2
+    return inverse_powers * size / order**2
 
 
 def spread(size: int, heavy_count: int) -> Direct:

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.estimation import project_simplex
 from turnout.refinement.multilevel import MultiLevel
 
 
@@ -61,21 +62,7 @@ def estimate(levels: MultiLevel, totals: NDArray[np.int64], level: int) -> Level
         raise ParameterError("clients", clients, "at least one client")
     law = levels.levels[level]
     raw = levels.design.frequencies(totals, law)
-    projected = on_simplex(raw)
+    projected = project_simplex(raw)
     variance = levels.design.variance(projected, clients, law)
     errors = np.sqrt(np.maximum(variance, 0))
     return LevelEstimate(levels.epsilons[level], clients, raw, projected, errors)
-
-
-def on_simplex(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest probability vector in ℓ2.
-
-    Source: Held, Wolfe and Crowder, Validation of subgradient optimization (1974).
-
-    >>> on_simplex(np.array([0.9, 0.3, -0.5])).round(3).tolist()
-    [0.8, 0.2, 0.0]
-    """
-    falling = np.sort(vector)[::-1]
-    excess = (np.cumsum(falling) - 1) / np.arange(1, vector.size + 1)
-    last = int(np.flatnonzero(falling > excess)[-1])
-    return np.maximum(vector - excess[last], 0)

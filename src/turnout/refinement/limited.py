@@ -23,10 +23,10 @@ from scipy.optimize import brentq
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.randomizers.levels import check_level, exponential_below
 from turnout.randomness import OSRandomness, Source
 from turnout.refinement.hadamard import Questions, Variant, seeded_words, transform
 from turnout.refinement.multilevel import checked_values
-from turnout.refinement.rationals import growth_below
 
 _ROOM = 1 << 62
 _BLOCK = 2**18
@@ -87,7 +87,8 @@ class LimitedAnswers:
     variant: Variant = "default"
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon, randomness_bits=self.randomness_bits)
+        check_level(self.epsilon)
+        checks.positive(randomness_bits=self.randomness_bits)
         if not self.yes > self.no:
             raise ParameterError("randomness_bits", self.randomness_bits, "more than this")
 
@@ -118,7 +119,7 @@ class LimitedAnswers:
     @cached_property
     def no(self) -> Fraction:
         """Probability of "yes" where the honest answer is no."""
-        growth = growth_below(self.epsilon)
+        growth = exponential_below(self.epsilon)
         if self.enough or self.variant == "default":
             return Fraction(math.ceil(_ROOM / (growth + 1)), _ROOM)
         return Fraction(math.ceil(self.yes * _ROOM / growth), _ROOM)

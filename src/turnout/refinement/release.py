@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core.errors import ParameterError, StorageError, TurnoutError
+from turnout.randomizers.packing import pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.refinement.container import packed, symbol_bytes, symbols_from, unpacked
+from turnout.refinement.container import packed, unpacked
 from turnout.refinement.designs import Direct, OneBit
 from turnout.refinement.estimates import LevelEstimate, estimate
 from turnout.refinement.multilevel import MultiLevel, checked_values
@@ -60,7 +61,9 @@ class Release:
             "labels": list(self.labels),
             "weights": [[step.heavy, step.light] for step in self.levels.cascade.steps],
         }
-        return packed("release", header, symbol_bytes(self.messages, self.levels.message_bits))
+        return packed(
+            "release", header, pack_codes(self.messages.astype(np.int64), self.levels.message_bits)
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -88,8 +91,7 @@ class Release:
             raise StorageError(f"{name}: its header makes no sense ({error})") from None
         if not known:
             raise StorageError(f"{name}: its noise is not the one that this version computes")
-        order, width = levels.design.group.order, levels.message_bits
-        return cls(levels, symbols_from(payload, clients, width, order, name), labels)
+        return cls(levels, _symbols(levels, payload, clients, name), labels)
 
     def at(self, key: Key | None = None) -> LevelEstimate:
         """Frequencies as the holder of ``key``, or of none, sees them.
@@ -130,8 +132,7 @@ class Release:
         )
         if not fits:
             raise KeyMismatchError("the key names this release but none of its levels")
-        order = self.levels.design.group.order
-        return symbols_from(key.noise, key.clients, key.width, order, "key")
+        return _symbols(self.levels, key.noise, key.clients, "key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,10 +217,28 @@ def refine(
     release = Release(levels, messages, tuple(labels))
     width = levels.message_bits
     keys = [
-        Key(release.digest, level, epsilon, len(messages), width, symbol_bytes(row, width))
+        Key(
+            release.digest,
+            level,
+            epsilon,
+            len(messages),
+            width,
+            pack_codes(row.astype(np.int64), width),
+        )
         for level, (epsilon, row) in enumerate(zip(levels.epsilons, noise, strict=False))
     ]
     return release, keys
+
+
+def _symbols(
+    levels: MultiLevel, data: bytes, clients: int, name: str
+) -> NDArray[np.unsignedinteger]:
+    """One element of the group a client."""
+    try:
+        codes = unpack_codes(data, clients, levels.message_bits, levels.design.group.order)
+    except ParameterError as error:
+        raise StorageError(f"{name}: it does not hold {clients} clients ({error})") from None
+    return codes.astype(levels.symbol_type)
 
 
 def _design_header(design: OneBit | Direct) -> dict[str, Any]:
