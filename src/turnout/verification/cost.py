@@ -116,15 +116,16 @@ def way(scheme: Scheme, steps: int) -> Way:
     if isinstance(law, EveryStep) and (replaced or scheme.relation is Relation.ZERO_OUT):
         # Both worlds have her in every step: no hop over her absence, whatever the rule.
         run = _runs(law, alone / 2 if replaced else alone, steps)[1]
-        return Way((run,), (run,), "every step, exact")
+        return Way((run,), (run,), "the exact law of every step")
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper, back = (_runs(law, n, steps)[1] for n in (alone / 2 if one_client else alone, alone))
     if replaced:
         lowers = (lower, tuple(map(_sum_opposed, lower)))
         return Way(lowers, (upper, upper), "opposite records' sums below, over her absence above")
     if not one_client:
-        exact = "exact" if lower == upper else "sums below, her slots in blocks above"
-        return Way((lower,), (upper,), exact)
+        exact = "the exact law of her slots"
+        method = exact if lower == upper else "less than her slots below, more above"
+        return Way((lower,), (upper,), method)
     if scheme.relation is Relation.ADD_REMOVE:
         return Way((lower,), (upper,), "she comes alone below, displaces somebody above")
     return Way((lower,), (upper, back), "she comes alone below, over her absence above")
