@@ -52,7 +52,11 @@ def binary_entropy_inverse(bits: float) -> float:
     low, high = math.log(1e-300), math.log(0.5)
     if binary_entropy(1e-300) > bits:
         raise ParameterError("bits", bits, "at least 1e-297")
-    root: Any = brentq(lambda x: binary_entropy(math.exp(x)) - bits, low, high, xtol=1e-14)
+
+    def excess(log_p: float) -> float:
+        return math.log(binary_entropy(math.exp(log_p))) - math.log(bits)
+
+    root: Any = brentq(excess, low, high, xtol=1e-14)
     return math.exp(root) * (1 - 1e-13)
 
 

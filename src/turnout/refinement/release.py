@@ -45,7 +45,7 @@ class Release:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.labels and len(set(self.labels)) != self.levels.size:
+        if self.labels and not len(self.labels) == len(set(self.labels)) == self.levels.size:
             raise ParameterError(
                 "labels", len(self.labels), f"{self.levels.size} different labels, one a value"
             )
@@ -86,12 +86,13 @@ class Release:
             )
             weights = [[step.heavy, step.light] for step in levels.cascade.steps]
             clients, labels = int(header["clients"]), tuple(map(str, header["labels"]))
-            known = weights == header["weights"]
+            if weights != header["weights"]:
+                raise ParameterError("weights", header["weights"], "those of its levels")
+            return cls(levels, _symbols(levels, payload, clients, name), labels)
+        except StorageError:
+            raise
         except (KeyError, TypeError, ValueError, TurnoutError) as error:
             raise StorageError(f"{name}: its header makes no sense ({error})") from None
-        if not known:
-            raise StorageError(f"{name}: its noise is not the one that this version computes")
-        return cls(levels, _symbols(levels, payload, clients, name), labels)
 
     def at(self, key: Key | None = None) -> LevelEstimate:
         """Frequencies as the holder of ``key``, or of none, sees them.

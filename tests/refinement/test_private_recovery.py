@@ -1,0 +1,198 @@
+"""Private recoverability: the least key, what is sufficient, and what is not."""
+
+import itertools
+import math
+from collections import defaultdict
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from turnout.core.errors import ParameterError
+from turnout.randomness import SimulationStreams
+from turnout.refinement import heavy_count, key_entropy, least_key_bits, recoverable
+from turnout.refinement.groups import Group, bent_set
+from turnout.refinement.recovery import heavy_optimum
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 10, 57])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 0.5, 1, 2, 5, 20])
+def test_s_is_the_best_of_all(size, epsilon):
+    best = heavy_count(size, epsilon)
+    entropies = [key_entropy(size, epsilon, heavy) for heavy in range(1, size)]
+    assert key_entropy(size, epsilon, best) == pytest.approx(min(entropies), rel=1e-12)
+    with mpmath.workdps(40):
+        e = mpmath.exp(mpmath.mpf(epsilon))
+        t = best * e + size - best
+        exact = mpmath.log(t, 2) - best * mpmath.mpf(epsilon) * e / (t * mpmath.log(2))
+    assert least_key_bits(size, epsilon) == pytest.approx(float(exact), rel=1e-12)
+
+
+def test_no_other_law_of_as_many_keys_has_less_entropy():
+    # Vertices of the polytope are what the theorem says; interior points are no better.
+    generator = np.random.default_rng(4)
+    for size, epsilon in ((3, 1.0), (6, 0.7), (6, 2.5)):
+        for _ in range(300):
+            weights = np.exp(epsilon * generator.random(size))
+            law = weights / weights.sum()
+            assert -(law * np.log2(law)).sum() >= least_key_bits(size, epsilon) - 1e-12
+
+
+@pytest.mark.parametrize("epsilon", [0, 1e-12, 1e-8, 1e-4, 0.1, 0.4999, 0.5, 1, 10, 300])
+def test_the_optimum_does_not_cancel(epsilon):
+    with mpmath.workdps(60):
+        x = mpmath.mpf(epsilon)
+        half = mpmath.mpf(1) / 2
+        exact = (mpmath.exp(x) * (x - 1) + 1) / mpmath.expm1(x) ** 2 if epsilon else half
+    assert heavy_optimum(1000, epsilon) == pytest.approx(float(1000 * exact), rel=1e-13)
+
+
+def test_the_printed_savings():
+    savings = [1 - least_key_bits(size, 5) / math.log2(size) for size in (2, 4, 10)]
+    assert [round(100 * saving, 1) for saving in savings] == [94.2, 91.4, 85.0]
+
+
+def test_a_sequence_needs_as_many_keys():
+    assert least_key_bits(10, 1, samples=7) == pytest.approx(7 * least_key_bits(10, 1))
+
+
+def test_the_minimal_key_is_realised():
+    for size, epsilon in ((10, 1.0), (100, 3.0), (1000, 0.5), (1000, 8.0)):
+        cascade = recoverable(size, epsilon).cascade
+        assert cascade.key_bits(0) == pytest.approx(least_key_bits(size, epsilon), rel=1e-12)
+        assert cascade.randomness_bits == cascade.key_bits(0)
+        for family in ("hadamard", "k-ary"):
+            assert recoverable(size, epsilon, family).cascade.key_bits(0) >= cascade.key_bits(0)
+
+
+@pytest.mark.parametrize("family", ["minimal", "hadamard", "k-ary"])
+def test_every_value_is_recovered(family):
+    source = SimulationStreams(2).source(family)
+    levels = recoverable(37, 1.0, family)
+    values = np.arange(5000) % 37
+    messages, keys = levels.encode(values, source)
+    assert np.array_equal(levels.at_level(messages, keys[0]), values)
+    # Somebody else's noise gives something else.
+    _, others = levels.encode(values, source)
+    assert np.mean(levels.at_level(messages, others[0]) == values) < 0.2
+
+
+def test_one_key_for_two_values_hides_nothing_of_their_difference():
+    # Lemma 7.5.1 with the key reused: the law of both messages, exactly.
+    level = recoverable(3, 1.0, "k-ary").levels[1]
+    noise = [level.heavy, level.light, level.light]
+
+    def law(values, reuse):
+        found = defaultdict(Fraction)
+        for u, v in itertools.product(range(3), repeat=2):
+            if reuse and u != v:
+                continue
+            p = noise[u] if reuse else noise[u] * noise[v]
+            found[(values[0] + u) % 3, (values[1] + v) % 3] += p
+        return found
+
+    fresh, other = law((0, 0), reuse=False), law((0, 1), reuse=False)
+    assert max(fresh[y] / other[y] for y in fresh) == level.ratio
+    reused, other = law((0, 0), reuse=True), law((0, 1), reuse=True)
+    assert not set(reused) & set(other)
+
+
+def test_the_two_printed_conditions_are_not_sufficient():
+    # Theorem 7.5.1 at k = 2, ε = 0: enough keys, enough entropy, and no private mechanism.
+    law = (Fraction(6, 10), Fraction(2, 10), Fraction(2, 10))
+    entropy = -sum(float(p) * math.log2(p) for p in law)
+    assert entropy >= least_key_bits(2, 0)
+    private = 0
+    for outputs in (2, 3):
+        for table in itertools.product(
+            itertools.product(range(outputs), repeat=3), repeat=2
+        ):  # table[x][u] = y
+            if any(table[0][u] == table[1][u] for u in range(3)):
+                continue  # not recoverable
+            laws = [
+                [sum(p for p, y in zip(law, row, strict=True) if y == o) for o in range(outputs)]
+                for row in table
+            ]
+            private += laws[0] == laws[1]
+    assert private == 0
+    # With the uniform law on two keys there is one.
+    assert recoverable(2, 1e-6, "k-ary").levels[1].ratio > 1
+
+
+def sylvester_masses(size, epsilon):
+    """Σ_x Q(y|x) of Hadamard response in its high-privacy form, rows 1 … size, for every y."""
+    order = 1 << size.bit_length()
+    signs = 1 - 2 * (np.bitwise_count(np.arange(order)[:, None] & np.arange(order)) % 2)
+    heavy = signs[1 : size + 1] == 1
+    weights = np.where(heavy, math.exp(epsilon), 1.0)
+    return (weights / weights.sum(axis=1, keepdims=True)).sum(axis=0)
+
+
+@pytest.mark.parametrize(("size", "epsilon"), [(3, 0.8), (7, 0.5), (255, 0.1), (1000, 1.0)])
+def test_printed_hadamard_response_cannot_be_recovered(size, epsilon):
+    # Keys that lead to one message from different values must be disjoint, so their masses add
+    # up to at most 1. Sylvester's constant column is probable for every value.
+    assert sylvester_masses(size, epsilon).max() > 1 + 1e-9
+
+
+@pytest.mark.parametrize(("size", "epsilon"), [(3, 0.8), (7, 0.5), (255, 0.1), (1000, 1.0)])
+def test_shifted_bent_sets_can_be(size, epsilon):
+    levels = recoverable(size, epsilon, "hadamard")
+    law = levels.design.law(levels.levels[1])
+    group = levels.design.group
+    masses = np.zeros(group.order)
+    for value in range(size):
+        masses[group.add(np.full(group.order, value), np.arange(group.order))] += law
+    assert masses.max() <= 1 + 1e-12
+    assert levels.levels[1].epsilon == pytest.approx(epsilon, abs=1e-12)
+
+
+@pytest.mark.parametrize("place_bits", [2, 4, 6, 8])
+def test_bent_sets_overlap_alike(place_bits):
+    group, heavy = Group(1, place_bits), bent_set(place_bits)
+    t = place_bits // 2
+    assert heavy.size == 2 ** (2 * t - 1) - 2 ** (t - 1)
+    indicator = np.zeros(group.order)
+    indicator[heavy] = 1
+    power = np.abs(group.spectrum(indicator)) ** 2
+    assert power[1:] == pytest.approx(np.full(group.order - 1, 4.0 ** (t - 1)))
+    # So any two shifts share the same number of elements.
+    overlaps = group.from_spectrum(power + 0j)
+    assert np.ptp(overlaps[1:]) < 1e-9
+
+
+def test_groups_add_and_subtract():
+    group = Group(3, 2)
+    everything = np.arange(group.order)
+    for shift in everything:
+        moved = group.add(everything, np.full(group.order, shift))
+        assert sorted(moved) == list(everything)
+        assert np.array_equal(group.subtract(moved, np.full(group.order, shift)), everything)
+    assert np.array_equal(group.add(everything, np.zeros_like(everything)), everything)
+
+
+def test_spread_sets_are_the_same_everywhere():
+    # Stored releases name a choice by its number; these are what the numbers mean.
+    design = recoverable(10, 1.0).design
+    assert (design.family, design.heavy_count) == ("spread", 3)
+    again = type(design)(10, "spread", heavy_count=3, draw=2)
+    assert again.heavy.tolist() == [1, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: recoverable(10, 0.0), "above 0"),
+        (lambda: recoverable(10, 1.0, "sylvester"), "family"),
+        (lambda: heavy_optimum(1, 1.0), "size"),
+        (lambda: heavy_optimum(2, -1.0), "at least 0"),
+        (lambda: key_entropy(2, 1.0, 3), "at most size"),
+        (lambda: least_key_bits(2, 1.0, 0), "samples"),
+        (lambda: bent_set(3), "even"),
+        (lambda: Group(2**25), "2\\*\\*24"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, match):
+    with pytest.raises(ParameterError, match=match):
+        make()
