@@ -1,0 +1,241 @@
+"""Bits flipped, numbers made noisy: exact levels, laws, Rényi levels, bytes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from turnout.core.errors import ParameterError
+from turnout.randomizers import GaussianRandomizer, LaplaceRandomizer, RandomizedResponse
+from turnout.randomizers.laplace import _halvings, level_weights, shift_ratio
+from turnout.randomizers.levels import exponential_below
+from turnout.randomness import OSRandomness, SimulationStreams, Source
+from turnout.randomness.source import LARGEST_RANGE
+from turnout.testing import assert_frequencies, assert_mean, assert_rejects_law, enumerate_law
+
+EPSILONS = [1e-3, 0.1, 1.0, 4.0, 12.0]
+
+
+def source(*name):
+    return SimulationStreams(30).source(*name)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, *EPSILONS, 30.0])
+def test_the_level_of_a_flipped_bit_is_that_of_its_law(epsilon):
+    randomizer = RandomizedResponse(epsilon)
+    laws = [
+        enumerate_law(lambda stream, bit=bit: int(randomizer.encode([bit], stream)[0]))
+        for bit in (0, 1)
+    ]
+    for bit, law in enumerate(laws):
+        assert [law[0], law[1]] == randomizer.law(bit)
+    assert max(laws[0][y] / laws[1][y] for y in (0, 1)) == randomizer.ratio
+    assert randomizer.ratio <= exponential_below(epsilon)
+    assert epsilon * (1 - 1e-4) <= randomizer.epsilon0 <= epsilon
+
+
+def test_the_decoded_bit_is_unbiased_with_the_stated_variance():
+    for epsilon in EPSILONS:
+        randomizer = RandomizedResponse(epsilon)
+        values = randomizer.decode([0, 1])
+        p = randomizer.flip
+        for bit in (0, 1):
+            law = [float(q) for q in randomizer.law(bit)]
+            assert values @ law == pytest.approx(bit, abs=1e-9 / epsilon)
+            assert (values - bit) ** 2 @ law == pytest.approx(randomizer.variance, rel=1e-9)
+        assert randomizer.variance == pytest.approx(float(p * (1 - p) / (1 - 2 * p) ** 2))
+        assert randomizer.mse_bound(4) == pytest.approx(randomizer.variance / 4)
+
+
+def test_the_printed_probability_spends_too_little():
+    printed = RandomizedResponse.as_printed(8.0)
+    assert printed.epsilon0 == pytest.approx(2 * math.asinh(4.0))
+    assert printed.epsilon0 < 4.2 < 8
+    assert float(printed.flip) == pytest.approx(0.5 * (1 - math.sqrt(64 / 68)))
+    assert printed.variance > 40 * RandomizedResponse(8.0).variance
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("order", [1.001, 1.5, 2.0, 10.0, 300.0, 1e6])
+def test_the_renyi_level_is_never_too_small_and_hardly_too_large(epsilon, order):
+    mpmath = pytest.importorskip("mpmath")
+    randomizer = RandomizedResponse(epsilon)
+    with mpmath.workdps(60):
+        p = mpmath.mpf(randomizer.flip.numerator) / randomizer.flip.denominator
+        a = mpmath.mpf(order)
+        moment = p**a * (1 - p) ** (1 - a) + p ** (1 - a) * (1 - p) ** a
+        truth = mpmath.log(moment) / (a - 1)
+        found = randomizer.rdp(order)
+        assert mpmath.mpf(found) >= truth * (1 - mpmath.mpf(2) ** -52 * (order > 1e5))
+        assert found <= float(truth) * (1 + 1e-12)
+        # The mutants: the wrong order, and the KL divergence in its place.
+        assert found < randomizer.rdp(order * 1.5)
+    assert randomizer.rdp(math.inf) == randomizer.epsilon0
+    for wrong in (1.0, 0.5, math.nan):
+        with pytest.raises(ParameterError, match="order"):
+            randomizer.rdp(wrong)
+
+
+def test_bits_that_are_none_are_refused():
+    for wrong in ([2], [0.5], [[1]]):
+        with pytest.raises(ParameterError, match="values"):
+            RandomizedResponse(1.0).encode(wrong, source())
+    with pytest.raises(ParameterError, match="data"):
+        RandomizedResponse(1.0).unpack(b"\x02", 1)
+
+
+def level_probability(halving: int, level: int) -> Fraction:
+    """P(G = level) from the weights alone: a fair coin a halving."""
+    whole, rest = divmod(level, halving)
+    return Fraction(int(level_weights(halving)[rest]), LARGEST_RANGE) / 2 ** (whole + 1)
+
+
+@pytest.mark.parametrize(
+    ("halving", "epsilon"), [(2, 1.0), (4, 1.0), (16, 0.7), (64, 2.0), (7, 5.0)]
+)
+def test_the_level_of_laplace_noise_is_that_of_its_enumerated_law(halving, epsilon):
+    randomizer = LaplaceRandomizer(epsilon, 1.0, halving=halving)
+    steps, reach = randomizer.steps, 6 * halving
+
+    def law(place: int, message: int) -> Fraction:
+        return level_probability(halving, (abs(message - 2 * place) - 1) // 2) / 2
+
+    ratios = []
+    for message in range(-2 * reach + 1, 2 * (steps + reach), 2):
+        values = [law(place, message) for place in range(steps + 1)]
+        ratios.append(max(values) / min(values))
+    assert max(ratios) == randomizer.ratio == shift_ratio(halving, steps)
+    assert randomizer.ratio <= exponential_below(epsilon) < shift_ratio(halving, steps + 1)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 30.0])
+def test_the_steps_of_laplace_noise_waste_little(epsilon):
+    randomizer = LaplaceRandomizer(epsilon, 3.0)
+    assert randomizer.epsilon0 <= epsilon
+    assert randomizer.epsilon0 >= epsilon - 2 * math.log(2) / 2**16
+    ideal = 2 * (2 * 3.0 / epsilon) ** 2
+    assert randomizer.variance_bound == pytest.approx(ideal, rel=2.2e-5 / epsilon + 1e-9)
+    with pytest.raises(ParameterError, match="epsilon"):
+        LaplaceRandomizer(1e-6, 1.0)
+
+
+class Scripted(Source):
+    """Answers draws in turn."""
+
+    secure = False
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+
+    def below(self, n, size):
+        return np.array([self.answers.pop(0) for _ in range(size)], dtype=np.int64)
+
+
+def test_a_level_is_drawn_by_its_weight():
+    randomizer = LaplaceRandomizer(1.0, 1.0, halving=4)
+    ends = np.cumsum(level_weights(4))
+    for rest, (first, last) in enumerate(zip([0, *ends[:-1]], ends - 1, strict=True)):
+        for drawn in (int(first), int(last)):
+            for sign in (0, 1):
+                # No halving (an odd word), the weight, the sign; 0 lies mid-way on the lattice.
+                message = randomizer.encode([-1.0], Scripted(1, drawn, sign))[0]
+                assert message == (2 * sign - 1) * (2 * rest + 1)
+    assert _halvings(3, Scripted(1, 8, 0, 0, 4)).tolist() == [0, 3, 126]
+
+
+@pytest.mark.parametrize("stream", [OSRandomness(), SimulationStreams(31).source("laplace")])
+def test_drawn_laplace_noise_has_the_enumerated_law(stream):
+    randomizer = LaplaceRandomizer(2.0, 1.0, halving=4)
+    n, top = 100_000, 20
+    messages = randomizer.encode(np.full(n, 1.0), stream) - 2 * randomizer.steps
+    levels = np.minimum((np.abs(messages) - 1) // 2, top)
+    law = [float(level_probability(4, level)) for level in range(top)]
+    law.append(1 - sum(law))
+    counts = np.bincount(levels, minlength=top + 1)
+    assert_frequencies(counts, law)
+    assert_frequencies([(messages > 0).sum(), (messages < 0).sum()], [0.5, 0.5])
+    wrong = np.roll(law, 1)
+    assert_rejects_law(lambda seen: assert_frequencies(seen, wrong), {"one level off": counts})
+
+
+NOISY = [LaplaceRandomizer(1.0, 2.0), LaplaceRandomizer(0.5, 0.1), GaussianRandomizer(0.7, 2.0)]
+
+
+@pytest.mark.parametrize("randomizer", NOISY, ids=str)
+@pytest.mark.parametrize("share", [-1.0, 0.2345, 1.0])
+def test_noisy_numbers_are_unbiased_and_vary_as_stated(randomizer, share):
+    value = share * randomizer.clip
+    found = randomizer.decode(randomizer.encode(np.full(60_000, value), source("unbiased")))
+    assert_mean(found, value)
+    assert_mean((found - value) ** 2 / randomizer.variance_bound, 1.0)
+    assert_rejects_law(
+        lambda values: assert_mean(values, value), {"shifted": found + 0.1 * found.std()}
+    )
+    beyond = randomizer.decode(randomizer.encode(np.full(60_000, 9 * value), source("clip")))
+    assert_mean(beyond, float(np.clip(9 * value, -randomizer.clip, randomizer.clip)))
+
+
+@pytest.mark.parametrize("randomizer", NOISY, ids=str)
+def test_noisy_numbers_survive_their_bytes(randomizer):
+    messages = randomizer.encode(np.linspace(-3, 3, 50), source("bytes"))
+    data = randomizer.pack(messages)
+    assert len(data) == 50 * randomizer.message_bits // 8
+    assert np.array_equal(randomizer.unpack(data, 50), messages)
+    with pytest.raises(ParameterError, match="bytes"):
+        randomizer.unpack(data, 49)
+    for wrong in ([math.nan], [math.inf], [[1.0]]):
+        with pytest.raises(ParameterError, match="values"):
+            randomizer.encode(wrong, source())
+
+
+def test_rounding_to_the_lattice_is_fair():
+    randomizer = GaussianRandomizer(1.0, 1.0)
+    step = randomizer.clip / randomizer.half_steps
+    # A third of a step: with tiny noise every place is one of two, the nearer twice as often.
+    fine = LaplaceRandomizer(30.0, 1.0, halving=2)
+    value = -1 + fine.step / 3
+    messages = fine.encode(np.full(30_000, value), source("fair"))
+    assert_mean(fine.decode(messages), value)
+    assert step < 1e-5
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 5.0, 80.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 6.0])
+def test_the_gaussian_delta_is_the_exact_one_rounded_up(noise, epsilon):
+    mpmath = pytest.importorskip("mpmath")
+    found = GaussianRandomizer(noise, 3.0).delta(epsilon)
+    with mpmath.workdps(400):
+        shift, e = 2 / mpmath.mpf(noise), mpmath.mpf(epsilon)
+        truth = mpmath.ncdf(shift / 2 - e / shift)
+        truth -= mpmath.exp(e) * mpmath.ncdf(-shift / 2 - e / shift)
+        assert mpmath.mpf(found) >= truth
+        assert found <= float(truth) * (1 + 1e-9) + 1e-300
+        # The mutant: sensitivity C, as if a client could only be added or removed.
+        half = mpmath.ncdf(shift / 4 - 2 * e / shift)
+        half -= mpmath.exp(e) * mpmath.ncdf(-shift / 4 - 2 * e / shift)
+        assert mpmath.mpf(found) > half
+
+
+def test_the_gaussian_says_what_it_is():
+    randomizer = GaussianRandomizer(2.0, 5.0)
+    assert randomizer.epsilon0 == math.inf
+    assert randomizer.rdp(3.0) == pytest.approx(1.5)
+    assert randomizer.mse_bound(10) == pytest.approx(10.0, rel=1e-5)
+    lattice = 2 * randomizer.half_steps
+    assert randomizer.decode([0, lattice]) == pytest.approx([-5.0, 5.0])
+    for noise in (0.0, 2.0**-11, 2.0**21, math.nan):
+        with pytest.raises(ParameterError, match="noise_multiplier"):
+            GaussianRandomizer(noise, 1.0)
+
+
+def test_gaussian_noise_is_normal():
+    randomizer = GaussianRandomizer(1.5, 1.0)
+    found = randomizer.decode(randomizer.encode(np.zeros(50_000), source("normal"))) / 1.5
+    inner = stats.norm.ppf(np.linspace(0.02, 0.98, 49))
+    cells = np.searchsorted(inner, found)
+    law = np.diff(stats.norm.cdf(np.concatenate([[-np.inf], inner, [np.inf]])))
+    assert_frequencies(np.bincount(cells, minlength=50), law)
