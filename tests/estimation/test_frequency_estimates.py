@@ -23,7 +23,7 @@ from turnout.estimation import (
 from turnout.estimation.column_sums import column_sums
 from turnout.estimation.empirical_bayes import shrink
 from turnout.estimation.frequencies import WAYS
-from turnout.estimation.frequency_intervals import excess_p_values, frequency_intervals
+from turnout.estimation.frequency_intervals import binomial_p_values, frequency_intervals
 from turnout.estimation.frequency_scores import Evidence, evidence, scores, walsh_hadamard
 from turnout.estimation.heavy_hitters import heavy_hitters, holm
 from turnout.randomizers import (
@@ -291,9 +291,9 @@ def test_p_values_are_binomial_tails():
     from scipy import stats
 
     counts = [0, 250, 300, 1000]
-    for threshold in (0.0, 0.1):
-        expected = stats.binom.sf(np.array(counts) - 1, 1000, 0.25 + 0.25 * threshold)
-        assert excess_p_values(told(counts), threshold) == pytest.approx(expected, rel=1e-9)
+    for mean in (0.25, 0.3, 1.0):
+        expected = stats.binom.sf(np.array(counts) - 1, 1000, mean)
+        assert binomial_p_values(np.array(counts), 1000, mean) == pytest.approx(expected, rel=1e-9)
 
 
 def test_holm_rejects_more_than_bonferroni_and_no_more_than_it_may():

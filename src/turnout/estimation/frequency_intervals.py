@@ -67,21 +67,20 @@ def frequency_intervals(
     return FrequencyIntervals(low, high, confidence, simultaneous)
 
 
-def excess_p_values(evidence: Evidence, threshold: float) -> NDArray[np.float64]:
-    """For each item, how likely so much support is where its frequency is ``threshold`` or less.
+def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray[np.float64]:
+    """How likely so many of n independent messages support an item, at a mean share of ``mean``.
 
     Args:
-        evidence: what the messages say; of one trial a client (`Evidence.counts`).
-        threshold: in [0, 1).
+        counts: messages that support each item, shape (k,).
+        n: messages.
+        mean: in [0, 1]; it may be the mean of shares that differ from client to client.
 
     Returns:
-        p-values, shape (k,), valid at every level up to 1/4.
+        P(Bin(n, ``mean``) ≥ c), shape (k,): p-values that hold at every level up to 1/4.
     """
-    assert evidence.counts is not None
-    mean = min(evidence.other + evidence.lift * threshold, 1.0)
-    n, counts = evidence.clients, evidence.counts
-    # P(Bin(n, μ) ≥ c) is the regularised incomplete beta function I_μ(c, n − c + 1).
-    return np.where(counts > 0, special.betainc(np.maximum(counts, 1), n - counts + 1, mean), 1.0)
+    # That tail is the regularised incomplete beta function I_μ(c, n − c + 1).
+    tails = special.betainc(np.maximum(counts, 1), n - counts + 1, min(mean, 1.0))
+    return np.where(counts > 0, tails, 1.0)
 
 
 def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -11,7 +11,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.column_sums import column_sums
 from turnout.randomizers.bitmaps import BitmapRandomizer
-from turnout.randomizers.indexed import IndexedRandomizer
+from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.interface import FrequencyRandomizer
 from turnout.randomness import Source
 
@@ -104,6 +104,11 @@ def _codes_below(messages: NDArray, size: int) -> bool:
 
 def _size(randomizer: FrequencyRandomizer) -> int:
     if isinstance(randomizer, IndexedRandomizer):
+        if randomizer.message_count > LARGEST_HISTOGRAM:
+            raise UnsupportedError(
+                f"{randomizer.message_count:,} different messages are too many to count: see "
+                "turnout.estimation.prefix_search"
+            )
         return randomizer.message_count
     if isinstance(randomizer, BitmapRandomizer):
         return randomizer.items

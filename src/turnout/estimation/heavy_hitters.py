@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.estimation.frequency_intervals import excess_p_values, frequency_intervals
+from turnout.estimation.frequency_intervals import binomial_p_values, frequency_intervals
 from turnout.estimation.frequency_scores import Evidence
 
 
@@ -30,15 +30,21 @@ def heavy_hitters(evidence: Evidence, threshold: float, error: float = 0.05) -> 
         Item numbers, int64.
     """
     checks.probability(threshold=threshold)
-    checks.open_unit(error=error)
-    if error > 0.25:
-        raise ParameterError("error", error, "at most 0.25")
+    check_error(error)
     if evidence.counts is None:
         # No exact test: lower limits that hold all at once, each with half of its share of error.
         low = frequency_intervals(evidence, 1 - error, simultaneous=True).low
         found = np.flatnonzero(low > threshold)
         return found[np.argsort(-low[found], kind="stable")]
-    return holm(excess_p_values(evidence, threshold), error)
+    mean = evidence.other + evidence.lift * threshold
+    return holm(binomial_p_values(evidence.counts, evidence.clients, mean), error)
+
+
+def check_error(error: float) -> None:
+    """One line for a family-wise error at which p-values are not known to hold."""
+    checks.open_unit(error=error)
+    if error > 0.25:
+        raise ParameterError("error", error, "at most 0.25")
 
 
 def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +28,14 @@ class OneBitHadamard(IndexedRandomizer):
         rows; here each row is drawn, so that the estimate is unbiased for these very clients.
 
     The message is one bit where the rows are public, log₂ K + 1 bits where a client sends hers.
+    There may be up to 2⁶¹ items; a server cannot decode all of so many at once, but some
+    (`turnout.estimation.prefix_search`).
 
     >>> OneBitHadamard(epsilon=1.0, items=1000, public=True).message_bits
     1
     """
+
+    largest_count: ClassVar[int] = 2**62
 
     @property
     def index_count(self) -> int:

@@ -17,6 +17,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +30,7 @@ from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
 
 LARGEST_HISTOGRAM = 2**26
-"""Most messages that a randomizer may have: the server keeps a count of each."""
+"""Most messages of which the server keeps a count each."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,13 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     public: bool = False
 
+    largest_count: ClassVar[int] = LARGEST_HISTOGRAM
+    """Most messages that the randomizer may have."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.message_count > LARGEST_HISTOGRAM:
-            raise ParameterError("items", self.items, f"at most {LARGEST_HISTOGRAM} messages")
+        if self.message_count > self.largest_count:
+            raise ParameterError("items", self.items, f"at most {self.largest_count} messages")
 
     @property
     @abstractmethod

@@ -1,0 +1,79 @@
+"""Heavy hitters among billions: found where they are, none named that is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.estimation import FrequencyTally
+from turnout.estimation.prefix_search import PrefixSearch, _continued
+from turnout.randomizers import OneBitHadamard
+from turnout.randomness import SimulationStreams
+
+
+def source(*name):
+    return SimulationStreams(40).source(*name)
+
+
+def test_continuations_have_the_sums_of_single_scores():
+    randomizer = OneBitHadamard(1.0, 2**7)
+    stream = source("continued")
+    messages = randomizer.encode(stream.below(2**7, 50), stream)
+    prefixes = np.array([3, 0, 6])
+    found = _continued(messages, prefixes, 4)
+    for place, prefix in enumerate(prefixes):
+        for suffix in range(16):
+            item = int(prefix) * 16 + suffix
+            assert found[place, suffix] == sum(randomizer.score(int(m), item) for m in messages)
+
+
+def test_frequent_items_of_sixty_bits_are_found():
+    search = PrefixSearch(epsilon=4.0, bits=60, first_bits=12, stride=12, width=16)
+    heavy = np.array([2**59 + 12345, 987_654_321_987, 2**60 - 1])
+    n, stream = 60_000, source("sixty")
+    values = stream.below(2**60, n)
+    values[: n // 2] = np.repeat(heavy, [15_000, 9_000, 6_000])
+    groups = search.groups(n, stream)
+    found = search.find(search.encode(values, groups, stream), 0.03, 0.05)
+    assert set(found.items.tolist()) == set(heavy.tolist())
+    truth = dict(zip(heavy.tolist(), (0.25, 0.15, 0.1), strict=True))
+    for item, frequency in zip(found.items.tolist(), found.frequencies, strict=True):
+        assert abs(frequency - truth[item]) < 6 * found.standard_error
+    assert found.candidates == 16 * 2**12
+    assert search.lengths == (12, 24, 36, 48, 60)
+    assert search.epsilon0 == 4.0
+    assert search.randomizer(4).message_bits == 1
+
+
+def test_what_sits_at_the_threshold_is_hardly_ever_named():
+    search = PrefixSearch(epsilon=3.0, bits=12, first_bits=8, stride=4, width=8)
+    rounds, n = 120, 2000
+    people = np.array([7, 300, 4000, 77, 77])  # One fifth each: independent draws hold 0.2.
+    wrong = naive = 0
+    for trial in range(rounds):
+        stream = source("null", trial)
+        values = people[stream.below(5, n)]
+        groups = search.groups(n, stream)
+        messages = search.encode(values, groups, stream)
+        named = set(search.find(messages, 0.2, 0.1).items.tolist())
+        wrong += bool(named - {77})
+        last = _continued(messages[-1], np.array([7, 300, 4000]) >> 4, 4)
+        gain = float(search.randomizer(1).gain)
+        naive += bool((last / len(messages[-1]) / gain > 0.2).any())
+    assert stats.binom.sf(wrong - 1, rounds, 0.1) > 1e-9
+    assert stats.binom.sf(naive - 1, rounds, 0.1) < 1e-9  # The negative control.
+
+
+def test_a_search_refuses_what_it_cannot_do():
+    for wrong in ({"bits": 62}, {"bits": 0}, {"stride": 25}, {"width": 0}, {"epsilon": 0.0}):
+        with pytest.raises(ParameterError):
+            PrefixSearch(**{"epsilon": 1.0, "bits": 20, **wrong})
+    search = PrefixSearch(1.0, 20)
+    with pytest.raises(ParameterError, match="error"):
+        search.find([np.array([1])] * 2, 0.1, 0.3)
+    with pytest.raises(ParameterError, match="messages"):
+        search.find([np.array([1])], 0.1)
+    with pytest.raises(UnsupportedError, match="prefix_search"):
+        FrequencyTally.zero(OneBitHadamard(1.0, 2**40))
