@@ -11,8 +11,28 @@ from pathlib import Path
 
 from allocation import figure_1, figure_2, figure_3, figure_4
 from check_ins import figure_5
+from refinement import (
+    figure_7_3,
+    figure_7_7,
+    figure_7_8,
+    figure_7_9,
+    figure_7_10,
+    table_7_1,
+)
 
-FIGURES = {1: figure_1, 2: figure_2, 3: figure_3, 4: figure_4, 5: figure_5}
+FIGURES = {
+    1: figure_1,
+    2: figure_2,
+    3: figure_3,
+    4: figure_4,
+    5: figure_5,
+    6: figure_7_3,
+    7: figure_7_7,
+    8: figure_7_8,
+    9: figure_7_9,
+    10: figure_7_10,
+    11: table_7_1,
+}
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
 
 

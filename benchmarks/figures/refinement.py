@@ -1,0 +1,269 @@
+"""Figures of Girgis 2023, Chapter 7, with our variants in them: thesis 7.3, 7.7 to 7.10, Table 7.1.
+
+Errors of 7.7 and 7.8 come from messages that were really made (simulation randomness); all other
+values are formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from curves import Curve, Panel, line, picture
+
+from turnout.estimation import clip_and_normalise, project_simplex
+from turnout.randomizers import (
+    HadamardResponse,
+    KaryRandomizedResponse,
+    OneBitHadamard,
+    UnaryEncoding,
+)
+from turnout.randomness import SimulationStreams
+from turnout.refinement import (
+    Cascade,
+    LimitedAnswers,
+    enough_randomness,
+    least_key_bits,
+    recoverable,
+)
+from turnout.refinement.limited import binary_entropy
+from turnout.reporting.drawing import Picture
+
+SIZE, CLIENTS = 1000, 500_000
+RUNS = 20
+STREAMS = SimulationStreams(7)
+DASHES = (":", "--", "-")
+POST: dict[str, Callable] = {
+    "raw": lambda raw: raw,
+    "clipped": clip_and_normalise,
+    "projected": project_simplex,
+}
+
+
+def figure_7_3() -> Picture:
+    grid = np.linspace(0.25, 10, 40)
+    panels = []
+    for size in (10, 100, 1000):
+        curves = [
+            line("the value, log₂ k", "local", grid, lambda _, k=size: math.log2(k)),
+            line("k-ary response", "theorem 4.1", grid, key_bits(size, "k-ary")),
+            line("hadamard, ours", "poisson", grid, key_bits(size, "hadamard")),
+            line("least key, H(U)", "turnout", grid, lambda e, k=size: least_key_bits(k, e)),
+        ]
+        panels.append(linear(f"k = {size}", grid, "ε", "bits a client", curves))
+    return picture(
+        "refinement-7-3",
+        "Storage for a value and for the key that recovers it",
+        "Entropy of keys that recover a private value, against epsilon, for three alphabets.",
+        panels,
+    )
+
+
+def key_bits(size: int, family: str) -> Callable[[float], float]:
+    return lambda epsilon: recoverable(size, epsilon, family).cascade.key_bits(0)
+
+
+def figure_7_7() -> Picture:
+    grid = [100_000, 150_000, 250_000, 400_000, 600_000, 850_000, 1_000_000]
+    panels = []
+    for post, text in (("clipped", "clipped and normalised"), ("projected", "on the simplex")):
+        curves = [
+            line(
+                f"R = {bits:g}, {words}",
+                style,
+                grid,
+                lambda n, r=bits, v=variant, p=post: error(int(n), 1.0, r, v)[p],
+                {"linestyle": dashes},
+            )
+            for variant, style, words in VARIANTS
+            for bits, dashes in ((0.7, "--"), (1.0, "-"))
+        ]
+        panels.append(
+            Panel(
+                f"ε = 1, k = 1000, Geo(0.8), {text}",
+                grid,
+                "clients",
+                "ℓ1 error",
+                curves,
+                ticks=((10**5, 3 * 10**5, 10**6), (0.1, 0.2, 0.5, 1, 2)),
+            )
+        )
+    return picture(
+        "refinement-7-7",
+        "Error against the number of clients with limited randomness",
+        "L1 error of the distribution against clients, for 0.7 and 1 random bit a client.",
+        panels,
+    )
+
+
+def figure_7_8() -> Picture:
+    grid = [0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0]
+    panels = []
+    for post, text in (("clipped", "clipped and normalised"), ("projected", "on the simplex")):
+        curves = [
+            line(
+                f"R = {bits:g}, {words}",
+                style,
+                grid,
+                lambda e, r=bits, v=variant, p=post: error(CLIENTS, float(e), r, v)[p],
+                {"linestyle": dashes},
+            )
+            for variant, style, words in VARIANTS
+            for bits, dashes in zip((0.6, 0.9, 1.0), DASHES, strict=True)
+        ]
+        panels.append(
+            Panel(
+                f"n = 500 000, k = 1000, Geo(0.8), {text}",
+                grid,
+                "ε",
+                "ℓ1 error",
+                curves,
+                ticks=((0.1, 0.2, 0.5, 1, 2), (0.1, 0.2, 0.5, 1, 2)),
+            )
+        )
+    return picture(
+        "refinement-7-8",
+        "Error against epsilon with limited randomness",
+        "L1 error of the distribution against epsilon, for 0.6, 0.9 and 1 random bit a client.",
+        panels,
+    )
+
+
+VARIANTS = (("as-printed", "theorem 4.1", "as printed"), ("default", "turnout", "ours"))
+
+
+@lru_cache(maxsize=512)
+def error(clients: int, epsilon: float, bits: float, variant: str) -> dict[str, float]:
+    """Mean ℓ1 error over `RUNS` runs, every client's message made."""
+    shares = 0.8 ** np.arange(SIZE)
+    shares /= shares.sum()
+    found = dict.fromkeys(POST, 0.0)
+    for run in range(RUNS):
+        name = (clients, str(epsilon), str(bits), variant, run)
+        generator = STREAMS.generator("values", *name)
+        values = np.searchsorted(np.cumsum(shares), generator.random(clients)).clip(0, SIZE - 1)
+        answers = LimitedAnswers(SIZE, epsilon, bits, generator.bytes(32), variant)
+        said = answers.encode(values, STREAMS.source("answers", *name))
+        raw = answers.frequencies(answers.totals(said))
+        for post, apply in POST.items():
+            found[post] += float(np.abs(apply(raw) - shares).sum()) / RUNS
+    return found
+
+
+def figure_7_9() -> Picture:
+    grid = np.linspace(0.02, 0.98, 25)
+    curves = randomness_curves(grid, lambda second: (1.0, float(second)))
+    return picture(
+        "refinement-7-9",
+        "Randomness of two privacy levels",
+        "Random bits a client for epsilon 1 and a second level, against the second level.",
+        [linear("two levels, ε₁ = 1", grid, "ε₂", "bits a client", curves)],
+    )
+
+
+def figure_7_10() -> Picture:
+    grid = list(range(1, 11))
+
+    def levels(count: float) -> tuple[float, ...]:
+        # As printed: ε_j = 2 − 0.1·j from the second level on.
+        return (2.0, *(2 - 0.1 * j for j in range(2, int(count) + 1)))
+
+    return picture(
+        "refinement-7-10",
+        "Randomness of many privacy levels",
+        "Random bits a client against the number of privacy levels.",
+        [
+            linear(
+                "ε₁ = 2, ε_j = 2 − 0.1·j",
+                grid,
+                "analysts",
+                "bits a client",
+                randomness_curves(grid, levels),
+            )
+        ],
+    )
+
+
+def randomness_curves(
+    grid: Sequence[float], levels: Callable[[float], tuple[float, ...]]
+) -> list[Curve]:
+    def cascade(x: float) -> Cascade:
+        return Cascade(levels(x))
+
+    return [
+        line("a message each", "theorem 4.1", grid, lambda x: cascade(x).separate_randomness_bits),
+        line("one message, (7.42)", "turnout", grid, lambda x: cascade(x).randomness_bits),
+        line("key of the first", "poisson", grid, lambda x: cascade(x).key_bits(0)),
+        line(
+            "the public level alone",
+            "local",
+            grid,
+            lambda x: enough_randomness(levels(x)[-1]),
+        ),
+    ]
+
+
+def table_7_1() -> Picture:
+    """Randomness and error of five mechanisms; the table is printed at ε = 1."""
+    grid = [0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0]
+    bits = [
+        line("RAPPOR", "shuffling", grid, lambda e: SIZE * enough_randomness(e / 2)),
+        line("RR", "theorem 4.1", grid, lambda e: recoverable_bits(e, "k-ary")),
+        line("HR", "poisson", grid, hadamard_bits),
+        line("HR, recoverable", "rdp", grid, lambda e: recoverable_bits(e, "hadamard")),
+        line("least recoverable key", "dong", grid, lambda e: recoverable_bits(e, "minimal")),
+        line("BH", "turnout", grid, enough_randomness),
+    ]
+    errors = [
+        line("RAPPOR", "shuffling", grid, lambda e: unary(e).mse_bound(1)),
+        line("RR", "theorem 4.1", grid, lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1)),
+        line("HR", "poisson", grid, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
+        line("HR, recoverable", "rdp", grid, lambda e: recovered_error(e, "hadamard")),
+        line("least recoverable key", "dong", grid, lambda e: recovered_error(e, "minimal")),
+        line("BH", "turnout", grid, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
+    ]
+    one = grid.index(1.0)
+    print("  mechanism, random bits a client, n·E‖p̂ − p‖² at ε = 1")
+    for r, e in zip(bits, errors, strict=True):
+        print(f"  {r.label}, {r.values[one]:.3f}, {e.values[one]:.0f}")
+    return picture(
+        "refinement-table-7-1",
+        "Randomness and error of private mechanisms",
+        "Random bits a client and mean squared error of six mechanisms against epsilon.",
+        [
+            Panel("k = 1000", grid, "ε", "random bits a client", bits),
+            Panel("k = 1000", grid, "ε", "n·MSE", errors),
+        ],
+    )
+
+
+def unary(epsilon: float) -> UnaryEncoding:
+    return UnaryEncoding(epsilon, SIZE, form="symmetric")
+
+
+def recoverable_bits(epsilon: float, family: str) -> float:
+    return recoverable(SIZE, epsilon, family).cascade.randomness_bits
+
+
+def recovered_error(epsilon: float, family: str) -> float:
+    levels = recoverable(SIZE, epsilon, family)
+    uniform = np.full(SIZE, 1 / SIZE)
+    # As for the others, the clients' values are given: less the variance of drawing them.
+    drawn = float((uniform - uniform**2).sum())
+    return float(levels.design.variance(uniform, 1, levels.levels[1]).sum()) - drawn
+
+
+def hadamard_bits(epsilon: float) -> float:
+    """Entropy of a message of Hadamard response given the item."""
+    mechanism = HadamardResponse(epsilon, SIZE)
+    heavy, order = mechanism.block_rows // 2, mechanism.blocks * mechanism.block_rows
+    mass = heavy * math.exp(epsilon) / (heavy * math.exp(epsilon) + order - heavy)
+    return binary_entropy(mass) + mass * math.log2(heavy) + (1 - mass) * math.log2(order - heavy)
+
+
+def linear(
+    title: str, grid: Sequence[float], x_label: str, y_label: str, curves: list[Curve]
+) -> Panel:
+    return Panel(title, grid, x_label, y_label, curves, ("linear", "linear"), (0, None))
