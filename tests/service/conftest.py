@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from storage_samples import found, served
+
+from turnout.service.storage.interface import Storage
 
 
 def _programs() -> Path | None:
@@ -105,3 +108,24 @@ def postgres_url(postgres_server: str) -> str:
         )
         connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     return postgres_server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path) -> str:
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres_url")
+    return str(tmp_path / "task.sqlite")
+
+
+@pytest.fixture
+def empty(url) -> Iterator[Storage]:
+    storage = served(url)
+    yield storage
+    storage.close()
+
+
+@pytest.fixture
+def storage(empty) -> Storage:
+    with empty.transaction() as tx:
+        found(tx)
+    return empty

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,20 +12,16 @@ from storage_samples import (
     KEY,
     PARAMETERS,
     START,
-    TASK,
     body,
     check_in,
     digest,
-    found,
     key,
     release,
     released,
-    served,
     with_update,
 )
 
 from turnout.core.errors import StorageError
-from turnout.service.ledger import require_chain
 from turnout.service.storage.interface import (
     ConflictError,
     Event,
@@ -36,30 +29,7 @@ from turnout.service.storage.interface import (
     Participation,
     Release,
     Scored,
-    Storage,
 )
-from turnout.service.storage.opening import open_storage
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request, tmp_path) -> str:
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres_url")
-    return str(tmp_path / "task.sqlite")
-
-
-@pytest.fixture
-def empty(url) -> Iterator[Storage]:
-    storage = served(url)
-    yield storage
-    storage.close()
-
-
-@pytest.fixture
-def storage(empty) -> Storage:
-    with empty.transaction() as tx:
-        found(tx)
-    return empty
 
 
 def same(left: Release | None, right: Release | None) -> bool:
@@ -337,225 +307,3 @@ def test_the_log_gives_its_last_lines(storage):
             tx.log(line)
         assert tx.events(2) == lines[1:]
         assert tx.events(99) == lines
-
-
-def test_a_transaction_is_all_or_nothing(storage):
-    def fail() -> None:
-        with storage.transaction() as tx:
-            check_in(tx, 1, 0)
-            released(tx, 1)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    with storage.snapshot() as reads:
-        assert reads.arrived(0).size == 0
-        assert reads.last_release() is None
-    with storage.transaction() as tx:
-        check_in(tx, 1, 0)
-
-
-def test_a_failed_statement_undoes_the_transaction_even_if_it_is_caught(storage):
-    def careless() -> None:
-        with storage.transaction() as tx:
-            check_in(tx, 1, 0)
-            with pytest.raises(StorageError):
-                check_in(tx, 99, 0)  # nobody by that id
-            with pytest.raises(StorageError, match="only be undone"):
-                tx.arrived(0)
-
-    with pytest.raises(StorageError, match="undone"):
-        careless()
-    with storage.snapshot() as reads:
-        assert reads.arrived(0).size == 0
-
-
-def test_a_transaction_that_has_ended_is_of_no_use(storage):
-    with storage.transaction() as tx:
-        check_in(tx, 1, 0)
-        bodies = tx.bodies(0)
-    with storage.snapshot() as reads:
-        pass
-    for ended in (tx, reads):
-        with pytest.raises(StorageError, match="ended"):
-            check_in(ended, 2, 0)
-        with pytest.raises(StorageError, match="ended"):
-            ended.arrived(0)
-    with pytest.raises(StorageError, match="ended"):
-        next(bodies)
-
-
-def test_a_snapshot_cannot_write(storage):
-    with storage.snapshot() as reads:
-        for write in (
-            lambda: check_in(reads, 1, 0),
-            lambda: reads.invite([bytes(32)]),
-            lambda: reads.log(Event(0.0, "info", "")),
-            lambda: reads.release(release(START)),
-        ):
-            with pytest.raises(StorageError, match="may not write"):
-                write()
-
-
-def test_a_snapshot_sees_one_moment_beside_the_writer(storage):
-    with storage.transaction() as tx:
-        check_in(tx, 1, 0)
-    with storage.snapshot() as reads:
-        with storage.transaction() as tx:
-            check_in(tx, 2, 0)
-            with storage.snapshot() as other:
-                assert other.arrived(0).tolist() == [1]
-        assert reads.arrived(0).tolist() == [1]
-        with storage.snapshot() as other:
-            assert other.arrived(0).tolist() == [1, 2]
-
-
-def test_snapshots_are_read_from_many_threads(storage):
-    with storage.transaction() as tx:
-        check_in(tx, 1, 0)
-    inside = threading.Barrier(12)
-
-    def read(_: int) -> list[int]:
-        with storage.snapshot() as reads:
-            inside.wait()
-            return reads.arrived(0).tolist()
-
-    with ThreadPoolExecutor(12) as pool:
-        assert list(pool.map(read, range(12))) == [[1]] * 12
-    assert len(storage._idle) <= 8
-
-
-def test_what_was_committed_is_there_after_opening_again(storage, url):
-    with storage.transaction() as tx:
-        check_in(tx, 1, 5)
-        released(tx, 3)
-    storage.close()
-    again = served(url)
-    with again.snapshot() as reads:
-        assert reads.charter() == CHARTER
-        assert dict(reads.bodies(5)) == {1: body(1, 5)}
-        head = START
-        for record in reads.records():
-            head = require_chain(TASK, head, record)
-        assert head.steps == 3
-    again.close()
-
-
-def test_a_closed_storage_refuses(storage):
-    storage.close()
-    storage.close()
-    with pytest.raises(StorageError, match="closed"), storage.transaction():
-        pass
-    with pytest.raises(StorageError, match="closed"), storage.snapshot():
-        pass
-
-
-def test_no_transaction_inside_another(storage):
-    with storage.transaction() as tx:
-        with pytest.raises(StorageError, match="already"), storage.transaction():
-            pass
-        with pytest.raises(StorageError, match="own database"):
-            storage.close()
-        check_in(tx, 1, 0)
-
-
-def test_a_failed_commit_ends_all_writing(storage, monkeypatch):
-    def refused() -> None:
-        raise StorageError("the disk is full")
-
-    monkeypatch.setattr(storage._write, "commit", refused)
-    with pytest.raises(StorageError, match="full"), storage.transaction() as tx:
-        check_in(tx, 1, 0)
-    monkeypatch.undo()
-    with pytest.raises(StorageError, match="commit failed"), storage.transaction():
-        pass
-    with storage.snapshot() as reads:
-        assert reads.arrived(0).size == 0
-
-
-def test_a_second_coordinator_is_refused_but_not_an_enroller(storage, url, monkeypatch):
-    monkeypatch.setattr("turnout.service.storage.postgres.PATIENCE_SECONDS", 0.0)
-    with pytest.raises(StorageError, match="another coordinator serves"):
-        served(url)
-    enroller = open_storage(url, serving=False)
-    with enroller.transaction() as tx:
-        assert tx.invite([digest(b"a"), digest(b"b")]) == 8
-        tx.log(Event(0.0, "info", "2 invitations"))
-    for forbidden in (
-        lambda tx: check_in(tx, 1, 0),
-        lambda tx: tx.enrol(8, key(8)),
-        lambda tx: tx.release(release(START)),
-        lambda tx: tx.ask(0, np.array([1])),
-        lambda tx: tx.answer(1, 0, digest(b""), b""),
-        lambda tx: tx.score(Scored(1, 1.0, 0.0)),
-        lambda tx: tx.forget_bodies(1, 1),
-    ):
-        with enroller.transaction() as tx, pytest.raises(StorageError, match="may not write"):
-            forbidden(tx)
-    with storage.transaction() as tx:
-        assert tx.invited() == 10
-        tx.enrol(9, key(9))
-    enroller.close()
-    storage.close()
-    served(url).close()
-
-
-def test_coordinator_and_enrollers_take_turns(storage, url):
-    def invite(other: Storage) -> list[int]:
-        firsts = []
-        for _ in range(20):
-            with other.transaction() as tx:
-                firsts.append(tx.invite([bytes(32)] * 2))
-        return firsts
-
-    everybody = [storage, *(open_storage(url, serving=False) for _ in range(2))]
-    with ThreadPoolExecutor(3) as pool:
-        firsts = [first for part in pool.map(invite, everybody) for first in part]
-    assert sorted(firsts) == list(range(8, 8 + 2 * 60, 2))
-    for enroller in everybody[1:]:
-        enroller.close()
-
-
-def test_who_waits_too_long_for_his_turn_gives_up_and_may_try_again(storage, url, monkeypatch):
-    for kind in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"turnout.service.storage.{kind}.BUSY_SECONDS", 0.05)
-    enroller = open_storage(url, serving=False)
-    with storage.transaction() as tx:
-        tx.log(Event(0.0, "info", "busy"))
-        with pytest.raises(StorageError, match=r"(?i)locked|timeout"), enroller.transaction():
-            pass
-    with enroller.transaction() as tx:
-        assert tx.invite([bytes(32)]) == 8
-    enroller.close()
-
-
-def test_only_a_coordinator_creates_a_database(url):
-    with pytest.raises(StorageError, match="there is no"):
-        open_storage(url, serving=False)
-    served(url).close()
-    open_storage(url, serving=False).close()
-
-
-def test_a_hundred_copies_of_one_upload_are_one_row(storage):
-    results: list[bool] = []
-    start = threading.Barrier(100)
-
-    def upload() -> None:
-        start.wait()
-        with storage.transaction() as tx:
-            try:
-                check_in(tx, 1, 0)
-                results.append(True)
-            except ConflictError:
-                assert tx.participation_at(1, 0) == with_update(1, 0)
-                results.append(False)
-
-    threads = [threading.Thread(target=upload) for _ in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == [False] * 99 + [True]
-    with storage.snapshot() as reads:
-        assert list(reads.bodies(0)) == [(1, body(1, 0))]
-        assert len(reads.participations(1, 0)) == 1

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _MOST_CONNECTIONS = 4096
 _GRACE_SECONDS = 20
+_LEAVE_SECONDS = 5.0
 
 
 def serve(
@@ -125,6 +126,8 @@ class _Process:
         self._evaluator.start()
         await self._conductor.run()
         if self._settings.exit_when_finished:
+            # Devices that wait for a step are told that there is none any more.
+            await asyncio.sleep(max(_LEAVE_SECONDS, 2 * running.charter.timing.step_seconds))
             self._stop()
 
     def _stop(self) -> None:
