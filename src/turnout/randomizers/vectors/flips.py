@@ -1,0 +1,65 @@
+"""Bits that are turned over with a probability on which privacy rests, realised exactly.
+
+Notation
+    p   probability that a bit is turned over, a multiple of 2⁻⁶² that a float holds
+    ε   of one bit, ln((1 − p)/p)
+
+`Source.bernoulli` realises such a p exactly. Whatever else moves a bit before it is turned over
+(rounding by chance, float errors in between) does no harm: for every input the bit that is sent
+is 1 with a probability in [p, 1 − p].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_above
+from turnout.randomness.source import Source
+
+_COIN = 2**32  # resolution of coins that serve accuracy only
+
+
+def flip_probability(epsilon: float) -> float:
+    """The least p at hand with ln((1 − p)/p) at most ``epsilon``.
+
+    Args:
+        epsilon: above 0, at most 30, in nats.
+
+    Returns:
+        p in (0, ½], above 1/(1 + e^ε) by less than 2⁻⁵² of itself or 2⁻⁶².
+    """
+    check_level(epsilon)
+    exact = on_grid_above(1 / (1 + exponential_below(epsilon)))
+    p = float(exact)
+    # The floats around here lie on the grid or are it, so the next one up does too.
+    return math.nextafter(p, 1.0) if p < exact else p
+
+
+def flip_ratio(p: float) -> Fraction:
+    """(1 − p)/p, exactly."""
+    return (1 - Fraction(p)) / Fraction(p)
+
+
+def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
+    """ε₀ of bits with these probabilities, ``times`` over, rounded up by less than an ulp."""
+    return level_above(math.prod((flip_ratio(p) for p in flips), start=Fraction(1)) ** times)
+
+
+def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int64]:
+    """The bits, each turned over with probability ``p`` on its own; the shape of ``bits``."""
+    return bits ^ source.bernoulli(p, bits.size).reshape(bits.shape)
+
+
+def rounded_by_chance(chances: NDArray[np.float64], source: Source) -> NDArray[np.int64]:
+    """1 with about the given chance (to 2⁻³²), else 0. For accuracy; no privacy rests on it."""
+    thresholds = np.rint(np.clip(chances, 0.0, 1.0) * _COIN).astype(np.int64)
+    result = (thresholds == _COIN).astype(np.int64)
+    open_ = (thresholds > 0) & (thresholds < _COIN)
+    drawn = source.below(_COIN, int(np.count_nonzero(open_)))
+    result[open_] = drawn < thresholds[open_]
+    return result

@@ -1,0 +1,147 @@
+"""Means of vectors of bounded ℓ1 norm: one random Hadamard coefficient, one bit of it.
+
+Notation: d coordinates, D the next power of two, H the D×D Hadamard matrix of ±1, r the norm bound,
+p the chance that the bit is turned over, C = 1/(1 − 2p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.vectors.flips import (
+    epsilon_of_flips,
+    flip_probability,
+    flipped,
+    rounded_by_chance,
+)
+from turnout.randomizers.vectors.public import PublicRandomness
+from turnout.randomizers.vectors.rotations import hadamard_transform
+from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomness import Source
+
+_AT_ONCE = 1 << 22  # entries of H that are held at a time
+
+
+@dataclass(frozen=True)
+class L1Randomizer(VectorRandomizer):
+    """A row j of H at random, and a bit whose mean is (1 + ⟨H_j, x⟩/r)/2, turned over at times.
+
+    Source: Algorithm 3.4.1 (girgis2023thesis), after Acharya, Sun and Zhang 2019. It prints *a*
+    for r and needs d to be a power of two; here coefficients are taken of the vector with zeros
+    at its end, and estimates of those zeros are dropped, so the error stays d·r²C² − ‖x‖².
+
+    Guarantees:
+        E‖y − x‖² = d·r²·C² − ‖x‖², with C = (e^{ε₀} + 1)/(e^{ε₀} − 1).
+
+    Attributes:
+        dimension: d.
+        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        radius: r, the largest ‖x‖₁.
+        public_seed: from which everybody knows who reports which row: one bit a message. None: the
+            row is sent, log₂ D + 1 bits.
+
+    >>> L1Randomizer(1000, epsilon=1.0).message_bits, L1Randomizer(1000, 1.0, 1.0, 7).message_bits
+    (11, 1)
+    """
+
+    dimension: int
+    epsilon: float
+    radius: float = 1.0
+    public_seed: int | None = None
+    norm: ClassVar[float] = 1
+
+    def __post_init__(self) -> None:
+        checks.count(dimension=self.dimension)
+        checks.positive(epsilon=self.epsilon, radius=self.radius)
+        self.flip  # noqa: B018 ε is checked here, not at first use
+
+    @property
+    def rows(self) -> int:
+        """D."""
+        return 1 << (self.dimension - 1).bit_length()
+
+    @cached_property
+    def flip(self) -> float:
+        """P."""
+        return flip_probability(self.epsilon)
+
+    @property
+    def epsilon0(self) -> float:
+        """ln((1 − p)/p), rounded up by less than an ulp."""
+        return epsilon_of_flips([self.flip])
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """2D values, 2 with public rows."""
+        return (2,) if self.public_seed is not None else (2 * self.rows,)
+
+    @property
+    def public_randomness(self) -> str:
+        """Rows, if a seed was given."""
+        return "none" if self.public_seed is None else "which Hadamard row each client reports"
+
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
+        """Messages, shape (n, 1): row · 2 + bit, or the bit alone."""
+        vectors = self.checked(values)
+        if self.public_seed is None:
+            rows = source.below(self.rows, len(vectors))
+        else:
+            rows = self._public_rows(first, len(vectors))
+        inner = np.empty(len(vectors))
+        for part in self._parts(len(vectors)):
+            inner[part] = np.einsum("ij,ij->i", self._entries(rows[part]), vectors[part])
+        bits = flipped(rounded_by_chance((1 + inner) / 2, source), self.flip, source)
+        return (bits if self.public_seed is not None else 2 * rows + bits)[:, None]
+
+    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
+        """Sum of the signs of each row, shape (D,): `mean` transforms it once for all."""
+        words = np.asarray(messages, dtype=np.int64).reshape(-1)
+        if np.any(words < 0) or np.any(words >= self.radices[0]):
+            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+        rows = words >> 1 if self.public_seed is None else self._public_rows(first, len(words))
+        sums = np.bincount(rows, weights=2.0 * (words & 1) - 1, minlength=self.rows)
+        return sums.astype(np.float64)
+
+    def mean(self, total: FloatArray, clients: int) -> FloatArray:
+        """The estimated mean, shape (d,)."""
+        scale = self.radius / ((1 - 2 * self.flip) * clients)
+        return hadamard_transform(total[None])[0, : self.dimension] * scale
+
+    def squared_error(self, values: ArrayLike) -> FloatArray:
+        """E‖y − x‖² of each client, exact."""
+        sizes = np.sum(self.checked(values) ** 2, axis=1)
+        return self.radius**2 * (self.dimension / (1 - 2 * self.flip) ** 2 - sizes)
+
+    @property
+    def worst_squared_error(self) -> float:
+        """d·r²·C², reached by x = 0."""
+        return self.radius**2 * self.dimension / (1 - 2 * self.flip) ** 2
+
+    def law(self, value: ArrayLike) -> FloatArray:
+        """Probability of each message by its number; public rows are client 0's."""
+        vector = self.checked(np.atleast_2d(np.asarray(value)))
+        rows = np.arange(self.rows)
+        if self.public_seed is not None:
+            rows = self._public_rows(0, 1)
+        one = (1 + (1 - 2 * self.flip) * (self._entries(rows) @ vector[0])) / 2
+        return np.stack([1 - one, one], axis=1).ravel() / len(rows)
+
+    def _public_rows(self, first: int, clients: int) -> IntArray:
+        limits = np.array([self.rows])
+        return PublicRandomness(self.public_seed or 0, "rows").below(first, clients, limits)[:, 0]
+
+    def _entries(self, rows: IntArray) -> FloatArray:
+        """H_j of each row named, shape (len(rows), d)."""
+        common = np.bitwise_count(rows[:, None] & np.arange(self.dimension))
+        return 1.0 - 2.0 * (common & 1).astype(np.float64)
+
+    def _parts(self, clients: int) -> list[slice]:
+        step = max(1, _AT_ONCE // self.dimension)
+        return [slice(start, start + step) for start in range(0, clients, step)]

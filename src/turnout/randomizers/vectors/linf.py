@@ -1,0 +1,215 @@
+"""Means of vectors with bounded coordinates: bits of a few coordinates, the budget water-filled.
+
+Notation: d coordinates, s sampled ones, m bits of each, r the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.vectors.binary_vectors import Variant
+from turnout.randomizers.vectors.sampled_bits import SampledBits, level_weights, worst_spread
+from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.vectors.water_filling import level_flips, printed_flips, water_filled
+from turnout.randomness import Source
+
+_MOST_LEVELS = 10
+_QUANTILES = 2048
+
+
+@dataclass(frozen=True)
+class LInfRandomizer(VectorRandomizer):
+    """Bits of s sampled coordinates, each turned over with a chance that fits its weight.
+
+    Source: Algorithms 3.5.1 and 3.5.2 (girgis2023thesis). The default spends the whole ε₀, sends
+    the m bits of *one* coordinate instead of one bit of m coordinates, centres them, adds no
+    coordinates, and water-fills exactly. ``variant="as-printed"`` does none of this.
+
+    Attributes:
+        dimension: d.
+        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        radius: largest |x_j|.
+        samples: s, from 1 to d.
+        levels: m ≥ 1.
+        variant: "default" or "as-printed".
+        public_seed: from which everybody knows who reports which coordinates; None: they are
+            sent.
+        shared: whether a message has all m bits of s coordinates, or one bit of m·s; where each
+            bit has a shuffler of its own, the latter is better.
+        shares: budgets of the m levels of one coordinate; None: the best for the local model.
+
+    >>> LInfRandomizer.best(1, epsilon=4.0).message_bits
+    2
+    """
+
+    dimension: int
+    epsilon: float
+    radius: float = 1.0
+    samples: int = 1
+    levels: int = 1
+    variant: Variant = "default"
+    public_seed: int | None = None
+    shared: bool = True
+    shares: tuple[float, ...] | None = None
+    norm: ClassVar[float] = np.inf
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon, radius=self.radius)
+        checks.count(samples=self.samples, levels=self.levels)
+        if self.variant not in ("default", "as-printed"):
+            raise ParameterError("variant", self.variant, "default or as-printed")
+        if self.shares is not None and len(self.shares) != self.levels:
+            raise ParameterError("shares", self.shares, f"one a level, {self.levels}")
+        self.bits  # noqa: B018 its parts are checked here, not at first use
+
+    @classmethod
+    def best(
+        cls,
+        dimension: int,
+        epsilon: float,
+        radius: float = 1.0,
+        message_bits: float = math.inf,
+        public_seed: int | None = None,
+    ) -> LInfRandomizer:
+        """The one of least worst-case error whose message is no longer than ``message_bits``.
+
+        Raises:
+            ParameterError: no message is that short.
+        """
+        samples, levels = best_shape(dimension, epsilon, message_bits, public_seed is None)
+        return cls(dimension, epsilon, radius, samples, levels, public_seed=public_seed)
+
+    @cached_property
+    def bits(self) -> SampledBits:
+        """The coordinates and bits that are sent."""
+        printed = self.variant == "as-printed"
+        if printed:
+            flips = printed_flips(self.epsilon, self.levels, self.samples)
+        else:
+            flips = level_flips(self.epsilon, self.samples, self.levels, self.shares)
+        return SampledBits(
+            self.dimension,
+            self.samples,
+            flips,
+            shared=self.shared and not printed,
+            centred=not printed,
+            padded=printed,
+            public_seed=self.public_seed,
+        )
+
+    @property
+    def epsilon0(self) -> float:
+        """s·Σ_k ln((1 − p_k)/p_k), rounded up by less than an ulp."""
+        return self.bits.epsilon0
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """2a or 2^m·a values a word; a = 1 with public coordinates."""
+        return self.bits.radices
+
+    @property
+    def public_randomness(self) -> str:
+        """Coordinates, if a seed was given."""
+        return "none" if self.public_seed is None else "which coordinates each client reports"
+
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
+        """Messages, shape (n, words), see `SampledBits`."""
+        return self.bits.encode(self.checked(values), source, first)
+
+    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
+        """The sum of the clients' unbiased vectors over r, shape (d,)."""
+        return self.bits.total(messages, first)
+
+    def mean(self, total: FloatArray, clients: int) -> FloatArray:
+        """The estimated mean, shape (d,)."""
+        return total * (self.radius / clients)
+
+    def squared_error(self, values: ArrayLike) -> FloatArray:
+        """E‖y − x‖² of each client, exact."""
+        return self.bits.squared_error(self.checked(values)) * self.radius**2
+
+    @property
+    def worst_squared_error(self) -> float:
+        """The largest E‖y − x‖² over x in [−r, r]^d."""
+        return self.bits.worst_squared_error * self.radius**2
+
+    def law(self, value: ArrayLike) -> FloatArray:
+        """Probability of each message, see `SampledBits.law`."""
+        return self.bits.law(self.checked(np.atleast_2d(np.asarray(value)))[0])
+
+
+def best_shape(
+    dimension: int,
+    epsilon: float,
+    message_bits: float,
+    private_coordinates: bool = True,
+    deviation: float | None = None,
+) -> tuple[int, int]:
+    """The (s, m) of least error whose message is no longer than ``message_bits``.
+
+    Args:
+        dimension: D.
+        epsilon: ε₀.
+        message_bits: budget of bits a client.
+        private_coordinates: whether coordinates are sent and count.
+        deviation: of coordinates that are about normal, in units of the bound; None: the worst
+            vector in [−1, 1]^D counts.
+
+    Raises:
+        ParameterError: no message is that short.
+    """
+    checks.count(dimension=dimension)
+    checks.positive(epsilon=epsilon)
+    found: tuple[float, int, int] | None = None
+    for samples in range(1, min(dimension, math.ceil(2 * epsilon) + 2) + 1):
+        if epsilon / samples > LARGEST_EPSILON:
+            continue
+        smaller, larger = divmod(dimension, samples)
+        groups = [(smaller + 1, larger), (smaller, samples - larger)]
+        for levels in range(1, _MOST_LEVELS + 1):
+            index_bits = sum(n * (a - 1).bit_length() for a, n in groups if n)
+            if index_bits * private_coordinates + samples * levels > message_bits:
+                break
+            shares = np.array(water_filled(epsilon / samples, levels))
+            error = _error(groups, levels, shares, deviation)
+            if found is None or error < found[0] * (1 - 1e-12):
+                found = (error, samples, levels)
+    if found is None:
+        raise ParameterError("message_bits", message_bits, "room for one coordinate and one bit")
+    return found[1], found[2]
+
+
+def _error(
+    groups: list[tuple[int, int]], levels: int, shares: FloatArray, deviation: float | None
+) -> float:
+    """E‖y − x‖² where ``groups`` says how many groups of what size there are."""
+    weights = level_weights(levels)
+    noise = float(weights**2 @ (np.tanh(shares / 2) ** -2 - 1))
+    sizes = np.array([a for a, _ in groups], dtype=np.float64)
+    counts = sizes * [n for _, n in groups]
+    if deviation is None:
+        spread = worst_spread(sizes, float(weights[-1]))
+    else:
+        spread = sizes * _second_moment(levels, deviation) - deviation**2
+    return float(counts @ (spread + sizes * noise))
+
+
+@lru_cache(maxsize=256)
+def _second_moment(levels: int, deviation: float) -> float:
+    """E(Σ w_k·c_k)² of a normal coordinate that is clipped at 1."""
+    chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    values = np.clip(deviation * ndtri(chances), -1.0, 1.0)
+    step = level_weights(levels)[-1] * 2
+    cell = np.minimum(np.floor((values + 1) / step) * step - 1, 1 - step)
+    # Between two neighbours of the grid E c̃² = x² + (x − low)(high − x).
+    return float(np.mean(values**2 + (values - cell) * (cell + step - values)))

@@ -1,0 +1,275 @@
+"""Unit vectors at full precision: a direction that is in a cap about hers, or is outside of it.
+
+Notation
+    x       her unit vector, V the vector sent
+    γ, q    the cap ⟨x, V⟩ ≥ γ, and its share of the uniform law
+    p       probability that V is in the cap; there the law is uniform, and so it is outside
+    m       E⟨x, V⟩, so that V/m has mean x
+
+A density is p/q in the cap and (1 − p)/(1 − q) outside, whatever x is, so
+ε₀ = ln(p(1 − q)/((1 − p)q)).
+
+These are the reference for what d real numbers can do. Their ε₀ is that of real numbers: a
+message's floats have more digits than its law, and those may tell of x. `SphericalCode` says nearly
+as much in a few bits, whose law is exact: use that where privacy rests on it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import betainc, betaincinv, betaln, ndtr, ndtri
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_below
+from turnout.randomizers.vectors.flips import rounded_by_chance
+from turnout.randomizers.vectors.vector_randomizer import FloatArray, VectorRandomizer
+from turnout.randomness import Source
+from turnout.randomness.source import LARGEST_RANGE
+
+_SLACK = 2.0**-36
+"""How far, relatively, a computed q is allowed to be from the true one; it is good to 1e-12."""
+
+
+@dataclass(frozen=True)
+class CapRandomizer(VectorRandomizer):
+    """What PrivUnit and PrivUnitG share.
+
+    Attributes:
+        dimension: d ≥ 2.
+        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        radius: r. A vector x shorter than r is first made r·x/‖x‖ or its negative, with mean x.
+        cut: γ; None: the best.
+    """
+
+    dimension: int
+    epsilon: float
+    radius: float = 1.0
+    cut: float | None = None
+    norm: ClassVar[float] = 2
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon)
+        checks.positive(radius=self.radius)
+        checks.count(2, dimension=self.dimension)
+        if self.cut is None:
+            object.__setattr__(self, "cut", _best_cut(type(self), self.dimension, self.epsilon))
+        checks.non_negative(cut=self.cut)
+        if not 0 < self.share < 1:
+            raise ParameterError("cut", self.cut, "a cap with room in it")
+
+    @property
+    def gamma(self) -> float:
+        """γ."""
+        assert self.cut is not None
+        return self.cut
+
+    @property
+    @abstractmethod
+    def share(self) -> float:
+        """Q."""
+
+    @property
+    @abstractmethod
+    def _mean_in_cap(self) -> float:
+        """E[⟨x, V⟩; cap] under the uniform law; minus that outside."""
+
+    @property
+    @abstractmethod
+    def _squared_length(self) -> float:
+        """E‖V‖²."""
+
+    @abstractmethod
+    def _along(self, chances: FloatArray) -> FloatArray:
+        """⟨x, V⟩ that is exceeded with the given chances under the uniform law."""
+
+    @abstractmethod
+    def _across(self, along: FloatArray, others: FloatArray) -> FloatArray:
+        """The part of V across x, from normal vectors across it."""
+
+    @cached_property
+    def preference(self) -> Fraction:
+        """p, a multiple of 2⁻⁶² that a float holds, at most e^ε·q/(1 − q + e^ε·q)."""
+        q = Fraction(self.share * (1 - _SLACK))
+        odds = exponential_below(self.epsilon) * q / (1 - q)
+        exact = on_grid_below(odds / (1 + odds))
+        value = float(exact)
+        return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+
+    @property
+    def epsilon0(self) -> float:
+        """ln(p(1 − q)/((1 − p)q)), with the least q that rounding leaves open."""
+        q = Fraction(self.share * (1 - _SLACK))
+        return level_above(self.preference * (1 - q) / ((1 - self.preference) * q))
+
+    @cached_property
+    def alignment(self) -> float:
+        """M."""
+        p, q = float(self.preference), self.share
+        return self._mean_in_cap * (p / q - (1 - p) / (1 - q))
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """None: a message is d floats."""
+        return ()
+
+    @property
+    def message_bits(self) -> int:
+        """32·d."""
+        return 32 * self.dimension
+
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> NDArray[np.float32]:
+        """V of each client, shape (n, d)."""
+        vectors = self.checked(values)
+        lengths = np.linalg.norm(vectors, axis=1)
+        signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
+        pointing = np.where(lengths[:, None] > 0, vectors, np.eye(1, self.dimension))
+        pointing *= (signs / np.where(lengths > 0, lengths, 1.0))[:, None]
+        inside = source.bernoulli(float(self.preference), len(vectors))
+        uniform = _uniform(len(vectors), source)
+        q = self.share
+        along = self._along(np.where(inside, q * uniform, q + (1 - q) * uniform))
+        drawn = ndtri(_uniform(vectors.size, source)).reshape(vectors.shape)
+        across = drawn - np.sum(drawn * pointing, axis=1, keepdims=True) * pointing
+        sent = along[:, None] * pointing + self._across(along, across)
+        return sent.astype(np.float32)
+
+    def total(self, messages: NDArray, first: int = 0) -> FloatArray:
+        """The sum of the vectors, shape (d,)."""
+        sent = np.asarray(messages)
+        if sent.ndim != 2 or sent.shape[1] != self.dimension or not np.all(np.isfinite(sent)):
+            raise ParameterError("messages", sent.shape, f"vectors of {self.dimension} numbers")
+        return sent.sum(axis=0, dtype=np.float64)
+
+    def mean(self, total: FloatArray, clients: int) -> FloatArray:
+        """The estimated mean, shape (d,)."""
+        return total * (self.radius / (self.alignment * clients))
+
+    def squared_error(self, values: ArrayLike) -> FloatArray:
+        """E‖y − x‖² of each client, exact."""
+        sizes = np.sum(self.checked(values) ** 2, axis=1)
+        return self.radius**2 * (self._squared_length / self.alignment**2 - sizes)
+
+    @property
+    def worst_squared_error(self) -> float:
+        """r²·E‖V‖²/m², reached by x = 0; a vector of norm r has r² less."""
+        return self.radius**2 * self._squared_length / self.alignment**2
+
+    def pack(self, messages: NDArray) -> bytes:
+        """The vectors as little-endian 32-bit floats."""
+        return np.ascontiguousarray(messages, dtype="<f4").tobytes()
+
+    def unpack(self, data: bytes, clients: int) -> NDArray[np.float32]:
+        """What `pack` packed."""
+        if len(data) != 4 * self.dimension * clients:
+            raise ParameterError("data", len(data), f"{4 * self.dimension * clients} bytes")
+        return np.frombuffer(data, dtype="<f4").reshape(clients, self.dimension)
+
+
+@dataclass(frozen=True)
+class PrivUnit(CapRandomizer):
+    """V uniform on the part of the unit sphere in the cap, or on the part outside.
+
+    Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018 (bhowmick2018reconstruction), with
+    the whole ε₀ in p and γ together and γ of least error, as Asi, Feldman and Talwar 2022
+    (asi2022optimal) show to be the best of all mechanisms.
+
+    Guarantees:
+        E‖y − x‖² = r²(1/m² − 1) for ‖x‖ = r.
+
+    >>> round(PrivUnit(300, epsilon=4.0).worst_squared_error, 1)
+    130.9
+    """
+
+    @property
+    def share(self) -> float:
+        """Q = ½·I_{1−γ²}((d − 1)/2, ½)."""
+        return 0.5 * float(betainc((self.dimension - 1) / 2, 0.5, 1 - self.gamma**2))
+
+    @property
+    def _mean_in_cap(self) -> float:
+        half = (self.dimension - 1) / 2
+        log_density = half * math.log1p(-(self.gamma**2)) - float(betaln(half, 0.5))
+        return math.exp(log_density) / (2 * half)
+
+    @property
+    def _squared_length(self) -> float:
+        return 1.0
+
+    def _along(self, chances: FloatArray) -> FloatArray:
+        upper = np.minimum(chances, 1 - chances)
+        rest = betaincinv((self.dimension - 1) / 2, 0.5, 2 * upper)
+        return np.where(chances < 0.5, 1.0, -1.0) * np.sqrt(np.maximum(1 - rest, 0.0))
+
+    def _across(self, along: FloatArray, others: FloatArray) -> FloatArray:
+        lengths = np.linalg.norm(others, axis=1)
+        return others * (np.sqrt(np.maximum(1 - along**2, 0.0)) / lengths)[:, None]
+
+
+@dataclass(frozen=True)
+class PrivUnitG(CapRandomizer):
+    """V normal, N(0, 1/d) a coordinate, but for the cap: quicker to draw, as good for large d.
+
+    Source: Asi, Feldman and Talwar 2022 (asi2022optimal), Algorithm 2.
+
+    >>> round(PrivUnitG(300, epsilon=4.0).worst_squared_error, 1)
+    131.6
+    """
+
+    @property
+    def _standard_cut(self) -> float:
+        return self.gamma * math.sqrt(self.dimension)
+
+    @property
+    def share(self) -> float:
+        """Q = Φ(−γ√d)."""
+        return float(ndtr(-self._standard_cut))
+
+    @property
+    def _mean_in_cap(self) -> float:
+        return _density(self._standard_cut) / math.sqrt(self.dimension)
+
+    @property
+    def _squared_length(self) -> float:
+        z, q, p = self._standard_cut, self.share, float(self.preference)
+        inside = q + z * _density(z)
+        along = p / q * inside + (1 - p) / (1 - q) * (1 - inside)
+        return (along + self.dimension - 1) / self.dimension
+
+    def _along(self, chances: FloatArray) -> FloatArray:
+        return -ndtri(chances) / math.sqrt(self.dimension)
+
+    def _across(self, along: FloatArray, others: FloatArray) -> FloatArray:
+        return others / math.sqrt(self.dimension)
+
+
+@lru_cache(maxsize=256)
+def _best_cut(kind: type[CapRandomizer], dimension: int, epsilon: float) -> float:
+    """γ of least error; the error falls and then rises with it."""
+
+    def error(standard: float) -> float:
+        return math.log(
+            kind(dimension, epsilon, 1.0, standard / math.sqrt(dimension)).worst_squared_error
+        )
+
+    most = min(0.999 * math.sqrt(dimension), math.sqrt(2 * epsilon) + 2)
+    found = minimize_scalar(error, bounds=(0.0, most), method="bounded", options={"xatol": 1e-7})
+    return float(found.x) / math.sqrt(dimension)
+
+
+def _density(z: float) -> float:
+    return math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def _uniform(size: int, source: Source) -> FloatArray:
+    """Uniform numbers strictly between 0 and 1."""
+    return (source.below(LARGEST_RANGE, size) + 0.5) * (1 - 2.0**-53) / LARGEST_RANGE

@@ -1,0 +1,172 @@
+"""Rotations that spread a vector evenly over its coordinates, from public signs.
+
+Notation: d coordinates of a vector, D ≥ d of the rotated one, x in R^d, U x in R^D, UᵀU = 1.
+
+Any such U serves privacy and unbiasedness alike. A random one makes every coordinate of U x about
+normal with deviation ‖x‖/√D, whatever x is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from turnout.core import checks
+from turnout.randomizers.vectors.public import PublicRandomness
+
+FloatArray = NDArray[np.float64]
+_ROWS = 256
+
+
+class Rotation(ABC):
+    """An isometry of R^d into R^D that clients and server know.
+
+    Attributes:
+        dimension: d.
+        width: D.
+        seed: of the public signs.
+    """
+
+    dimension: int
+    seed: int
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """D."""
+
+    @abstractmethod
+    def forward(self, vectors: FloatArray) -> FloatArray:
+        """U x of each row, shape (n, D)."""
+
+    @abstractmethod
+    def backward(self, vectors: FloatArray) -> FloatArray:
+        """Uᵀ w of each row, shape (n, d)."""
+
+    def bounded(self, vectors: FloatArray, bound: float) -> FloatArray:
+        """Coordinates that stand for each row, cut at ±bound, shape (n, D)."""
+        return np.clip(self.forward(vectors), -bound, bound)
+
+    @cached_property
+    def row_sizes(self) -> FloatArray:
+        """Squared length of each row of U: how much noise on a coordinate reaches R^d."""
+        sizes = np.empty(self.width)
+        for start in range(0, self.width, _ROWS):
+            rows = np.arange(start, min(start + _ROWS, self.width))
+            units = np.zeros((len(rows), self.width))
+            units[rows - start, rows] = 1.0
+            sizes[rows] = np.sum(self.backward(units) ** 2, axis=1)
+        return sizes
+
+    def _signs(self, layer: int) -> FloatArray:
+        """Independent signs, shape (D,)."""
+        words = PublicRandomness(self.seed, f"signs {layer}").words(0, 1, -(-self.width // 64))
+        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
+        return 1.0 - 2.0 * bits[: self.width].astype(np.float64)
+
+    def _padded(self, vectors: FloatArray) -> FloatArray:
+        """With zeros up to D coordinates."""
+        if self.width == self.dimension:
+            return np.asarray(vectors, dtype=np.float64)
+        wide = np.zeros((len(vectors), self.width))
+        wide[:, : self.dimension] = vectors
+        return wide
+
+
+@dataclass(frozen=True)
+class HadamardRotation(Rotation):
+    """(1/√D)·H·diag(signs), the printed one; D is the next power of two.
+
+    Source: Algorithm 3.6.1, line 3 (girgis2023thesis).
+    """
+
+    dimension: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count(dimension=self.dimension)
+
+    @property
+    def width(self) -> int:
+        """D, the least power of two of at least d."""
+        return 1 << (self.dimension - 1).bit_length()
+
+    @cached_property
+    def _one(self) -> FloatArray:
+        return self._signs(0)
+
+    def forward(self, vectors: FloatArray) -> FloatArray:
+        """U x of each row."""
+        return hadamard_transform(self._padded(vectors) * self._one) / np.sqrt(self.width)
+
+    def backward(self, vectors: FloatArray) -> FloatArray:
+        """Uᵀ w of each row."""
+        turned = hadamard_transform(vectors) / np.sqrt(self.width) * self._one
+        return turned[:, : self.dimension]
+
+
+@dataclass(frozen=True)
+class CosineRotation(Rotation):
+    """Two rounds of random signs and a discrete cosine transform; any D ≥ d, no padding needed.
+
+    One round leaves a vector uneven that is a row of the transform up to the signs drawn; two make
+    every coordinate about normal.
+
+    Attributes:
+        wide: D; None: d.
+    """
+
+    dimension: int
+    seed: int = 0
+    wide: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.count(dimension=self.dimension)
+        checks.count(self.dimension, width=self.width)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.dimension if self.wide is None else self.wide
+
+    @cached_property
+    def _layers(self) -> tuple[FloatArray, FloatArray]:
+        return self._signs(0), self._signs(1)
+
+    def forward(self, vectors: FloatArray) -> FloatArray:
+        """U x of each row."""
+        first, second = self._layers
+        once = _cosine(self._padded(vectors) * first)
+        return _cosine(once * second)
+
+    def backward(self, vectors: FloatArray) -> FloatArray:
+        """Uᵀ w of each row."""
+        first, second = self._layers
+        once = _inverse_cosine(vectors) * second
+        return (_inverse_cosine(once) * first)[:, : self.dimension]
+
+
+def _cosine(rows: FloatArray) -> FloatArray:
+    return np.asarray(fft.dct(rows, norm="ortho", axis=1), dtype=np.float64)
+
+
+def _inverse_cosine(rows: FloatArray) -> FloatArray:
+    return np.asarray(fft.idct(rows, norm="ortho", axis=1), dtype=np.float64)
+
+
+def hadamard_transform(vectors: FloatArray) -> FloatArray:
+    """H v of each row, Sylvester's order, no scaling; the width is a power of two."""
+    result = np.array(vectors, dtype=np.float64)
+    rows, width = result.shape
+    half = 1
+    while half < width:
+        pairs = result.reshape(rows, width // (2 * half), 2, half)
+        above, below = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
+        pairs[:, :, 0], pairs[:, :, 1] = above, below
+        half *= 2
+    return result

@@ -1,0 +1,325 @@
+"""Sampled coordinates, each as a few bits that are turned over at random: what ℓ∞ is made of.
+
+Notation
+    D, s    coordinates, and how many of them a client reports: one of each of s groups
+    a       coordinates in a group
+    m, w_k  bit levels of a coordinate and their weights: x = Σ w_k·c_k, c_k = ±1, w = ½, ¼, …,
+            2^{1−m}, 2^{1−m}; the last bit is rounded by chance, so that E Σ w_k·c_k = x
+    p_k     probability that a bit of level k is turned over
+    C_k     1/(1 − 2p_k), which undoes that on average
+
+A client's message is a row of words. With shared coordinates a word is one coordinate and its m
+bits; with separate ones each level picks its own coordinate and a word has one bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.vectors.flips import epsilon_of_flips, flipped, rounded_by_chance
+from turnout.randomizers.vectors.public import PublicRandomness
+from turnout.randomness import Source
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+_LARGEST_LAW = 1 << 20
+
+
+def level_weights(levels: int) -> FloatArray:
+    """w_1, …, w_m: ½, ¼, …, the last two equal, so that they sum to 1; shape (levels,)."""
+    weights = 2.0 ** -np.arange(1, levels + 1, dtype=np.float64)
+    weights[-1] = 2.0 ** (1 - levels)
+    return weights
+
+
+def bit_levels(values: FloatArray, levels: int, source: Source) -> IntArray:
+    """Bits of values in [−1, 1], most significant first, the last rounded by chance.
+
+    Returns:
+        0 or 1, of shape (*values.shape, levels).
+    """
+    rest = (np.clip(values, -1.0, 1.0) + 1) / 2
+    bits = np.empty((*values.shape, levels), dtype=np.int64)
+    for level in range(levels - 1):
+        rest = rest * 2
+        bits[..., level] = rest >= 1
+        rest = np.where(rest >= 1, rest - 1, rest)
+    bits[..., -1] = rounded_by_chance(rest, source)
+    return bits
+
+
+def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
+    """Max over x of a·E(Σ w_k·c_k)² − x², of a coordinate in a group of a; shape of ``sizes``.
+
+    Args:
+        sizes: a.
+        last: w_m. The largest |x| leaves only the last bit open, with mean c, and then it is
+            (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
+    """
+    c = np.clip((sizes - 1) * (1 - last) / last, -1.0, 1.0)
+    return (sizes - 1) * (1 - last * (1 - c)) ** 2 + sizes * last**2 * (1 - c**2)
+
+
+@dataclass(frozen=True)
+class SampledBits:
+    """What one client says about a vector in [−1, 1]^D.
+
+    Attributes:
+        dimension: D.
+        samples: s, from 1 to D.
+        flips: p_k of each level, most significant first.
+        shared: whether the levels report the same coordinates.
+        centred: whether an unbiased ±1 is sent for a bit; else an unbiased 0 or 1, which is
+            noisier and is what the printed algorithms do.
+        padded: whether D is filled up to a multiple of s with coordinates of −1, as printed.
+        public_seed: seed from which everybody knows the coordinates; None: they are sent.
+    """
+
+    dimension: int
+    samples: int
+    flips: tuple[float, ...]
+    shared: bool = True
+    centred: bool = True
+    padded: bool = False
+    public_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.count(dimension=self.dimension, samples=self.samples, levels=len(self.flips))
+        checks.at_most("dimension", self.dimension, samples=self.samples)
+        if self.shared and not self.centred:
+            raise ParameterError("centred", False, "True where coordinates are shared")
+
+    @property
+    def levels(self) -> int:
+        """Bits of a coordinate, m."""
+        return len(self.flips)
+
+    @cached_property
+    def epsilon0(self) -> float:
+        """Exact: reached between all −1 and all +1, whatever coordinates were sampled."""
+        return epsilon_of_flips(self.flips, self.samples)
+
+    @cached_property
+    def groups(self) -> IntArray:
+        """Coordinates in each group, shape (s,)."""
+        smaller, larger = divmod(self.dimension, self.samples)
+        if self.padded:
+            return np.full(self.samples, -(-self.dimension // self.samples), dtype=np.int64)
+        sizes = np.full(self.samples, smaller, dtype=np.int64)
+        sizes[:larger] += 1
+        return sizes
+
+    @cached_property
+    def _sizes(self) -> IntArray:
+        """Coordinates among which each word chooses, shape (words,)."""
+        return np.tile(self.groups, 1 if self.shared else self.levels)
+
+    @cached_property
+    def _starts(self) -> IntArray:
+        """First coordinate of each word's group, shape (words,)."""
+        ends = np.cumsum(self.groups)
+        return np.tile(ends - self.groups, 1 if self.shared else self.levels)
+
+    @property
+    def group_slices(self) -> list[slice]:
+        """Coordinates of each group, dummies left out."""
+        ends = np.minimum(np.cumsum(self.groups), self.dimension)
+        return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    @property
+    def largest_second_moment(self) -> float:
+        """At least every E y_j² over its a."""
+        noise, weights = (1 - 2 * np.array(self.flips)) ** -2.0, self._weights
+        if self.shared:
+            return 1 + float(weights**2 @ (noise - 1))
+        return float(weights**2 @ (noise + (0.0 if self.centred else 3.0)))
+
+    @property
+    def _word_bits(self) -> int:
+        return self.levels if self.shared else 1
+
+    @cached_property
+    def radices(self) -> tuple[int, ...]:
+        """How many values each word can take."""
+        private = self.public_seed is None
+        return tuple((int(a) if private else 1) << self._word_bits for a in self._sizes)
+
+    def encode(self, values: FloatArray, source: Source, first: int = 0) -> IntArray:
+        """Messages of clients with the given vectors, shape (n, words).
+
+        Args:
+            values: in [−1, 1], shape (n, D).
+            source: of everything that is private.
+            first: number of the first client, for public coordinates.
+        """
+        clients = len(values)
+        local = self._coordinates(clients, source, first)
+        places = local + self._starts
+        inside = places < self.dimension
+        rows = np.arange(clients)[:, None]
+        seen = np.where(inside, values[rows, np.where(inside, places, 0)], -1.0)
+        bits = bit_levels(seen, self.levels, source)
+        if not self.shared:
+            level = np.repeat(np.arange(self.levels), self.samples)
+            bits = np.take_along_axis(bits, level[None, :, None], axis=2)
+        bits = self._turned(bits, source)
+        words = bits @ (1 << np.arange(self._word_bits - 1, -1, -1, dtype=np.int64))
+        return words if self.public_seed is not None else (local << self._word_bits) | words
+
+    def _turned(self, bits: IntArray, source: Source) -> IntArray:
+        """Bits of shape (n, words, bits of a word), each turned over with its level's chance."""
+        result = np.empty_like(bits)
+        for level, p in enumerate(self.flips):
+            where = self._level(level)
+            result[where] = flipped(bits[where], p, source)
+        return result
+
+    def _level(self, level: int) -> tuple[slice, slice, slice | int]:
+        """Where the bits of a level stand in an array of shape (n, words, bits of a word)."""
+        if self.shared:
+            return slice(None), slice(None), level
+        words = slice(level * self.samples, (level + 1) * self.samples)
+        return slice(None), words, slice(None)
+
+    def _coordinates(self, clients: int, source: Source, first: int) -> IntArray:
+        """Which of its group each word reports, shape (n, words)."""
+        if self.public_seed is not None:
+            public = PublicRandomness(self.public_seed, "coordinates")
+            return public.below(first, clients, self._sizes)
+        return np.stack([source.below(int(a), clients) for a in self._sizes], axis=1)
+
+    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
+        """The sum of the clients' unbiased vectors, shape (D,)."""
+        messages = np.asarray(messages, dtype=np.int64).reshape(-1, len(self.radices))
+        if np.any(messages < 0) or np.any(messages >= np.array(self.radices)):
+            raise ParameterError("messages", "out of range", "words below their radices")
+        bits = (messages[..., None] >> np.arange(self._word_bits - 1, -1, -1)) & 1
+        if self.public_seed is None:
+            local = messages >> self._word_bits
+        else:
+            public = PublicRandomness(self.public_seed, "coordinates")
+            local = public.below(first, len(messages), self._sizes)
+        amounts = self._sizes * ((2 * bits - 1 + self._shift) * self._gains).sum(axis=2)
+        places = local + self._starts
+        width = int(self._starts[-1] + self._sizes[-1])
+        sums = np.bincount(places.ravel(), weights=amounts.ravel(), minlength=width)
+        return sums[: self.dimension].astype(np.float64) - (0.0 if self.centred else len(messages))
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        return level_weights(self.levels)
+
+    @cached_property
+    def _gains(self) -> FloatArray:
+        """w_k·C_k for each bit of each word, shape (words, bits of a word)."""
+        gains = self._weights / (1 - 2 * np.array(self.flips))
+        return gains[None, :] if self.shared else np.repeat(gains, self.samples)[:, None]
+
+    @cached_property
+    def _shift(self) -> FloatArray | float:
+        """What an uncentred code adds to ±1: 1 − 2p, shape (words, 1)."""
+        if self.centred:
+            return 0.0
+        return np.repeat(1 - 2 * np.array(self.flips), self.samples)[:, None]
+
+    def moments(self, values: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """E y_j² and E y_j of what each draw of coordinates says, shapes (n, D).
+
+        There is one draw if coordinates are shared, else one a level. Draws are independent, and
+        within a group of a draw at most one y_j is not 0.
+        """
+        weights, noise = self._weights, (1 - 2 * np.array(self.flips)) ** -2.0
+        sizes = np.repeat(self.groups, self.groups)[: self.dimension]
+        means = 2.0 * self._mean_bits(values) - 1
+        if self.shared:
+            rounding = weights[-1] ** 2 * (1 - means[..., -1] ** 2)
+            second = values**2 + rounding + float(weights**2 @ (noise - 1))
+            return [(sizes * second, np.asarray(values))]
+        shift = 0.0 if self.centred else 1.0
+        found = []
+        for k, weight in enumerate(weights):
+            second = noise[k] + (2 * means[..., k] + 1) * shift
+            found.append((weight**2 * sizes * second, weight * (means[..., k] + shift)))
+        return found
+
+    def squared_error(self, values: FloatArray) -> FloatArray:
+        """E‖y − x‖² of each client, exact; shape (n,).
+
+        Args:
+            values: x in [−1, 1], shape (n, D).
+        """
+        spread = [np.sum(second - mean**2, axis=-1) for second, mean in self.moments(values)]
+        return np.sum(spread, axis=0)
+
+    def _mean_bits(self, values: FloatArray) -> FloatArray:
+        """Expectations of the bits before they are turned over, shape (n, D, m)."""
+        rest = (np.asarray(values, dtype=np.float64) + 1) / 2
+        means = np.empty((*rest.shape, self.levels))
+        for level in range(self.levels - 1):
+            rest = rest * 2
+            means[..., level] = rest >= 1
+            rest = rest - means[..., level]
+        means[..., -1] = rest
+        return means
+
+    @cached_property
+    def worst_squared_error(self) -> float:
+        """The largest E‖y − x‖² over x in [−1, 1]^D."""
+        noise = 1 / (1 - 2 * np.array(self.flips)) ** 2
+        real = np.repeat(self.groups, self.groups)[: self.dimension].astype(float)
+        if self.shared:
+            spread = float(self._weights**2 @ (noise - 1))
+            return float((worst_spread(real, self._weights[-1]) + real * spread).sum())
+        return sum(self._worst_level(k, float(noise[k]), real) for k in range(self.levels))
+
+    def _worst_level(self, level: int, noise: float, sizes: FloatArray) -> float:
+        """What level k adds at worst: its mean c is ±1, or anything between at the last level."""
+        ends = np.array([-1.0, 1.0])
+        means = np.broadcast_to(ends, (sizes.size, 2))
+        if level == self.levels - 1:
+            inner = np.zeros(sizes.size) if self.centred else np.minimum(sizes - 1, 1.0)
+            means = np.column_stack([means, inner])
+        shift = 0.0 if self.centred else 1.0
+        spread = sizes[:, None] * (noise + (2 * means + 1) * shift) - (means + shift) ** 2
+        return float(self._weights[level] ** 2 * spread.max(axis=1).sum())
+
+    def law(self, value: FloatArray) -> FloatArray:
+        """Probability of each message, words in order of significance; sums to 1.
+
+        Args:
+            value: in [−1, 1], shape (D,).
+
+        Returns:
+            shape (product of the radices,); the message with words u has the index that
+            ``numpy.ravel_multi_index(u, radices)`` gives. Public coordinates are client 0's.
+        """
+        if np.prod(np.array(self.radices, dtype=float)) > _LARGEST_LAW:
+            raise ParameterError("radices", self.radices, f"at most {_LARGEST_LAW} messages")
+        law = np.ones(1)
+        padded = np.full(int(self.groups.sum()), -1.0)
+        padded[: self.dimension] = value
+        means = self._mean_bits(padded)
+        for word in range(len(self.radices)):
+            law = np.multiply.outer(law, self._word_law(word, means)).ravel()
+        return law
+
+    def _word_law(self, word: int, means: FloatArray) -> FloatArray:
+        """Law of one word, from the expectations of every coordinate's bits."""
+        start, size = int(self._starts[word]), int(self._sizes[word])
+        levels = range(self.levels) if self.shared else [word // self.samples]
+        law = np.ones((size, 1))
+        for level in levels:
+            p = self.flips[level]
+            one = p + (1 - 2 * p) * means[start : start + size, level]
+            law = (law[:, :, None] * np.stack([1 - one, one], axis=1)[:, None, :]).reshape(size, -1)
+        if self.public_seed is None:
+            return (law / size).ravel()
+        return law[
+            PublicRandomness(self.public_seed, "coordinates").below(0, 1, self._sizes)[0, word]
+        ]

@@ -1,0 +1,272 @@
+"""Means of vectors of bounded ℓ2 norm by public random directions: b bits, near full precision.
+
+Notation
+    d, r    coordinates of a vector, its largest norm
+    M = 2ᵇ  code words of a client: M/2 public random unit vectors and their negatives
+    t       preferred words: the t nearest to her vector
+    P       probability that she names a preferred word; each of them is as likely, and so is each
+            of the others
+    m       E⟨word, x⟩ for a unit vector x, the same for all of them
+
+ε₀ = ln(P(M − t)/((1 − P)t)): every word is preferred or is not, whatever the vector.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_below
+from turnout.randomizers.vectors.flips import rounded_by_chance
+from turnout.randomizers.vectors.public import PublicRandomness, normals
+from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomness import Source
+
+_AT_ONCE = 1 << 22  # coordinates of directions that are held at a time
+_NODES = 600
+_MOST_BITS = 12
+
+
+@dataclass(frozen=True)
+class SphericalCode(VectorRandomizer):
+    """Which of M public random directions is about hers, in log₂ M bits.
+
+    Source: the scheme that Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact) prove best among
+    those with b bits and shared randomness, with two changes: independent directions and their
+    negatives in the place of a rotated simplex (they cost no d×d rotation), and P exact. The law of
+    the named word has the symmetry of the sphere about x, so its mean is m·x for every unit x.
+    A shorter x is first made x/‖x‖ or −x/‖x‖ such that its mean is x/r.
+
+    Guarantees:
+        E y = x over the public directions; E‖y − x‖² = r²/m² − ‖x‖².
+
+    Attributes:
+        dimension: d ≥ 2.
+        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        radius: r, the largest ‖x‖₂.
+        code_bits: b ≥ 1.
+        preferred: t, from 1 to M/2; None: the best.
+        seed: of the public directions.
+
+    >>> code = SphericalCode(300, epsilon=4.0, code_bits=4)
+    >>> code.message_bits, round(code.worst_squared_error)
+    (4, 159)
+    """
+
+    dimension: int
+    epsilon: float
+    radius: float = 1.0
+    code_bits: int = 1
+    preferred: int | None = None
+    seed: int = 0
+    norm: ClassVar[float] = 2
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon)
+        checks.positive(radius=self.radius)
+        checks.count(2, dimension=self.dimension)
+        checks.count(code_bits=self.code_bits)
+        if self.code_bits > _MOST_BITS:
+            raise ParameterError("code_bits", self.code_bits, f"at most {_MOST_BITS}")
+        if self.preferred is None:
+            best = best_preferred(self.dimension, self.epsilon, self.code_bits)
+            object.__setattr__(self, "preferred", best)
+        checks.count(preferred=self.preferred)
+        checks.at_most("directions", self.directions, preferred=self._t)
+
+    @classmethod
+    def best(
+        cls,
+        dimension: int,
+        epsilon: float,
+        radius: float = 1.0,
+        message_bits: float = math.inf,
+        *,
+        slack: float = 0.05,
+        seed: int = 0,
+    ) -> SphericalCode:
+        """The fewest bits whose error is within ``slack`` of the least within the budget.
+
+        Work grows as 2ᵇ·d a client, and the last bits gain little.
+        """
+        most = int(min(message_bits, _MOST_BITS, max(1, math.ceil(epsilon / math.log(2)) + 1)))
+        checks.count(message_bits=most)
+        codes = [cls(dimension, epsilon, radius, bits, None, seed) for bits in range(1, most + 1)]
+        least = min(code.worst_squared_error for code in codes)
+        return next(code for code in codes if code.worst_squared_error <= (1 + slack) * least)
+
+    @property
+    def _t(self) -> int:
+        assert self.preferred is not None
+        return self.preferred
+
+    @property
+    def directions(self) -> int:
+        """M/2."""
+        return 1 << (self.code_bits - 1)
+
+    @cached_property
+    def preference(self) -> Fraction:
+        """P, a multiple of 2⁻⁶² that a float holds."""
+        odds = exponential_below(self.epsilon) * self._t / (2 * self.directions - self._t)
+        exact = on_grid_below(odds / (1 + odds))
+        value = float(exact)
+        return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+
+    @property
+    def epsilon0(self) -> float:
+        """ln(P(M − t)/((1 − P)t)), rounded up by less than an ulp."""
+        p, t = self.preference, self._t
+        return level_above(p * (2 * self.directions - t) / ((1 - p) * t))
+
+    @cached_property
+    def alignment(self) -> float:
+        """M."""
+        p, t = float(self.preference), self._t
+        # The scores of all words sum to 0, so those not preferred have minus the sum of the others.
+        return (p / t - (1 - p) / (2 * self.directions - t)) * largest_scores(
+            self.dimension, self.directions, t
+        )
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """M."""
+        return (2 * self.directions,)
+
+    @property
+    def public_randomness(self) -> str:
+        """The directions."""
+        return f"{self.directions} random directions a client"
+
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
+        """Messages, shape (n, 1): direction · 2 + 1 for the negative."""
+        vectors = self.checked(values)
+        lengths = np.linalg.norm(vectors, axis=1)
+        signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
+        step = max(1, _AT_ONCE // (self.directions * self.dimension))
+        scores = np.empty((len(vectors), self.directions), dtype=np.float32)
+        for start in range(0, len(vectors), step):
+            part = slice(start, start + step)
+            pointing = (vectors[part] * signs[part, None]).astype(np.float32)
+            words = self._directions(first + start, len(pointing))
+            scores[part] = np.matmul(words, pointing[:, :, None])[:, :, 0]
+        return self._named(scores, source)[:, None]
+
+    def _named(self, scores: NDArray[np.float32], source: Source) -> IntArray:
+        """The word that each client names, from the scores of her directions."""
+        clients, t = len(scores), self._t
+        order = np.argsort(-np.abs(scores), axis=1, kind="stable")
+        negative = np.take_along_axis(scores, order, axis=1) < 0
+        ranked = 2 * order + negative  # preferred first; word ^ 1 is the negative
+        favoured = source.bernoulli(float(self.preference), clients)
+        inside = source.below(t, clients)
+        outside = source.below(2 * self.directions - t, clients) + t
+        place = np.where(favoured, inside, outside)
+        back = place >= self.directions  # the negatives, of all directions in turn
+        named = ranked[np.arange(clients), np.where(back, place - self.directions, place)]
+        return named ^ back
+
+    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
+        """The sum of the words named, shape (d,)."""
+        named = np.asarray(messages, dtype=np.int64).reshape(-1)
+        if np.any(named < 0) or np.any(named >= self.radices[0]):
+            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+        clients = np.arange(first, first + len(named))
+        step = max(1, _AT_ONCE // self.dimension)
+        total = np.zeros(self.dimension)
+        for start in range(0, len(named), step):
+            part = slice(start, start + step)
+            words = self._public.chosen_words(
+                clients[part], named[part] >> 1, self._part_words, self.directions
+            )
+            signs = 1.0 - 2.0 * (named[part] & 1)
+            total += signs @ self._unit(words).astype(np.float64)
+        return total
+
+    def mean(self, total: FloatArray, clients: int) -> FloatArray:
+        """The estimated mean, shape (d,)."""
+        return total * (self.radius / (self.alignment * clients))
+
+    def squared_error(self, values: ArrayLike) -> FloatArray:
+        """E‖y − x‖² of each client over the public directions, exact."""
+        sizes = np.sum(self.checked(values) ** 2, axis=1)
+        return self.radius**2 * (1 / self.alignment**2 - sizes)
+
+    @property
+    def worst_squared_error(self) -> float:
+        """r²/m², reached by x = 0."""
+        return self.radius**2 / self.alignment**2
+
+    def law(self, value: ArrayLike) -> FloatArray:
+        """Probability of each word for client 0 and a vector of norm r, shape (M,)."""
+        vector = self.checked(np.atleast_2d(np.asarray(value)))[0].astype(np.float32)
+        scores = self._directions(0, 1)[0] @ vector
+        order = np.argsort(-np.abs(scores), kind="stable")[: self._t]
+        preferred = np.zeros(2 * self.directions, dtype=bool)
+        preferred[2 * order + (scores[order] < 0)] = True
+        p = float(self.preference)
+        return np.where(preferred, p / self._t, (1 - p) / (2 * self.directions - self._t))
+
+    @cached_property
+    def _public(self) -> PublicRandomness:
+        return PublicRandomness(self.seed, "directions")
+
+    @property
+    def _part_words(self) -> int:
+        """Words of one direction: half as many as coordinates, in steps of four."""
+        return 4 * -(-self.dimension // 8)
+
+    def _directions(self, first: int, clients: int) -> NDArray[np.float32]:
+        """All directions of some clients, shape (n, M/2, d)."""
+        words = self._public.words(first, clients, self.directions * self._part_words)
+        return self._unit(words.reshape(clients, self.directions, self._part_words))
+
+    def _unit(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """Normal vectors, cut to d coordinates and scaled to length 1."""
+        drawn = normals(words)[..., : self.dimension]
+        return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
+
+    def with_bits(self, code_bits: int) -> SphericalCode:
+        """The same with another length, and its best t."""
+        return replace(self, code_bits=code_bits, preferred=None)
+
+
+@lru_cache(maxsize=4096)
+def largest_scores(dimension: int, directions: int, preferred: int) -> float:
+    """E of the sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit u.
+
+    It is ∫₀¹ E min(t, N(z)) dz with N(z) the number of scores above z, a binomial count.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    # Scores are of the size of 1/√d, so the nodes are put there: z = y² gathers them near 0.
+    roots = (nodes + 1) / 2
+    chance = betainc((dimension - 1) / 2, 0.5, 1 - roots**4)
+    expected = sum(betainc(rank, directions - rank + 1, chance) for rank in range(1, preferred + 1))
+    return float(np.sum(weights * roots * expected))
+
+
+@lru_cache(maxsize=1024)
+def best_preferred(dimension: int, epsilon: float, code_bits: int) -> int:
+    """The t of largest m; m rises and then falls with t, so a search by thirds finds it."""
+
+    def alignment(t: int) -> float:
+        return SphericalCode(dimension, epsilon, 1.0, code_bits, t).alignment
+
+    low, high = 1, 1 << (code_bits - 1)
+    while high - low > 2:
+        third = (high - low) // 3
+        left, right = low + third, high - third
+        if left == right or alignment(left) < alignment(right):
+            low = left + (left == low)
+        else:
+            high = right - (right == high)
+    return max(range(low, high + 1), key=alignment)

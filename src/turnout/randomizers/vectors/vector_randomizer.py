@@ -1,0 +1,131 @@
+"""What every randomizer of vectors has in common: blocks of clients in, unbiased sums out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from turnout.core.errors import ParameterError
+from turnout.randomizers.packing import bits_for
+from turnout.randomizers.vectors.packing import pack_fields, unpack_fields
+from turnout.randomness import Source
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+_ROUNDING = 1e-9  # how far above the radius a norm may lie and count as rounding
+
+
+class VectorRandomizer(ABC):
+    """A client's vector in, one message out; the server sums what messages stand for.
+
+    Guarantees:
+        `encode` is `epsilon0`-private for one client's whole message, on its own (local model,
+        replacement), whatever the vector and whatever floats do before bits are drawn.
+        The expectation of `total`, put through `mean`, is the mean of the vectors, but for the
+        stated `bias`.
+
+    Attributes:
+        dimension: coordinates of a vector.
+        radius: largest norm of a vector, in the randomizer's norm.
+        norm: p of that norm.
+    """
+
+    dimension: int
+    radius: float
+    norm: ClassVar[float]
+
+    @property
+    @abstractmethod
+    def epsilon0(self) -> float:
+        """Exact ε₀ of one client's whole message."""
+
+    @property
+    @abstractmethod
+    def radices(self) -> tuple[int, ...]:
+        """How many values each number of a message can take."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bits of each number of a message as serialised."""
+        return tuple(bits_for(radix) for radix in self.radices)
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of one client's message as serialised; public randomness is not among them."""
+        return sum(self.widths)
+
+    @property
+    def public_randomness(self) -> str:
+        """What clients and server share beforehand, in words."""
+        return "none"
+
+    @abstractmethod
+    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> NDArray:
+        """Messages of a block of clients, shape (n, numbers of a message).
+
+        Args:
+            values: shape (n, dimension), each of norm at most ``radius``.
+            source: of everything that is private.
+            first: number of the block's first client; matters to public randomness only.
+        """
+
+    @abstractmethod
+    def total(self, messages: NDArray, first: int = 0) -> FloatArray:
+        """The sum of what messages stand for; sums of blocks add up.
+
+        Args:
+            messages: of neighbouring clients.
+            first: number of the first of them, as in `encode`.
+        """
+
+    def mean(self, total: FloatArray, clients: int) -> FloatArray:
+        """The estimated mean, shape (dimension,), from the sum over all clients."""
+        return total / clients
+
+    @abstractmethod
+    def squared_error(self, values: ArrayLike) -> FloatArray:
+        """E‖message's vector − its mean‖₂² of each client, exact; shape (n,)."""
+
+    @property
+    @abstractmethod
+    def worst_squared_error(self) -> float:
+        """The largest E‖message's vector − its mean‖₂² over all vectors allowed."""
+
+    def bias(self, values: ArrayLike) -> FloatArray:
+        """What the estimated mean is off on average, shape (dimension,)."""
+        return np.zeros(self.dimension)
+
+    def mean_squared_error(self, values: ArrayLike) -> float:
+        """Exact E‖estimate − mean‖₂² over these clients, given the public randomness."""
+        errors = self.squared_error(values)
+        return float(errors.sum() / len(errors) ** 2 + np.sum(self.bias(values) ** 2))
+
+    def pack(self, messages: NDArray) -> bytes:
+        """Messages as bytes, `message_bits` each, no gaps; shape (n, …) in."""
+        return pack_fields(messages, self.widths)
+
+    def unpack(self, data: bytes, clients: int) -> NDArray:
+        """What `pack` packed.
+
+        Raises:
+            ParameterError: not that many messages, or a number that none can have.
+        """
+        return unpack_fields(data, clients, self.radices)
+
+    def checked(self, values: ArrayLike) -> FloatArray:
+        """The vectors as floats, scaled to norm at most 1.
+
+        Raises:
+            ParameterError: a wrong shape, a number that is none, or a norm above the radius.
+        """
+        vectors = np.asarray(values, dtype=np.float64)
+        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
+            raise ParameterError("values", vectors.shape, f"shape (clients, {self.dimension})")
+        sizes = np.linalg.norm(vectors, ord=self.norm, axis=1) / self.radius
+        if not np.all(sizes <= 1 + _ROUNDING):
+            largest = float(np.max(sizes)) * self.radius
+            raise ParameterError("values", largest, f"norms of at most {self.radius:g}")
+        return vectors / (self.radius * np.maximum(sizes, 1.0))[:, None]
