@@ -12,40 +12,69 @@ from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.randomness import packed_coins as packed
 from turnout.testing import assert_binomial, assert_rejects_law, enumerate_law
 
-BITS = 14
-NUMBERS = np.arange(2**BITS) * 9_973 % 2**BITS
-"""U of each coin: every number once, those that start alike far apart."""
+
+def byte_of(law: packed.ByteLaw, u: Fraction) -> int:
+    """The byte that U = u gives, from its definition."""
+    return sum(Fraction(limit, 1 << law.unit_bits) <= u for limit in law.limits)
 
 
-@pytest.mark.parametrize("chunk", [16, 2**14])
-@pytest.mark.parametrize("threshold", [0, 1, 2, 3, 275, 8191, 8192, 8193, 10_001, 16_383, 16_384])
-def test_a_coin_is_true_for_exactly_the_numbers_below_the_threshold(monkeypatch, threshold, chunk):
-    monkeypatch.setattr(packed, "_CHUNK", chunk)
-    queue: list[np.ndarray] = []
-    read = [0]
+@pytest.mark.parametrize(("threshold", "bits"), [(1, 1), (3, 4), (1, 7), (127, 7), (12345, 16)])
+def test_the_limits_are_those_of_eight_coins(threshold, bits):
+    law, q = packed.byte_law(threshold, bits), Fraction(threshold, 1 << bits)
+    ends = [Fraction(0), *(Fraction(limit, 1 << law.unit_bits) for limit in law.limits), 1]
+    for byte in range(256):
+        ones = byte.bit_count()
+        assert ends[byte + 1] - ends[byte] == q**ones * (1 - q) ** (8 - ones)
 
-    def level(count: int) -> None:
-        """The words of the next ``count`` bits, chunk by chunk, for the coins still open."""
-        open_coins = NUMBERS >> (BITS - read[0]) == threshold >> (BITS - read[0])
-        words = np.flatnonzero(open_coins.reshape(-1, 64).any(axis=1))
-        for start in range(0, len(words), chunk):
-            for place in range(read[0], read[0] + count):
-                bits = (NUMBERS >> (BITS - 1 - place) & 1).astype(bool)
-                plane = np.packbits(bits, bitorder="little").view("<u8")
-                queue.append(~plane[words[start : start + chunk]])  # A 1 where U has a 0.
-        read[0] += count
 
-    def words(size):
-        if not queue:
-            level(min(8 if read[0] == 0 else 3, left - read[0]))
-        drawn = queue.pop(0)
-        assert len(drawn) == size
-        return drawn
+@pytest.mark.parametrize("threshold", [1, 2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 1])
+def test_a_table_that_tells_a_byte_tells_the_right_one(threshold):
+    law = packed.byte_law(threshold, 62)
+    stated = law.table.astype(np.int64)
+    for first in np.unique([0, 1, 2**16 - 1, *np.flatnonzero(np.diff(stated)), 31_000]):
+        start, end = Fraction(int(first), 2**16), Fraction(int(first) + 1, 2**16)
+        lowest, highest = byte_of(law, start), byte_of(law, end - Fraction(1, 2**600))
+        assert stated[first] == (lowest if lowest == highest else 256)
+    assert np.count_nonzero(stated == 256) <= 255
 
-    left = BITS - ((threshold & -threshold).bit_length() - 1)
-    coins = packed.packed_coins(words, threshold, BITS, 2**BITS // 64)
-    found = np.unpackbits(coins.view(np.uint8), bitorder="little")
-    assert np.array_equal(found, threshold > NUMBERS)
+
+class Words:
+    """Answers in turn."""
+
+    def __init__(self, *answers: list[int]) -> None:
+        self.answers = list(answers)
+
+    def __call__(self, size: int) -> np.ndarray:
+        answer = self.answers.pop(0)
+        assert len(answer) == size
+        return np.array(answer, dtype=np.uint64)
+
+
+def drawn(law: packed.ByteLaw, threshold: int, u: int) -> int:
+    """The first byte of a word whose U for it begins with the bits of u (in units of 2⁻⁵¹²)."""
+    first, more = u >> 496, u >> 450 & (2**46 - 1)
+    told = int(law.table[0])  # The word's other bytes see U = 0.
+    answers = [[first, 0]]
+    others = 7 if told == 256 else 0
+    if law.table[first] == 256 or others:
+        answers.append(([more << 18] if law.table[first] == 256 else []) + [0] * others)
+    # What sixty-two bits leave open reads word after word, seven for 434 bits.
+    rest = u & (2**450 - 1)
+    tail = [rest >> (450 - 64 * (place + 1)) & (2**64 - 1) for place in range(7)]
+    words = Words(*answers, *([word] for word in tail), *([0] for _ in range(7 * others)))
+    coins = packed.packed_coins(words, threshold, 62, 1)
+    return int(coins.view(np.uint8)[0])
+
+
+@pytest.mark.parametrize("threshold", [2**40, 2**61, 1_240_182_837_118_823_519, 2**62 - 2**50])
+def test_a_byte_is_the_number_of_limits_at_or_below_u(threshold):
+    law = packed.byte_law(threshold, 62)
+    for place in (0, 1, 77, 127, 128, 200, 254):
+        limit = law.limits[place] << 16  # In units of 2⁻⁵¹².
+        for u in (limit - 1, limit, limit + 1, limit + 2**440, limit - 2**440, limit + 2**480):
+            if 0 <= u < 2**512:
+                expected = sum(other << 16 <= u for other in law.limits)
+                assert drawn(law, threshold, u) == expected
 
 
 @pytest.mark.parametrize("source", [OSRandomness(), SimulationStreams(2).source("packed")])

@@ -15,8 +15,8 @@ from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.interface import FrequencyRandomizer
 from turnout.randomness import Source
 
-BLOCK_CLIENTS = 2**16
-"""Clients whose messages `collect` holds at once: at k = 1000 they take 8 MiB at most."""
+BLOCK_CLIENTS = 2**15
+"""Clients whose messages `collect` holds at once: at k = 1000 they take 4 MiB at most."""
 
 
 @dataclass(frozen=True, eq=False)

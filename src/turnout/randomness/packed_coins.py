@@ -1,15 +1,19 @@
-"""Biased coins by the million: 64 in a word, decided by comparing bits.
+"""Biased coins by the million: eight at a time, from one inverted distribution function.
 
-Notation: t/2^b the coin's probability, U uniform on {0, …, 2^b − 1}; a coin is True where U < t.
+Notation: q = t/2^b the coin's probability; C_j the probability that eight coins, read as a byte,
+are below j, a multiple of 2^−8b; U uniform on [0, 1). The byte is the number of C_1, …, C_255 that
+are at most U.
 
-A word holds one bit of U for each of 64 coins. Reading from the highest bit down, a coin is decided
-at the first bit where U and t differ, which takes two bits on average. So 64 coins read eight or
-nine words, whatever b is.
+Sixteen bits of U tell the byte but for one in 256, which a table knows; 46 more tell the rest but
+for one in 2⁵⁴, and those read on in whole numbers. So a coin takes two random bits, whatever b is.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +22,10 @@ Words = Callable[[int], NDArray[np.uint64]]
 """``words(size)`` gives uniform 64-bit words, shape (size,), independent of all others."""
 
 WORD_BITS = 64
-_CHUNK = 2**14  # Words; longer arrays leave the fast caches, and fresh pages cost more than draws.
-_FIRST, _MORE = 8, 3  # Bits that are read before the words with open coins are picked out.
+_CHUNK = 2**13  # Words; longer arrays leave the caches, shorter ones cost calls.
 _ALL = np.uint64(2**64 - 1)
+_FIRST, _FINE = 16, 62
+_OPEN = 256  # In the table: sixteen bits do not tell.
 
 
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:
@@ -37,62 +42,77 @@ def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[
     """
     if threshold in (0, 1 << bits):
         return np.full(size, _ALL if threshold else 0, dtype=np.uint64)
-    # Below the lowest 1 of t nothing falls below t any more: what is still open is False.
-    lowest = (threshold & -threshold).bit_length() - 1
-    out, places, open_coins = np.zeros(size, dtype=np.uint64), None, None
-    position = bits
-    while position > lowest and (places is None or len(places)):
-        last = max(position - (_FIRST if places is None else _MORE), lowest)
-        digits = [threshold >> place & 1 for place in range(position - 1, last - 1, -1)]
-        places, open_coins = _read(words, digits, out, places, open_coins)
-        position = last
+    law = byte_law(threshold, bits)
+    out = np.empty(size, dtype=np.uint64)
+    for start in range(0, size, _CHUNK):
+        part = out[start : start + _CHUNK]
+        first = words(2 * len(part)).view(np.uint16)
+        found = law.table.take(first)
+        coins = part.view(np.uint8)
+        np.copyto(coins, found, casting="unsafe")
+        places = np.flatnonzero(found == _OPEN)
+        if places.size:
+            coins[places] = _finished(words, law, first[places])
     return out
 
 
-def _read(
-    words: Words,
-    digits: list[int],
-    out: NDArray[np.uint64],
-    places: NDArray[np.intp] | None,
-    open_coins: NDArray[np.uint64] | None,
-) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-    """Set the coins that some digits of t decide; the words in which others stay open, and which.
+@dataclass(frozen=True, eq=False)
+class ByteLaw:
+    """The law of eight coins, for inversion.
 
-    Args:
-        words: where uniform words come from.
-        digits: the next digits of t, highest first.
-        out: all coins.
-        places: the words with open coins; None for all.
-        open_coins: the open coins in them; None for all.
+    Attributes:
+        limits: C_1, …, C_255 in units of 2^−``unit_bits``.
+        unit_bits: at least 62.
+        floors: ⌊2⁶²·C_j⌋, int64.
+        ceilings: ⌈2⁶²·C_j⌉, int64.
+        table: the byte for each sixteen bits of U, 256 where they do not tell it.
     """
-    found: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)]
-    masks: list[NDArray[np.uint64]] = [np.empty(0, dtype=np.uint64)]
-    total = len(out) if places is None else len(places)
-    for start in range(0, total, _CHUNK):
-        part = slice(start, min(start + _CHUNK, total))
-        where = part if places is None else places[part]
-        size = part.stop - start
-        left = np.full(size, _ALL) if open_coins is None else open_coins[part]
-        won = _decide(words, digits, left)
-        out[where] |= won
-        still = np.flatnonzero(left)
-        found.append(still + start if places is None else places[part][still])
-        masks.append(left[still])
-    return np.concatenate(found), np.concatenate(masks)
+
+    limits: list[int]
+    unit_bits: int
+    floors: NDArray[np.int64]
+    ceilings: NDArray[np.int64]
+    table: NDArray[np.uint16]
+
+    def below(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The fewest and the most C_j at or below a U of which these are the first 62 bits."""
+        fewest = np.searchsorted(self.ceilings, numbers, side="right")
+        return fewest, np.searchsorted(self.floors, numbers, side="right")
 
 
-def _decide(words: Words, digits: list[int], open_coins: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The open coins that these digits make True; those that they decide are closed in place."""
-    won, falling = np.zeros_like(open_coins), np.empty_like(open_coins)
-    for digit in digits:
-        drawn = words(len(open_coins))  # A 1 where U has a 0: as likely, and fewer operations.
-        if digit:
-            np.bitwise_and(open_coins, drawn, out=falling)
-            won |= falling
-            open_coins ^= falling
-        else:
-            open_coins &= drawn
-    return won
+@lru_cache(maxsize=16)
+def byte_law(threshold: int, bits: int) -> ByteLaw:
+    """The law of eight coins of probability ``threshold`` / 2^``bits``."""
+    unit_bits = max(8 * bits, _FINE)
+    scale = 1 << (unit_bits - 8 * bits)
+    limits, total = [], 0
+    for byte in range(255):
+        ones = byte.bit_count()
+        total += scale * threshold**ones * ((1 << bits) - threshold) ** (8 - ones)
+        limits.append(total)
+    shift = unit_bits - _FINE
+    floors = np.array([limit >> shift for limit in limits])
+    ceilings = np.array([-(-limit >> shift) for limit in limits])
+    starts = np.arange(1 << _FIRST, dtype=np.int64) << (_FINE - _FIRST)
+    ends = starts + ((1 << (_FINE - _FIRST)) - 1)
+    low = np.searchsorted(ceilings, starts, side="right")
+    high = np.searchsorted(floors, ends, side="right")
+    table = np.where(low == high, low, _OPEN).astype(np.uint16)
+    return ByteLaw(limits, unit_bits, floors, ceilings, table)
+
+
+def _finished(words: Words, law: ByteLaw, first: NDArray[np.uint16]) -> NDArray[np.intp]:
+    """The bytes of U's that begin with these sixteen bits."""
+    rest = _FINE - _FIRST
+    more = words(len(first)) >> np.uint64(WORD_BITS - rest)
+    numbers = (first.astype(np.int64) << rest) | more.astype(np.int64)
+    low, high = law.below(numbers)
+    for place in np.flatnonzero(low != high):
+        u, known = int(numbers[place]), _FINE
+        while known < law.unit_bits:
+            u, known = u << WORD_BITS | int(words(1)[0]), known + WORD_BITS
+        low[place] = bisect_right(law.limits, u >> (known - law.unit_bits))
+    return low
 
 
 def cut(packed: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
