@@ -35,6 +35,7 @@ SIZE, CLIENTS = 1000, 500_000
 RUNS = 20
 STREAMS = SimulationStreams(7)
 DASHES = (":", "--", "-")
+THIN = {"marker": "", "linewidth": 1}
 POST: dict[str, Callable] = {
     "raw": lambda raw: raw,
     "clipped": clip_and_normalise,
@@ -50,6 +51,7 @@ def figure_7_3() -> Picture:
             line("the value, log₂ k", "local", grid, lambda _, k=size: math.log2(k)),
             line("k-ary response", "theorem 4.1", grid, key_bits(size, "k-ary")),
             line("hadamard, ours", "poisson", grid, key_bits(size, "hadamard")),
+            line("projective, ours", "dong", grid, key_bits(size, "projective"), THIN),
             line("least key, H(U)", "turnout", grid, lambda e, k=size: least_key_bits(k, e)),
         ]
         panels.append(linear(f"k = {size}", grid, "ε", "bits a client", curves))
@@ -213,7 +215,8 @@ def table_7_1() -> Picture:
         line("RR", "theorem 4.1", grid, lambda e: recoverable_bits(e, "k-ary")),
         line("HR", "poisson", grid, hadamard_bits),
         line("HR, recoverable", "rdp", grid, lambda e: recoverable_bits(e, "hadamard")),
-        line("least recoverable key", "dong", grid, lambda e: recoverable_bits(e, "minimal")),
+        line("projective, recoverable", "dong", grid, lambda e: recoverable_bits(e, "projective")),
+        line("least recoverable key", "variance", grid, lambda e: recoverable_bits(e, "minimal")),
         line("BH", "turnout", grid, enough_randomness),
     ]
     errors = [
@@ -221,7 +224,8 @@ def table_7_1() -> Picture:
         line("RR", "theorem 4.1", grid, lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1)),
         line("HR", "poisson", grid, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
         line("HR, recoverable", "rdp", grid, lambda e: recovered_error(e, "hadamard")),
-        line("least recoverable key", "dong", grid, lambda e: recovered_error(e, "minimal")),
+        line("projective, recoverable", "dong", grid, lambda e: recovered_error(e, "projective")),
+        line("least recoverable key", "variance", grid, lambda e: recovered_error(e, "minimal")),
         line("BH", "turnout", grid, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
     ]
     one = grid.index(1.0)
@@ -231,7 +235,7 @@ def table_7_1() -> Picture:
     return picture(
         "refinement-table-7-1",
         "Randomness and error of private mechanisms",
-        "Random bits a client and mean squared error of six mechanisms against epsilon.",
+        "Random bits a client and mean squared error of seven mechanisms against epsilon.",
         [
             Panel("k = 1000", grid, "ε", "random bits a client", bits),
             Panel("k = 1000", grid, "ε", "n·MSE", errors),

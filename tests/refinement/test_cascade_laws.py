@@ -23,6 +23,7 @@ DESIGNS = {
     "k-ary, recoverable": (Direct(3), (math.inf, 2.0, 1.0), 6),
     "hadamard": (Direct(13, "hadamard", place_bits=4), (1.5,), 8),
     "hadamard, blocks": (Direct(5, "hadamard", place_bits=2), (2.0, 1.0), 5),
+    "projective": (Direct(4, "projective", prime=2, dimension=2), (2.0, 1.0), 5),
     "spread": (Direct(5, "spread", heavy_count=2, draw=1), (2.0, 1.0), 5),
     "spread, recoverable": (Direct(5, "spread", heavy_count=2, draw=1), (math.inf, 1.0), 8),
 }

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import ParameterError
+from turnout.randomizers import SubsetSelection
 from turnout.randomness import SimulationStreams
 from turnout.refinement import heavy_count, key_entropy, least_key_bits, recoverable
 from turnout.refinement.groups import Group, bent_set
+from turnout.refinement.projective import points, singer_set
 from turnout.refinement.recovery import heavy_optimum
 
 
@@ -62,11 +64,11 @@ def test_the_minimal_key_is_realised():
         cascade = recoverable(size, epsilon).cascade
         assert cascade.key_bits(0) == pytest.approx(least_key_bits(size, epsilon), rel=1e-12)
         assert cascade.randomness_bits == cascade.key_bits(0)
-        for family in ("hadamard", "k-ary"):
+        for family in ("hadamard", "projective", "k-ary"):
             assert recoverable(size, epsilon, family).cascade.key_bits(0) >= cascade.key_bits(0)
 
 
-@pytest.mark.parametrize("family", ["minimal", "hadamard", "k-ary"])
+@pytest.mark.parametrize("family", ["minimal", "hadamard", "projective", "k-ary"])
 def test_every_value_is_recovered(family):
     source = SimulationStreams(2).source(family)
     levels = recoverable(37, 1.0, family)
@@ -160,6 +162,30 @@ def test_bent_sets_overlap_alike(place_bits):
     # So any two shifts share the same number of elements.
     overlaps = group.from_spectrum(power + 0j)
     assert np.ptp(overlaps[1:]) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("prime", "dimension"), [(2, 2), (2, 5), (3, 2), (3, 6), (7, 4), (19, 2), (53, 2)]
+)
+def test_hyperplanes_overlap_alike(prime, dimension):
+    heavy, order = singer_set(prime, dimension), points(prime, dimension)
+    assert heavy.size == points(prime, dimension - 1)
+    differences = (heavy[:, None] - heavy) % order
+    counts = np.bincount(differences.ravel(), minlength=order)
+    assert counts[0] == heavy.size
+    # A perfect difference set: two hyperplanes share the points of one of a dimension less.
+    assert set(counts[1:]) == {1 if dimension == 2 else points(prime, dimension - 2)}
+
+
+def test_projective_response_is_close_to_subset_selection():
+    # Subset selection has the least error known; its message is a subset, not a number.
+    for size, epsilon, factor in ((1000, 1.0, 1.03), (1000, 4.0, 1.03), (300, 3.0, 1.03)):
+        levels = recoverable(size, epsilon, "projective")
+        uniform = np.full(size, 1 / size)
+        found = levels.design.variance(uniform, 1, levels.levels[1]).sum() - (1 - 1 / size)
+        assert found <= factor * SubsetSelection(epsilon, size).mse_bound(1)
+        other = recoverable(size, epsilon, "hadamard")
+        assert found < 0.9 * other.design.variance(uniform, 1, other.levels[1]).sum()
 
 
 def test_groups_add_and_subtract():

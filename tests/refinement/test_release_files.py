@@ -32,6 +32,7 @@ def released(mechanism="k-ary", epsilons=(1.0, 0.5), values=VALUES, seed=1, labe
         ("k-ary", (math.inf, 4.0, 0.5)),
         ("hadamard", (math.inf, 1.0)),
         ("hadamard", (2.0, 0.3)),
+        ("projective", (math.inf, 2.0, 0.3)),
     ],
 )
 def test_files_give_back_what_was_written(mechanism, epsilons):
@@ -103,7 +104,15 @@ def test_a_sound_checksum_does_not_make_nonsense_sound():
     good = {
         "bits": 62,
         "clients": 50,
-        "design": {"family": "k-ary", "size": 7, "draw": 0, "heavy_count": 1, "place_bits": 0},
+        "design": {
+            "family": "k-ary",
+            "size": 7,
+            "draw": 0,
+            "heavy_count": 1,
+            "place_bits": 0,
+            "prime": 0,
+            "dimension": 0,
+        },
         "epsilons": [1.0, 0.5],
         "labels": [],
         "weights": [[step.heavy, step.light] for step in release.levels.cascade.steps],

@@ -76,9 +76,9 @@ def refine() -> None:
 @click.option("--column", metavar="NAME", help="The column of a CSV file.")
 @click.option(
     "--mechanism",
-    type=click.Choice(["one-bit", "k-ary", "hadamard"]),
+    type=click.Choice(["one-bit", "k-ary", "hadamard", "projective"]),
     help="By default the one that loses least on any level. one-bit: for epsilon up to about 1. "
-    "hadamard: more bits, for larger epsilon. k-ary: for few values.",
+    "projective, hadamard: more bits, for larger epsilon. k-ary: for few values.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where files go."

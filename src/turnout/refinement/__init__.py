@@ -1,7 +1,7 @@
 """Successive refinement of privacy: one public message, a key for each analyst who sees more."""
 
 from turnout.refinement.cascade import Cascade, Level, Step
-from turnout.refinement.designs import Direct, OneBit, hadamard, spread
+from turnout.refinement.designs import Direct, OneBit, hadamard, projective, spread
 from turnout.refinement.estimates import LevelEstimate, estimate
 from turnout.refinement.limited import LimitedAnswers, enough_randomness
 from turnout.refinement.multilevel import MultiLevel, multi_level
@@ -34,6 +34,7 @@ __all__ = [
     "key_entropy",
     "least_key_bits",
     "multi_level",
+    "projective",
     "recoverable",
     "refine",
     "spread",

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.randomizers.levels import check_level
 from turnout.refinement.cascade import Level
 from turnout.refinement.groups import LARGEST_ORDER, Group, bent_set
 from turnout.refinement.hadamard import Questions, Variant, seeded_words
+from turnout.refinement.projective import is_prime, points, singer_set
 
-Family = Literal["k-ary", "hadamard", "spread"]
+Family = Literal["k-ary", "hadamard", "projective", "spread"]
 _DRAWS = 32
 
 
@@ -94,9 +96,13 @@ class Direct:
         family: which noise is heavy. "k-ary": none but 0, k-ary randomized response.
             "hadamard": the support of a bent function in one block, so that the sets of
             probable messages of any two values overlap alike, as in Hadamard response.
+            "projective": a hyperplane of a projective space, with the same property at many
+            densities, as in projective geometry response.
             "spread": ``heavy_count`` elements of ℤ_size, chosen for a spectrum without small
             values (Theorem 7.5.1 says how many make the key smallest, not which).
         place_bits: for "hadamard": a block has 2^place_bits messages.
+        prime: for "projective": elements of the field; about one message in so many is heavy.
+        dimension: for "projective": of the space, at least 2.
         heavy_count: for "spread".
         draw: for "spread": number of the choice; `spread` finds a good one.
     """
@@ -104,6 +110,8 @@ class Direct:
     size: int
     family: Family = "k-ary"
     place_bits: int = 0
+    prime: int = 0
+    dimension: int = 0
     heavy_count: int = 1
     draw: int = 0
 
@@ -112,18 +120,28 @@ class Direct:
         checks.count(0, place_bits=self.place_bits, draw=self.draw)
         checks.count(1, heavy_count=self.heavy_count)
         checks.at_most("2**24", LARGEST_ORDER, size=self.size)
-        if self.family not in ("k-ary", "hadamard", "spread"):
-            raise ParameterError("family", self.family, "'k-ary', 'hadamard' or 'spread'")
-        if self.family != "hadamard" and self.place_bits:
-            raise ParameterError("place_bits", self.place_bits, "0 unless family is 'hadamard'")
-        if self.family != "spread" and (self.heavy_count, self.draw) != (1, 0):
-            raise ParameterError("heavy_count", self.heavy_count, "1 unless family is 'spread'")
         checks.at_most("size - 1", self.size - 1, heavy_count=self.heavy_count)
+        own = {
+            "k-ary": (),
+            "hadamard": ("place_bits",),
+            "projective": ("prime", "dimension"),
+            "spread": ("heavy_count", "draw"),
+        }
+        if self.family not in own:
+            raise ParameterError("family", self.family, f"one of {', '.join(own)}")
+        for name, unused in (("place_bits", 0), ("prime", 0), ("dimension", 0), ("heavy_count", 1)):
+            if name not in own[self.family] and getattr(self, name) != unused:
+                raise ParameterError(name, getattr(self, name), f"{unused} for {self.family!r}")
+        if self.group.order < self.size:
+            raise ParameterError("size", self.size, f"at most {self.group.order} points")
         self.heavy  # noqa: B018 - refuses what does not fit when built
 
     @cached_property
     def group(self) -> Group:
         """Where values, noise and messages live; values are its first ``size`` elements."""
+        if self.family == "projective":
+            singer_set(self.prime, self.dimension)  # Refuses what is no space.
+            return Group(points(self.prime, self.dimension))
         return Group(-(-self.size >> self.place_bits), self.place_bits)
 
     @cached_property
@@ -133,6 +151,8 @@ class Direct:
             return np.zeros(1, dtype=np.int64)
         if self.family == "hadamard":
             return bent_set(self.place_bits)
+        if self.family == "projective":
+            return singer_set(self.prime, self.dimension)
         words = seeded_words(bytes(32), b"turnout heavy%d" % self.draw, 0, self.size)
         return np.sort(np.argsort(words, kind="stable")[: self.heavy_count]).astype(np.int64)
 
@@ -199,10 +219,45 @@ def hadamard(size: int, epsilon: float) -> Direct:
         size: how many values.
         epsilon: level at which estimates are best.
     """
-    checks.positive(epsilon=epsilon)
+    check_level(epsilon)
     fitting = [2 * t for t in range(1, 13) if -(-size >> 2 * t) << 2 * t <= max(4 * size, 16)]
     best = min(fitting, key=lambda bits: _hadamard_error(size, bits, epsilon))
     return Direct(size, "hadamard", place_bits=best)
+
+
+def projective(size: int, epsilon: float) -> Direct:
+    """Projective geometry response that can be recovered, fitted to ``epsilon``.
+
+    Its error is within a few percent of subset selection's, the least that is known for one
+    message, where a space of fitting size and density exists; messages are numbers below 4·size.
+
+    Source: after Feldman, Nelson, Nguyen and Talwar, Private frequency estimation via projective
+        geometry, ICML 2022: there a value's messages are a hyperplane, here hyperplanes are
+        shifts of one set (Singer 1938), so that a message is value plus noise.
+
+    Args:
+        size: how many values, at least 2.
+        epsilon: level at which estimates are best.
+    """
+    checks.count(2, size=size)
+    check_level(epsilon)
+    largest = 4 * size + 16
+    spaces = [
+        (prime, dimension)
+        for prime in range(2, math.isqrt(largest) + 1)
+        if is_prime(prime)
+        for dimension in range(2, largest.bit_length())
+        if size <= points(prime, dimension) <= largest
+    ]
+    prime, dimension = min(spaces, key=lambda space: _projective_error(size, *space, epsilon))
+    return Direct(size, "projective", prime=prime, dimension=dimension)
+
+
+def _projective_error(size: int, prime: int, dimension: int, epsilon: float) -> float:
+    """As `_hadamard_error`."""
+    order, heavy = points(prime, dimension), points(prime, dimension - 1)
+    contrast = math.expm1(epsilon) / (heavy * math.expm1(epsilon) + order)
+    return (order - 1) / prime ** (dimension - 1) / contrast**2 * size / order**2
 
 
 def _hadamard_error(size: int, place_bits: int, epsilon: float) -> float:
@@ -220,7 +275,7 @@ def spread(size: int, heavy_count: int) -> Direct:
     """``heavy_count`` heavy elements of ℤ_size: the best of 32 choices for estimating."""
     if heavy_count == 1:
         return Direct(size)
-    candidates = [Direct(size, "spread", 0, heavy_count, draw) for draw in range(_DRAWS)]
+    candidates = [Direct(size, "spread", heavy_count=heavy_count, draw=d) for d in range(_DRAWS)]
     return min(candidates, key=_spread_error)
 
 

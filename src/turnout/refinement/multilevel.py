@@ -23,11 +23,10 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness import OSRandomness, Source
 from turnout.refinement.cascade import Cascade, Level
-from turnout.refinement.designs import Direct, OneBit, hadamard
+from turnout.refinement.designs import Direct, OneBit, hadamard, projective
 from turnout.refinement.hadamard import public_seed
 
-Mechanism = Literal["one-bit", "k-ary", "hadamard"]
-MECHANISMS: tuple[Mechanism, ...] = ("one-bit", "k-ary", "hadamard")
+Mechanism = Literal["one-bit", "k-ary", "hadamard", "projective"]
 _BLOCK = 2**18
 
 
@@ -67,7 +66,7 @@ class MultiLevel:
             raise ParameterError(
                 "epsilons",
                 self.epsilons,
-                "finite levels: one bit does not determine the value ('k-ary' and 'hadamard' do)",
+                "finite levels: one bit does not determine the value; other mechanisms do",
             )
 
     @cached_property
@@ -188,10 +187,11 @@ def multi_level(
         epsilons: levels in any order, each once; the smallest is public.
         mechanism: "one-bit": one bit a client, good for ε up to about 1 (thesis §7.4).
             "k-ary": k-ary randomized response, good where e^ε is above ``size``.
-            "hadamard": log₂ of about ``size`` bits a client, best at ``design_epsilon``.
+            "projective" and "hadamard": log₂ of about ``size`` bits a client, best at
+            ``design_epsilon``; the former has the least error, the latter the smaller group.
             None: all analysts must share one, so the one is taken whose largest loss on any
             level, against the best for that level, is smallest.
-        design_epsilon: for "hadamard"; by default the largest finite level.
+        design_epsilon: for these two; by default the largest finite level.
         source: for the public seed of "one-bit"; the operating system's by default.
     """
     levels = tuple(sorted((float(epsilon) for epsilon in epsilons), reverse=True))
@@ -206,7 +206,9 @@ def multi_level(
         return MultiLevel(Direct(size), levels)
     if mechanism == "hadamard":
         return MultiLevel(hadamard(size, design_epsilon or finite[0]), levels)
-    raise ParameterError("mechanism", mechanism, "'one-bit', 'k-ary' or 'hadamard'")
+    if mechanism == "projective":
+        return MultiLevel(projective(size, design_epsilon or finite[0]), levels)
+    raise ParameterError("mechanism", mechanism, "'one-bit', 'k-ary', 'hadamard' or 'projective'")
 
 
 def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -> MultiLevel:
@@ -215,7 +217,8 @@ def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -
     if not math.isinf(epsilons[0]):
         designs[OneBit(size, public_seed(source or OSRandomness()))] = None
     designs[Direct(size)] = None
-    designs.update((hadamard(size, e), None) for e in epsilons if not math.isinf(e))
+    finite = [epsilon for epsilon in epsilons if not math.isinf(epsilon)]
+    designs.update((make(size, e), None) for make in (hadamard, projective) for e in finite)
     candidates = [MultiLevel(design, epsilons) for design in designs]
     uniform = np.full(size, 1 / size)
     errors = np.array(
@@ -225,9 +228,9 @@ def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -
         ]
     )
     losses = (errors / errors.min(axis=0)).max(axis=1)
-    # A tenth more variance is no reason to send more bits.
+    # A quarter more variance is no reason to send more bits.
     close = [
-        each for each, loss in zip(candidates, losses, strict=True) if loss < losses.min() * 1.1
+        each for each, loss in zip(candidates, losses, strict=True) if loss < losses.min() * 1.25
     ]
     return min(close, key=lambda each: each.message_bits)
 

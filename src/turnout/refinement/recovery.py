@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness import Source
-from turnout.refinement.designs import Direct, hadamard, spread
+from turnout.refinement.designs import Direct, hadamard, projective, spread
 from turnout.refinement.multilevel import MultiLevel
 
-RecoveryFamily = Literal["minimal", "hadamard", "k-ary"]
+RecoveryFamily = Literal["minimal", "hadamard", "projective", "k-ary"]
 _SERIES_BELOW = 0.5
 _TERMS = 24
 
@@ -93,18 +93,20 @@ def recoverable(size: int, epsilon: float, family: RecoveryFamily = "minimal") -
         size: how many values.
         epsilon: of the public messages.
         family: "minimal": the key of least entropy (Theorem 7.5.1), s* heavy elements of
-            ℤ_size chosen so that the public can estimate. "hadamard": better public estimates
-            for a somewhat larger key. "k-ary": randomized response.
+            ℤ_size chosen so that the public can estimate. "hadamard" and "projective": better
+            public estimates for a larger key. "k-ary": randomized response.
     """
     checks.positive(epsilon=epsilon)
     if family == "minimal":
         design = spread(size, heavy_count(size, epsilon))
     elif family == "hadamard":
         design = hadamard(size, epsilon)
+    elif family == "projective":
+        design = projective(size, epsilon)
     elif family == "k-ary":
         design = Direct(size)
     else:
-        raise ParameterError("family", family, "'minimal', 'hadamard' or 'k-ary'")
+        raise ParameterError("family", family, "'minimal', 'hadamard', 'projective' or 'k-ary'")
     return MultiLevel(design, (math.inf, epsilon))
 
 

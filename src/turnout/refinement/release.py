@@ -254,7 +254,9 @@ def _design_header(design: OneBit | Direct) -> dict[str, Any]:
         "draw": design.draw,
         "family": design.family,
         "heavy_count": design.heavy_count,
+        "dimension": design.dimension,
         "place_bits": design.place_bits,
+        "prime": design.prime,
         "size": design.size,
     }
 
