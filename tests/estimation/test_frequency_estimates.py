@@ -354,3 +354,18 @@ def test_a_million_clients_stream_in_blocks():
         tracemalloc.stop()
         assert tally.clients == 1_000_000
         assert peak < 32 * 2**20
+
+
+@pytest.mark.parametrize("items", [1, 2, 10])
+def test_shrinking_leaves_what_is_known_where_it_is(items):
+    stream = np.random.Generator(np.random.PCG64(6))
+    truth = 2.0 ** -np.arange(1, items + 1)
+    truth[-1] *= 2
+    for error in (1e-2, 1e-3, 1e-5):
+        raw = truth + error * stream.normal(size=items)
+        found = shrink(raw, np.full(items, error))
+        # Never much worse than the raw estimate, which errs by √k errors.
+        assert np.linalg.norm(found - truth) < 2 * np.linalg.norm(raw - truth) + 1e-3 * error
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1)
+    assert shrink(np.full(items, -1.0), np.full(items, 0.1)) == pytest.approx(1 / items)

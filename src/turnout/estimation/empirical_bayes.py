@@ -16,7 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core.errors import ParameterError
 
-_POINTS = 301
+_FEWEST, _MOST = 301, 1201
+"""Points of the grid, besides those at the largest raw estimates."""
+_LARGEST = 200
 _ROUNDS = 200
 _DIRECT = 2**12
 """Items up to which each enters on its own; more are counted in bins of a tenth of an error."""
@@ -46,9 +48,7 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
         raise ParameterError("raw", x.shape, "finite numbers of shape (k,)")
     if s.shape != x.shape or not np.all((s > 0) & np.isfinite(s)):
         raise ParameterError("standard_errors", s.shape, f"{x.size} finite numbers above 0")
-    # Denser near 0, where most items are and where a step must be below an error.
-    largest = max(float(x.max()), 3 * float(s.max()))
-    grid = np.linspace(0, 1, _POINTS) ** 2 * largest
+    grid = _grid(x, s)
     prior = _fitted(*_binned(x, s), grid)
     means = np.concatenate(
         [
@@ -58,6 +58,18 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
     )
     total = means.sum()
     return means / total if total > 0 else np.full(x.size, 1 / x.size)
+
+
+def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Points g_j: denser near 0, where most items are, half an error apart at the far end.
+
+    The largest raw estimates are points themselves, so that a lone frequent item finds its place
+    however small its error.
+    """
+    largest = max(float(x.max()), 3 * float(s.max()))
+    count = int(np.clip(4 * largest / float(np.median(s)), _FEWEST, _MOST))
+    own = np.sort(x)[-_LARGEST:]
+    return np.unique(np.concatenate([np.linspace(0, 1, count) ** 2 * largest, own[own > 0]]))
 
 
 def _binned(
