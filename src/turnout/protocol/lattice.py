@@ -78,8 +78,8 @@ class Lattice:
     ) -> Lattice:
         """The lattice whose step is the largest power of two up to min(σ, 1/√d)·C/``fineness``.
 
-        So truncation moves no update by more than C/``fineness``, and the noise is at least
-        ``fineness`` steps wide.
+        So truncation moves no update by more than C/``fineness`` (twice that where floating-point
+        clipping overshot C), and the noise is at least ``fineness`` steps wide.
 
         Args:
             noise_multiplier: σ, the standard deviation of the noise divided by C.
