@@ -45,9 +45,14 @@ def flip_ratio(p: float) -> Fraction:
     return (1 - Fraction(p)) / Fraction(p)
 
 
+def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
+    """e^ε₀ of bits with these probabilities, ``times`` over, exactly."""
+    return math.prod((flip_ratio(p) for p in flips), start=Fraction(1)) ** times
+
+
 def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
     """ε₀ of bits with these probabilities, ``times`` over, rounded up by less than an ulp."""
-    return level_above(math.prod((flip_ratio(p) for p in flips), start=Fraction(1)) ** times)
+    return level_above(ratio_of_flips(flips, times))
 
 
 def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int64]:

@@ -1,0 +1,137 @@
+"""User-level means: the range is found, the radius is right, and noise follows the range."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.estimation.user_level_means import (
+    UserLevelMean,
+    concentration_radius,
+    wrong_bin_chance,
+)
+from turnout.randomness import SimulationStreams
+from turnout.testing import assert_binomial, assert_rejects_law
+
+
+def source(name: str):
+    return SimulationStreams(31).source(name)
+
+
+def means(scheme: UserLevelMean, centre: float, seed: int = 0) -> np.ndarray:
+    spread = scheme.deviation / math.sqrt(scheme.samples)
+    drawn = np.random.default_rng(seed).normal(size=(scheme.clients, scheme.dimension))
+    return centre + spread * drawn
+
+
+def test_the_radius_holds_for_everybody_and_the_printed_one_does_not():
+    n, chance = 1000, 0.01
+    ours = concentration_radius(1.0, 1, n, chance)
+    failure = -math.expm1(n * math.log1p(-2 * stats.norm.sf(ours)))
+    assert failure <= chance
+    printed = ours / math.sqrt(2)
+    assert -math.expm1(n * math.log1p(-2 * stats.norm.sf(printed))) == pytest.approx(0.38, abs=0.01)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_the_chance_of_a_wrong_bin_is_bounded(epsilon):
+    """Half of the clients in either of two bins, the worst case, simulated."""
+    from turnout.estimation import FrequencyTally, estimate_frequencies
+    from turnout.randomizers import OneBitHadamard
+
+    bins, runs = 16, 300
+    c = 1 / math.tanh(epsilon / 2)
+    clients = int(8 * math.log(bins / 0.2) * (2 * c**2 + (2 * c + 0.5) / 6)) // 2 * 2
+    stated = wrong_bin_chance(epsilon, bins, clients)
+    assert 0.1 < stated < 0.3
+    randomizer = OneBitHadamard(epsilon, bins)
+    held = np.repeat([6, 7], clients // 2)
+    wrong = 0
+    for run in range(runs):
+        sent = randomizer.encode(held, source(f"run {run}"))
+        raw = estimate_frequencies(FrequencyTally.of(randomizer, sent), "raw").raw
+        wrong += int(np.argmax(raw)) not in (6, 7)
+    # A bound: not significantly exceeded.
+    assert stats.binom.sf(wrong - 1, runs, stated) > 1e-9
+    # With a fifth of the clients the bin is often wrong, so the bound says something.
+    assert wrong_bin_chance(epsilon, bins, clients // 5) == 1.0
+
+
+def test_the_printed_bound_needs_far_more_clients():
+    c = 1 / math.tanh(0.25)
+    printed = 2 * 100 * math.exp(-20_000 / (200 * c**2))
+    assert wrong_bin_chance(0.5, 100, 20_000) < 1e-9 < printed
+
+
+@pytest.mark.parametrize("variant", ["default", "as-printed"])
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_estimates_are_near_and_as_private_as_stated(variant, dimension):
+    scheme = UserLevelMean(dimension, 2.0, 100.0, 5.0, 400, 6000, 0.001, variant=variant)
+    held = means(scheme, 37.3)
+    errors = []
+    for run in range(40):
+        estimate = scheme.estimate(held, source(f"{variant} {dimension} {run}"))
+        assert np.abs(estimate.centre - 37.3).max() <= 2 * scheme.radius
+        errors.append(np.sum((estimate.value - held.mean(axis=0)) ** 2))
+    assert np.mean(errors) < 1.8 * scheme.mse_bound
+    assert scheme.epsilon0 <= 2.0
+    assert scheme.failure <= 0.002
+    first = scheme.range_randomizer
+    assert first is not None
+    assert scheme.epsilon0 == pytest.approx(first.epsilon0 + scheme.mean_randomizer.epsilon0)
+    # Without the range, noise would be as ±B: hundreds of times the variance.
+    assert scheme.mean_randomizer.radius < 100.0 / 15
+    words = str(estimate)
+    for word in ("all her samples", "trust: local", "ε = 2", "replace-one"):
+        assert word in words
+
+
+def test_a_smaller_share_for_the_range_leaves_less_noise():
+    ours = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
+    printed = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000, variant="as-printed")
+    assert ours.range_epsilon < 0.6 * printed.range_epsilon
+    assert ours.mse_bound < 0.7 * printed.mse_bound
+    assert ours.failure <= 2 * ours.chance
+
+
+def test_samples_that_break_the_assumption_cost_accuracy_not_privacy():
+    scheme = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
+    held = means(scheme, 0.0)
+    held[:10] = 1e9
+    messages = scheme.range_messages(held, source("wild"))
+    sent = scheme.mean_messages(held, scheme.centre(messages), source("wild"))
+    assert sent.max() < max(scheme.mean_randomizer.radices)
+    with pytest.raises(ParameterError, match="means"):
+        scheme.mean_messages(np.full((2, 1), np.nan), np.zeros(1), source("nan"))
+
+
+def test_more_samples_a_client_mean_less_noise():
+    few, many = (UserLevelMean(1, 2.0, 100.0, 5.0, m, 6000) for m in (100, 10_000))
+    assert many.mse_bound < few.mse_bound / 50
+
+
+def test_what_cannot_be_found_is_refused():
+    with pytest.raises(UnsupportedError, match="too few"):
+        _ = UserLevelMean(1, 0.1, 100.0, 5.0, 400, 50).range_epsilon
+    with pytest.raises(ParameterError, match="clients"):
+        UserLevelMean(10, 1.0, 1.0, 1.0, 1, 5)
+    narrow = UserLevelMean(1, 1.0, 1.0, 1.0, 1, 50)
+    assert (narrow.bins, narrow.range_epsilon) == (1, 0.0)
+    assert narrow.range_messages(np.zeros((3, 1)), source("none")) == []
+    assert np.array_equal(narrow.centre([]), np.zeros(1))
+
+
+def test_binomial_controls_of_the_radius():
+    """The radius simulated: nobody out at ours, some at the printed one."""
+    drawn = np.abs(np.random.default_rng(3).normal(size=(400, 1000))).max(axis=1)
+    ours = concentration_radius(1.0, 1, 1000, 0.01)
+    printed = ours / math.sqrt(2)
+    out = int(np.count_nonzero(drawn > printed))
+    chance = -math.expm1(1000 * math.log1p(-2 * stats.norm.sf(printed)))
+    assert_binomial(out, 400, chance)
+    assert_rejects_law(lambda p: assert_binomial(out, 400, p), {"what was claimed": 0.01})
+    assert np.count_nonzero(drawn > ours) <= 20
