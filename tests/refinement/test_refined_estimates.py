@@ -17,6 +17,7 @@ from turnout.refinement import (
     estimate,
     hadamard,
     multi_level,
+    projective,
     recoverable,
     spread,
 )
@@ -301,3 +302,23 @@ def test_heavy_noise_that_hides_everything_is_refused():
     levels = MultiLevel(blind, (1.0,))
     with pytest.raises(ParameterError, match="spectrum"):
         blind.frequencies(np.ones((1, 4), dtype=np.int64), levels.levels[0])
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        OneBit(1000, SEED),
+        Direct(1000),
+        hadamard(1000, 1.0),
+        hadamard(1000, 4.0),
+        projective(1000, 1.0),
+        projective(1000, 4.0),
+        spread(1000, 300),
+    ],
+)
+def test_what_designs_are_chosen_by_is_about_their_variance(design):
+    levels = MultiLevel(design, (4.0, 1.0, 0.25))
+    uniform = np.full(1000, 1e-3)
+    for level in levels.levels:
+        exact = design.variance(uniform, 1, level).sum()
+        assert design.total_variance(level) == pytest.approx(exact, rel=0.05)

@@ -80,6 +80,10 @@ class OneBit:
         """Unbiased frequencies, shape (size,)."""
         return self.questions.frequencies(totals, float(level.contrast))
 
+    def total_variance(self, level: Level) -> float:
+        """Variance of all `frequencies` together, times clients, about; for choosing."""
+        return self.size / float(level.contrast) ** 2
+
     def variance(
         self, shares: NDArray[np.float64], clients: int, level: Level
     ) -> NDArray[np.float64]:
@@ -155,6 +159,25 @@ class Direct:
             return singer_set(self.prime, self.dimension)
         words = seeded_words(bytes(32), b"turnout heavy%d" % self.draw, 0, self.size)
         return np.sort(np.argsort(words, kind="stable")[: self.heavy_count]).astype(np.int64)
+
+    @cached_property
+    def inverse_power(self) -> float:
+        """Σ 1/|spectrum|² of the heavy elements' indicator, without the constant term."""
+        if self.family == "k-ary":
+            return self.group.order - 1
+        if self.family == "hadamard":
+            return _bent_power(self.group.blocks, self.place_bits)
+        if self.family == "projective":
+            return _hyperplane_power(self.prime, self.dimension)
+        indicator = np.zeros(self.group.order)
+        indicator[self.heavy] = 1.0
+        powers = np.abs(self.group.spectrum(indicator)[1:]) ** 2
+        return float((1 / np.maximum(powers, 1e-300)).sum())
+
+    def total_variance(self, level: Level) -> float:
+        """Variance of all `frequencies` together, times clients, about; for choosing."""
+        contrast = float(level.contrast)
+        return _total_variance(self.size, self.group.order, self.inverse_power, contrast)
 
     def law(self, level: Level) -> NDArray[np.float64]:
         """Probability of each noise, shape (order,)."""
@@ -254,21 +277,40 @@ def projective(size: int, epsilon: float) -> Direct:
 
 
 def _projective_error(size: int, prime: int, dimension: int, epsilon: float) -> float:
-    """As `_hadamard_error`."""
     order, heavy = points(prime, dimension), points(prime, dimension - 1)
-    contrast = math.expm1(epsilon) / (heavy * math.expm1(epsilon) + order)
-    return (order - 1) / prime ** (dimension - 1) / contrast**2 * size / order**2
+    power = _hyperplane_power(prime, dimension)
+    return _total_variance(size, order, power, _contrast(order, heavy, epsilon))
 
 
 def _hadamard_error(size: int, place_bits: int, epsilon: float) -> float:
-    """What a client adds to the total variance, in the mean over where ``size`` values lie."""
-    blocks, places = -(-size >> place_bits), 1 << place_bits
-    half = 1 << (place_bits // 2 - 1)
-    heavy = places // 2 - half
-    order = blocks * places
-    contrast = math.expm1(epsilon) / (heavy * math.expm1(epsilon) + order)
-    inverse_powers = ((blocks - 1) / heavy**2 + blocks * (places - 1) / half**2) / contrast**2
-    return inverse_powers * size / order**2
+    blocks = -(-size >> place_bits)
+    order, heavy = blocks << place_bits, _bent_size(place_bits)
+    power = _bent_power(blocks, place_bits)
+    return _total_variance(size, order, power, _contrast(order, heavy, epsilon))
+
+
+def _contrast(order: int, heavy: int, epsilon: float) -> float:
+    return math.expm1(epsilon) / (heavy * math.expm1(epsilon) + order)
+
+
+def _total_variance(size: int, order: int, inverse_power: float, contrast: float) -> float:
+    """What a client adds to the variance of all values, in the mean over where these lie."""
+    return inverse_power * size / (order * contrast) ** 2
+
+
+def _bent_size(place_bits: int) -> int:
+    return (1 << (place_bits - 1)) - (1 << (place_bits // 2 - 1))
+
+
+def _bent_power(blocks: int, place_bits: int) -> float:
+    """Σ 1/|spectrum|² of a bent set in one of the blocks, without the constant term."""
+    flat = 4.0 ** (place_bits // 2 - 1)
+    return (blocks - 1) / _bent_size(place_bits) ** 2 + blocks * ((1 << place_bits) - 1) / flat
+
+
+def _hyperplane_power(prime: int, dimension: int) -> float:
+    """As `_bent_power`, of a hyperplane."""
+    return (points(prime, dimension) - 1) / float(prime) ** (dimension - 1)
 
 
 def spread(size: int, heavy_count: int) -> Direct:
@@ -276,11 +318,4 @@ def spread(size: int, heavy_count: int) -> Direct:
     if heavy_count == 1:
         return Direct(size)
     candidates = [Direct(size, "spread", heavy_count=heavy_count, draw=d) for d in range(_DRAWS)]
-    return min(candidates, key=_spread_error)
-
-
-def _spread_error(design: Direct) -> float:
-    indicator = np.zeros(design.size)
-    indicator[design.heavy] = 1.0
-    powers = np.abs(design.group.spectrum(indicator)[1:]) ** 2
-    return float((1 / np.maximum(powers, 1e-300)).sum())
+    return min(candidates, key=lambda design: design.inverse_power)

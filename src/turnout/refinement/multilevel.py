@@ -220,12 +220,9 @@ def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -
     finite = [epsilon for epsilon in epsilons if not math.isinf(epsilon)]
     designs.update((make(size, e), None) for make in (hadamard, projective) for e in finite)
     candidates = [MultiLevel(design, epsilons) for design in designs]
-    uniform = np.full(size, 1 / size)
+    private = [index for index, epsilon in enumerate(epsilons) if not math.isinf(epsilon)]
     errors = np.array(
-        [
-            [float(each.design.variance(uniform, 1, level).sum()) for level in each.levels]
-            for each in candidates
-        ]
+        [[each.design.total_variance(each.levels[i]) for i in private] for each in candidates]
     )
     losses = (errors / errors.min(axis=0)).max(axis=1)
     # A quarter more variance is no reason to send more bits.
