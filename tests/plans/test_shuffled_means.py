@@ -1,0 +1,119 @@
+"""Shuffled messages are worth no more than what the shufflers' output can be told apart by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from turnout.core.errors import UnsupportedError
+from turnout.plans.shuffled_means import (
+    message_levels,
+    shuffled_epsilon,
+    shuffled_l2,
+    shuffled_linf,
+    shuffled_randomizer,
+)
+from turnout.randomizers.vectors import (
+    BinaryVectorRandomizer,
+    L1Randomizer,
+    LInfRandomizer,
+    SphericalCode,
+)
+
+N = 200
+
+
+def counts(p: float, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """Law of the number of ones where all hold 0, and where one holds 1; all that is shuffled."""
+    others = stats.binom.pmf(np.arange(clients), clients - 1, p)
+    zero, one = np.zeros(clients + 1), np.zeros(clients + 1)
+    for law, chance in ((zero, p), (one, 1 - p)):
+        law[:-1] += (1 - chance) * others
+        law[1:] += chance * others
+    return zero, one
+
+
+def true_delta(epsilon: float, laws: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """δ of independent outputs, exactly, for these neighbours."""
+    first, second = np.ones(1), np.ones(1)
+    for zero, one in laws:
+        first, second = np.outer(first, zero).ravel(), np.outer(second, one).ravel()
+    return max(
+        float(np.maximum(a - math.exp(epsilon) * b, 0).sum())
+        for a, b in ((first, second), (second, first))
+    )
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_the_price_is_above_the_truth_and_near_it(samples, epsilon):
+    delta = 1e-4
+    randomizer = BinaryVectorRandomizer(samples, epsilon, samples)
+    (p,) = randomizer.bits.flips
+    laws = [counts(p, N)] * samples
+    price = shuffled_epsilon(randomizer, N, delta)
+    assert true_delta(price, laws) <= delta
+    assert true_delta(0.5 * price, laws) > delta
+    if (samples, epsilon) == (2, 1.0):
+        # Forgetting that there are two messages is noticed.
+        alone = shuffled_epsilon(BinaryVectorRandomizer(1, epsilon / 2), N, delta)
+        assert true_delta(alone, laws) > delta
+
+
+def test_levels_of_unequal_budget_are_priced_each_at_its_own():
+    delta = 1e-4
+    randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
+    levels = message_levels(randomizer)
+    assert [round(level, 9) for level, _ in levels] == [1.5, 1.0, 0.5]
+    laws = [counts(p, 40) for p in randomizer.bits.flips]
+    price = shuffled_epsilon(randomizer, 40, delta)
+    assert true_delta(price, laws) <= delta
+    least = shuffled_epsilon(BinaryVectorRandomizer(1, 0.5), 40, delta)
+    assert true_delta(least, laws) > delta
+    # Both bits of a coordinate in one message are one message of their sum.
+    together = LInfRandomizer(4, 3.0, samples=2, levels=2)
+    assert message_levels(together) == [(pytest.approx(1.5), 2)]
+
+
+def test_the_printed_level_for_shuffled_l1_is_too_high():
+    """Theorem 3.4.2 with d = 1: ε₀ = ε√(n/ln(1/δ)) leaves a δ above the one promised."""
+    n, delta = 1000, 1e-6
+    worst = 0.0
+    for epsilon in np.linspace(0.02, math.sqrt(math.log(1 / delta) / n), 6):
+        epsilon0 = float(epsilon) * math.sqrt(n / math.log(1 / delta))
+        laws = [counts(1 / (1 + math.exp(epsilon0)), n)]
+        worst = max(worst, true_delta(float(epsilon), laws))
+    assert worst > 2.5 * delta
+    ours = shuffled_randomizer(lambda e: L1Randomizer(1, e), n, 0.1, delta)
+    assert true_delta(0.1, [counts(ours.randomizer.flip, n)]) <= delta
+    assert ours.epsilon <= 0.1
+
+
+def test_calibrated_means_spend_the_budget_and_say_what_they_are():
+    scalar = shuffled_linf(1, 1000, 1.0, 1e-5, samples=1, levels=4)
+    assert 0.99 < scalar.epsilon <= 1.0
+    assert scalar.messages == 4
+    assert scalar.randomizer.message_bits == 4
+    for word in (
+        "4 messages",
+        "trust: shuffled",
+        "replace-one",
+        "δ = 1e-05",
+        "without the shuffler",
+    ):
+        assert word in str(scalar)
+    # The local model at the same ε is far from that, and the central one is the floor.
+    local = LInfRandomizer.best(1, 1.0).worst_squared_error / 1000
+    central = 2 * (2 / 1000) ** 2
+    assert central < scalar.mse_bound < local / 10
+    vector = shuffled_l2(30, 1000, 1.0, 1e-5, samples=10)
+    assert 0.99 < vector.epsilon <= 1.0
+    assert vector.messages == 10
+
+
+def test_what_is_not_made_of_messages_is_refused():
+    with pytest.raises(UnsupportedError, match="SphericalCode"):
+        shuffled_epsilon(SphericalCode(5, 1.0), 100, 1e-6)
