@@ -113,6 +113,21 @@ def test_a_source_without_words_packs_its_coins():
     }
 
 
+@pytest.mark.parametrize("threshold", [0, 1, 2**47 - 1, 2**47, 3 * 2**47 + 5, 2**62 - 1, 2**62])
+def test_a_coin_of_the_system_falls_below_its_threshold(monkeypatch, threshold):
+    # U = first·2⁴⁷ + rest, for values of both around the threshold.
+    for u in sorted({0, 1, threshold - 1, threshold, threshold + 1, 2**62 - 1}):
+        if not 0 <= u < 2**62:
+            continue
+        first, rest = divmod(u, 2**47)
+        answers = {2**15: first, 2**47: rest}
+        source = OSRandomness()
+        below = lambda n, size, told=answers: np.full(size, told[n])  # noqa: E731
+        monkeypatch.setattr(source, "below", below)
+        coins = source.bernoulli(Fraction(threshold, 2**62), 3)
+        assert coins.tolist() == [u < threshold] * 3
+
+
 def test_packed_coins_at_the_edges():
     source = SimulationStreams(4).source("edges")
     assert source.packed_bernoulli(0.5, 0, 5).shape == (0, 1)
