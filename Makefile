@@ -25,8 +25,8 @@ check: $(VENV)/.dev  ## Run everything that a change must pass.
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
-malformed: $(VENV)/.dev  ## Send the coordinator 10,000 bodies that no device sends.
-	TURNOUT_BODIES=10000 $(BIN)/python -m pytest tests/service/test_malformed.py
+malformed: $(VENV)/.dev  ## Send the coordinator 50,000 bodies that no device sends.
+	TURNOUT_BODIES=50000 $(BIN)/python -m pytest tests/service/test_malformed.py
 
 kills: $(VENV)/.dev  ## Kill the coordinator 1,000 times while devices talk to it.
 	OMP_NUM_THREADS=1 TURNOUT_KILLS=1000 $(BIN)/python -m pytest tests/service/test_killed.py

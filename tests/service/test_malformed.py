@@ -1,6 +1,6 @@
 """Bodies and requests that no device sends: always an answer, never an error of the server.
 
-TURNOUT_BODIES says how many in total; `make malformed` takes 10,000.
+TURNOUT_BODIES says how many in total; `make malformed` takes 50,000.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from web_world import DIMENSION, POPULATION, secret_of, signed, world
 
 from turnout.service.wire import enrolments_path, model_path
 
-BODIES = int(os.environ.get("TURNOUT_BODIES", "2000"))
+BODIES = int(os.environ.get("TURNOUT_BODIES", "10000"))
 BATCH = 25
 SIZE = 4 * DIMENSION
 ROUTES = ("updates", "covered", "check-ins", "requests")
