@@ -11,6 +11,7 @@ from pathlib import Path
 
 from allocation import figure_1, figure_2, figure_3, figure_4
 from check_ins import figure_5
+from private_means import figure_3_2
 from refinement import (
     figure_7_3,
     figure_7_7,
@@ -32,6 +33,7 @@ FIGURES = {
     9: figure_7_9,
     10: figure_7_10,
     11: table_7_1,
+    12: figure_3_2,
 }
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
 
