@@ -20,6 +20,7 @@ from turnout.randomizers.vectors import LInfRandomizer, PrivUnit, SphericalCode
 from turnout.reporting.drawing import Picture
 
 N, DELTA, D = 1000, 1e-5, 300
+TICKS, LOCAL_TICKS = ((0.25, 0.5, 1, 2, 4), ()), ((0.5, 1, 2, 4, 8), ())
 STYLES = {1: ":", 2: "-.", 3: "--", 4: "-"}
 
 
@@ -98,9 +99,25 @@ def figure_3_2() -> Picture:
         "Means in the local and in the shuffled model",
         "Error of a mean against ε: Figure 3.2 of Girgis 2023, with the improved variants.",
         [
-            Panel("a number in [−½, ½], local, one client", local, "ε₀", mse, first),
-            Panel("a number in [−½, ½], n = 1000 shuffled, δ = 1e-5", central, "ε", mse, second),
-            Panel("unit vectors, d = 300, n = 1000 shuffled, δ = 1e-5", central, "ε", mse, third),
+            Panel(
+                "a number in [−½, ½], local, one client", local, "ε₀", mse, first, ticks=LOCAL_TICKS
+            ),
+            Panel(
+                "a number in [−½, ½], n = 1000 shuffled, δ = 1e-5",
+                central,
+                "ε",
+                mse,
+                second,
+                ticks=TICKS,
+            ),
+            Panel(
+                "unit vectors, d = 300, n = 1000 shuffled, δ = 1e-5",
+                central,
+                "ε",
+                mse,
+                third,
+                ticks=TICKS,
+            ),
         ],
     )
 

@@ -180,8 +180,8 @@ class PrivUnit(CapRandomizer):
     """V uniform on the part of the unit sphere in the cap, or on the part outside.
 
     Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018 (bhowmick2018reconstruction), with
-    the whole ε₀ in p and γ together and γ of least error, as Asi, Feldman and Talwar 2022
-    (asi2022optimal) show to be the best of all mechanisms.
+    the whole ε₀ in p and γ together and γ of least error, which Asi, Feldman and Talwar 2022
+    (asi2022optimal) show to be the best of a large family of mechanisms.
 
     Guarantees:
         E‖y − x‖² = r²(1/m² − 1) for ‖x‖ = r.

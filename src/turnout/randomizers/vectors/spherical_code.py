@@ -40,11 +40,12 @@ _MOST_BITS = 12
 class SphericalCode(VectorRandomizer):
     """Which of M public random directions is about hers, in log₂ M bits.
 
-    Source: the scheme that Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact) prove best among
-    those with b bits and shared randomness, with two changes: independent directions and their
-    negatives in the place of a rotated simplex (they cost no d×d rotation), and P exact. The law of
-    the named word has the symmetry of the sphere about x, so its mean is m·x for every unit x.
-    A shorter x is first made x/‖x‖ or −x/‖x‖ such that its mean is x/r.
+    Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact), who show that the best schemes
+    with shared randomness have rotationally symmetric code words, and that preferring the nearest
+    ones is best for a rotated simplex. Two changes: independent directions and their negatives in
+    the place of that simplex (they cost no d×d rotation), and P exact. The law of the named word
+    has the symmetry of the sphere about x, so its mean is m·x for every unit x. A shorter x is
+    first made x/‖x‖ or −x/‖x‖ such that its mean is x/r.
 
     Guarantees:
         E y = x over the public directions; E‖y − x‖² = r²/m² − ‖x‖².
