@@ -22,6 +22,7 @@ COMMANDS = (
     "calibrate",
     "compare",
     "enrol",
+    "estimate",
     "fleet",
     "join",
     "ledger",

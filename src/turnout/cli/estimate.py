@@ -1,0 +1,249 @@
+"""``turnout estimate``: frequencies or a mean of a column of values, privately."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from turnout.plans.estimate_answers import Ask
+    from turnout.reporting.drawing import Picture
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_MODELS = ("local", "shuffled", "central")
+_MECHANISMS = (
+    "auto",
+    "k-ary",
+    "rappor",
+    "oue",
+    "subset",
+    "hadamard",
+    "one-bit-hadamard",
+    "local-hashing",
+    "laplace",
+    "gaussian",
+)
+_POST_PROCESSING = ("simplex", "empirical-bayes", "clip", "normalise", "raw")
+_FREQUENCY_EXAMPLES = """\b
+Examples:
+  turnout estimate frequencies ages.npy --size 120 --epsilon 1 --model local
+  turnout estimate frequencies survey.csv --column town --labels towns.txt \\
+      --epsilon 0.5 --model shuffled --delta 1e-6 --picture towns.svg
+  turnout estimate frequencies ages.npy --size 120 --epsilon 1 --model central \\
+      --relation add-remove
+"""
+_MEAN_EXAMPLES = """\b
+Examples:
+  turnout estimate mean vectors.npy --norm l2 --radius 1 --epsilon 4 --model local --bits 20
+  turnout estimate mean survey.csv --column age --column height --norm linf --radius 200 \\
+      --epsilon 1 --model central --relation replace-one
+"""
+_SHARED = (
+    click.option(
+        "--epsilon", type=float, required=True, help="ε; in the local model of each message."
+    ),
+    click.option(
+        "--model",
+        type=click.Choice(_MODELS),
+        required=True,
+        help="Whom a client trusts. local: nobody. shuffled: whoever mixes the messages. "
+        "central: whoever holds the file.",
+    ),
+    click.option("--delta", type=float, help="δ: needed for shuffled, allowed for central."),
+    click.option(
+        "--relation",
+        metavar="NAME",
+        help="For central, where it is needed: add-remove (the number of rows is private) or "
+        "replace-one (it is public). The other models are replace-one.",
+    ),
+    click.option("--bits", type=int, metavar="B", help="Most bits of a message."),
+    click.option(
+        "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
+    ),
+    click.option(
+        "--picture", metavar="FILE", help="Draw it with error bars into a .svg, .png or .pdf file."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print everything as JSON."),
+)
+
+
+def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of both kinds of estimate."""
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
+@click.group()
+def estimate() -> None:
+    """Estimates frequencies or a mean privately. One row of the file is one client.
+
+    A client with several rows is protected for one of them only: give each client one row first.
+    Randomness is the operating system's, so every run gives another answer, and every run on the
+    same rows costs its ε again.
+    """
+
+
+@estimate.command(epilog=_FREQUENCY_EXAMPLES)
+@click.argument("data", metavar="FILE", type=_FILE)
+@click.option("--size", type=int, metavar="K", help="Values are 0 to K - 1.")
+@click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
+@click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+@click.option(
+    "--mechanism",
+    type=click.Choice(_MECHANISMS),
+    default="auto",
+    help="auto: the fewest bits among those whose error bound is within 5 % of the least; in the "
+    "central model, where it is laplace or gaussian, the less noise.",
+)
+@click.option(
+    "--post-processing",
+    type=click.Choice(_POST_PROCESSING),
+    default="simplex",
+    help="From unbiased estimates (raw) to shares; simplex by default.",
+)
+@click.option(
+    "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
+)
+@_shared
+def frequencies(
+    *,
+    data: Path,
+    size: int | None,
+    labels: Path | None,
+    column: str | None,
+    mechanism: str,
+    post_processing: str,
+    confidence: float,
+    top: int,
+    picture: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Estimates which share of the clients holds each value.
+
+    FILE is a .npy, .csv or .parquet file with one value a row, and one row a client. Which values
+    there can be is public and must not come from the data, so --size or --labels is needed.
+    """
+    if (size is None) == (labels is None):
+        raise click.UsageError(
+            "say with --size K or --labels FILE which values there can be: that is published, "
+            "so it is not taken from the data"
+        )
+    path = _picture_path(picture)
+    from turnout.core import checks
+    from turnout.plans import estimates
+    from turnout.randomness import OSRandomness
+    from turnout.refinement.columns import read_labels
+    from turnout.reporting import estimate_tables
+
+    if size is not None:
+        checks.count(2, size=size)
+    names = () if labels is None else read_labels(labels)
+    found = estimates.frequencies(
+        data,
+        size or len(names),
+        _ask(flags),
+        OSRandomness(),
+        labels=names,
+        column=column,
+        mechanism=mechanism,
+        post_processing=post_processing,
+        confidence=confidence,
+    )
+    shown = names or tuple(map(str, range(size or 0)))
+    if path is not None:
+        from turnout.reporting.estimate_pictures import frequency_picture
+
+        _draw(frequency_picture(found, shown, top), path)
+    if as_json:
+        _print(estimate_tables.frequency_record(found, shown))
+    else:
+        estimate_tables.show_frequencies(found, shown, top)
+
+
+@estimate.command(epilog=_MEAN_EXAMPLES)
+@click.argument("data", metavar="FILE", type=_FILE)
+@click.option(
+    "--norm",
+    type=click.Choice(["l1", "l2", "linf"]),
+    required=True,
+    help="The norm that bounds a row.",
+)
+@click.option(
+    "--radius",
+    type=float,
+    required=True,
+    metavar="R",
+    help="The bound. Rows beyond it are clipped to it; how many is not released. Choose it without "
+    "looking at the data.",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME",
+    help="A column of a CSV or Parquet file; several times for vectors. By default all.",
+)
+@_shared
+def mean(
+    *,
+    data: Path,
+    norm: str,
+    radius: float,
+    columns: tuple[str, ...],
+    top: int,
+    picture: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Estimates the mean of the clients' vectors.
+
+    FILE is a .npy file of shape (clients, dimension), or a .csv or .parquet file with columns of
+    numbers. One row is one client. Without --bits a message has full precision where that has the
+    least error (PrivUnit, for l2).
+    """
+    path = _picture_path(picture)
+    from turnout.plans import estimates
+    from turnout.randomness import OSRandomness
+    from turnout.reporting import estimate_tables
+
+    found = estimates.mean(data, norm, radius, _ask(flags), OSRandomness(), columns=columns)
+    names = columns or tuple(map(str, range(found.value.size)))
+    if path is not None:
+        from turnout.reporting.estimate_pictures import mean_picture
+
+        _draw(mean_picture(found, names, top), path)
+    if as_json:
+        _print(estimate_tables.mean_record(found, names))
+    else:
+        estimate_tables.show_mean(found, names, top)
+
+
+def _ask(flags: dict[str, Any]) -> Ask:
+    from turnout.plans.estimate_answers import Ask
+
+    return Ask(**flags)
+
+
+def _picture_path(picture: str | None) -> Path | None:
+    """Where the picture goes; refused before anything is read, since a run costs privacy."""
+    if picture is None:
+        return None
+    from turnout.reporting.trade_off_picture import check_format
+
+    return check_format(picture)
+
+
+def _draw(picture: Picture, path: Path) -> None:
+    from turnout.reporting.estimate_pictures import write_estimate
+
+    write_estimate(picture, path)
+
+
+def _print(record: dict[str, Any]) -> None:
+    click.echo(json.dumps(record, indent=2, allow_nan=False))

@@ -1,0 +1,133 @@
+"""What may be asked of a private estimate, and what the answer says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+FloatArray = NDArray[np.float64]
+MODELS = ("local", "shuffled", "central")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked of any estimate.
+
+    Attributes:
+        epsilon: ε; ε₀ of a message in the local model.
+        model: one of `MODELS`.
+        delta: δ; needed for "shuffled", allowed for "central".
+        relation: "add-remove" or "replace-one"; needed for "central".
+        bits: most bits of a message.
+    """
+
+    epsilon: float
+    model: str
+    delta: float | None = None
+    relation: str | None = None
+    bits: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        if self.model not in MODELS:
+            raise ParameterError("model", self.model, f"one of {', '.join(MODELS)}")
+        if self.delta is not None:
+            checks.open_unit(delta=self.delta)
+        if self.model == "local" and self.delta is not None:
+            raise ParameterError("delta", self.delta, "none: the local model's ε is pure")
+        if self.model == "shuffled" and self.delta is None:
+            raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
+        allowed = (
+            ("add-remove", "replace-one") if self.model == "central" else (None, "replace-one")
+        )
+        if self.relation not in allowed:
+            expected = " or ".join(name for name in allowed if name)
+            raise ParameterError("relation", self.relation, f"{expected} (model {self.model})")
+        if self.model == "central" and self.bits is not None:
+            raise ParameterError("bits", self.bits, "none: in the central model no message is sent")
+
+
+@dataclass(frozen=True, eq=False)
+class Frequencies:
+    """Estimated shares of clients, with what they cost.
+
+    Attributes:
+        values: after post-processing, shape (k,).
+        raw: unbiased (in the central model under add-remove nearly so), shape (k,).
+        standard_errors: of ``raw``, shape (k,).
+        low, high: limits of each share at ``confidence``, shape (k,).
+        confidence: of each interval on its own.
+        clients: n; None where it is private, and then ``about`` is its private estimate.
+        about: clients, as far as may be told.
+        cost: what a client pays.
+    """
+
+    values: FloatArray
+    raw: FloatArray
+    standard_errors: FloatArray
+    low: FloatArray
+    high: FloatArray
+    confidence: float
+    clients: int | None
+    about: float
+    cost: Cost
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """An estimated mean of vectors, with what it costs.
+
+    Attributes:
+        value: unbiased for the clipped vectors, but for the randomizer's own clipping, shape (d,).
+        standard_errors: of each coordinate, shape (d,); of their root mean square, or at most.
+        mse_bound: of E‖value − mean‖₂², for the clipped vectors; in the central model as estimated.
+        clients: n; None where it is private, and then ``about`` is its private estimate.
+        about: clients, as far as may be told.
+        cost: what a client pays.
+    """
+
+    value: FloatArray
+    standard_errors: FloatArray
+    mse_bound: float
+    clients: int | None
+    about: float
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an estimate costs one client, and whom she trusts.
+
+    Attributes:
+        epsilon: ε, never below the true one.
+        delta: δ; 0 where ε is pure.
+        kind: what kind of statement ε is.
+        relation: "replace-one" or "add-remove".
+        trust: "local", "shuffled" or "central".
+        mechanism: what made the estimate private.
+        reason: why that one.
+        local_epsilon: exact ε₀ of her message; None where she sends her value as it is.
+        message_bits: bits of her message; None where she sends her value as it is.
+        public_randomness: what everybody knows beforehand.
+        assumptions: what must hold beside that.
+    """
+
+    epsilon: float
+    delta: float
+    kind: str
+    relation: str
+    trust: str
+    mechanism: str
+    reason: str
+    local_epsilon: float | None = None
+    message_bits: int | None = None
+    public_randomness: str = "none"
+    assumptions: tuple[str, ...] = ()
+
+    unit = "client"
+    """Whom ε protects: one row of the file, which is one client."""

@@ -1,0 +1,228 @@
+"""Which randomizer serves an estimate, at which level, and what it costs a client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TypeVar
+
+from turnout.accounting.shuffling import clones_2021
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.plans.estimate_answers import Cost
+from turnout.randomizers import (
+    FrequencyRandomizer,
+    HadamardResponse,
+    KaryRandomizedResponse,
+    LocalHashing,
+    OneBitHadamard,
+    SubsetSelection,
+    UnaryEncoding,
+)
+from turnout.randomizers.indexed import IndexedRandomizer
+from turnout.randomizers.levels import LARGEST_EPSILON, check_level
+from turnout.randomizers.vectors import (
+    KashinFrame,
+    L2Randomizer,
+    PrivUnit,
+    VectorRandomizer,
+    best_randomizer,
+)
+
+MECHANISMS: dict[str, Callable[..., FrequencyRandomizer]] = {
+    "k-ary": KaryRandomizedResponse,
+    "rappor": lambda epsilon, items: UnaryEncoding(epsilon, items, form="symmetric"),
+    "oue": UnaryEncoding,
+    "subset": SubsetSelection,
+    "hadamard": HadamardResponse,
+    "one-bit-hadamard": OneBitHadamard,
+    "local-hashing": LocalHashing,
+}
+"""Randomizers of one item, by name."""
+NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+"""p of the norm that bounds vectors, by name."""
+
+_NEAR = 1.05  # errors this near to the least count as no worse, so that fewer bits decide
+_STEPS = 12  # of a bisection of ln ε₀: to a thousandth
+AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
+
+
+def frequency_randomizer(
+    epsilon: float,
+    items: int,
+    mechanism: str = "auto",
+    bits: int | None = None,
+    public: bool = True,
+) -> tuple[FrequencyRandomizer, str]:
+    """A randomizer of one item within a bit budget, and why it is that one.
+
+    Args:
+        epsilon: ε₀, above 0, at most 30.
+        items: k, at least 2.
+        mechanism: one of `MECHANISMS`, or "auto": the shortest message among those whose error
+            bound is within 5 % of the least.
+        bits: most bits of a message; None: any number.
+        public: whether questions may be public randomness, which saves their bits. Where messages
+            are shuffled they may not: nobody knows who was asked what.
+
+    Raises:
+        ParameterError: an unknown mechanism, or none with so few bits.
+
+    >>> frequency_randomizer(1.0, 1000, "auto", 1)[0].message_bits
+    1
+    """
+    check_level(epsilon)
+    checks.count(2, items=items)
+    if bits is not None:
+        checks.count(bits=bits)
+    if mechanism not in ("auto", *MECHANISMS):
+        raise ParameterError("mechanism", mechanism, f"auto, {', '.join(MECHANISMS)}")
+    names = tuple(MECHANISMS) if mechanism == "auto" else (mechanism,)
+    built = [each for name in names for each in _variants(name, epsilon, items, public)]
+    fitting = [each for each in built if bits is None or each[1].message_bits <= bits]
+    if not built:
+        raise UnsupportedError(f"{mechanism}: {items:,} items are too many")
+    if not fitting:
+        least = min(each.message_bits for _, each in built)
+        raise ParameterError("bits", bits, f"at least {least}")
+    error = min(each.mse_bound(1) for _, each in fitting)
+    near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
+    name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
+    if mechanism != "auto":
+        return chosen, f"{mechanism} was asked for"
+    within = "" if bits is None else f" within {bits} bits"
+    return chosen, f"{name} has the fewest bits within 5 % of the least error bound{within}"
+
+
+def _variants(
+    name: str, epsilon: float, items: int, public: bool
+) -> Iterator[tuple[str, FrequencyRandomizer]]:
+    """A mechanism, with public questions too where they save bits."""
+    make = MECHANISMS[name]
+    try:
+        own = make(epsilon, items)
+        yield name, own
+        if public and isinstance(own, IndexedRandomizer) and own.index_count > 1:
+            yield name, make(epsilon, items, public=True)
+    except ParameterError as error:
+        if error.name not in ("items", "cells"):
+            raise
+
+
+def mean_randomizer(
+    norm: str, dimension: int, epsilon: float, radius: float, bits: int | None = None
+) -> tuple[VectorRandomizer, str]:
+    """A randomizer of one vector within a bit budget, and why it is that one.
+
+    Args:
+        norm: one of `NORMS`.
+        dimension: d.
+        epsilon: ε₀, above 0, at most 30.
+        radius: r, the largest norm.
+        bits: most bits of a message; None: any number, and PrivUnit's d floats for ℓ2.
+
+    >>> mean_randomizer("l2", 300, 1.0, 1.0, bits=10)[0].message_bits
+    10
+    """
+    check_level(epsilon)
+    if norm not in NORMS:
+        raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
+    if bits is None and norm == "l2" and dimension > 1:
+        return PrivUnit(dimension, epsilon, radius), "full precision: no bit budget was given"
+    budget = math.inf if bits is None else bits
+    if bits is not None:
+        checks.count(bits=bits)
+    chosen = best_randomizer(NORMS[norm], dimension, epsilon, radius, message_bits=budget)
+    return chosen, "the least error bound" + ("" if bits is None else f" within {bits} bits")
+
+
+def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> Cost:
+    """What a message costs on its own."""
+    return Cost(
+        randomizer.epsilon0,
+        0.0,
+        _kind(randomizer),
+        "replace-one",
+        "local",
+        type(randomizer).__name__,
+        reason,
+        randomizer.epsilon0,
+        randomizer.message_bits,
+        _shared(randomizer),
+        accuracy_notes(randomizer),
+    )
+
+
+def shuffled(
+    make: Callable[[float], tuple[AnyRandomizer, str]], clients: int, epsilon: float, delta: float
+) -> tuple[AnyRandomizer, Cost]:
+    """The randomizer of the largest ε₀ whose shuffled messages are (ε, δ)-private, and its cost.
+
+    Source: numeric clones (feldman2021clones, Theorem 3.1); see `turnout.accounting.shuffling`.
+
+    Args:
+        make: a randomizer of one whole message at ε₀, and why that one.
+        clients: n, public.
+        epsilon: ε of all messages together.
+        delta: δ in (0, 1).
+    """
+    checks.positive(epsilon=epsilon)
+    checks.count(clients=clients)
+    randomizer, reason = make(largest_level(clients, epsilon, delta))
+    reached = clones_2021(randomizer.epsilon0, clients, delta)
+    if reached > epsilon:
+        randomizer, reason = make(epsilon)
+        reached = min(clones_2021(randomizer.epsilon0, clients, delta), randomizer.epsilon0)
+    cost = Cost(
+        reached,
+        delta,
+        "(ε, δ) of all shuffled messages together, an upper bound (numeric clones)",
+        "replace-one",
+        "shuffled",
+        type(randomizer).__name__,
+        reason,
+        randomizer.epsilon0,
+        randomizer.message_bits,
+        _shared(randomizer),
+        (
+            "a trusted shuffler mixes all messages and drops who sent which",
+            f"all {clients:,} clients send, and that number is public",
+            "without the shuffler only ε₀ is left",
+            *accuracy_notes(randomizer),
+        ),
+    )
+    return randomizer, cost
+
+
+@lru_cache(maxsize=64)
+def largest_level(clients: int, epsilon: float, delta: float) -> float:
+    """About the largest ε₀, up to 30, for which numeric clones prove (ε, δ); at least ε."""
+    low, high = math.log(epsilon), math.log(max(epsilon, LARGEST_EPSILON))
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        fits = clones_2021(math.exp(middle), clients, delta) <= epsilon
+        low, high = (middle, high) if fits else (low, middle)
+    return min(max(math.exp(low), epsilon), LARGEST_EPSILON)
+
+
+def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
+    """What the error bound leaves out; privacy does not rest on it."""
+    if not isinstance(randomizer, L2Randomizer) or isinstance(randomizer.rotation, KashinFrame):
+        return ()
+    cut = randomizer.clipping_error
+    return (f"for accuracy only: clipping rotated coordinates adds about {cut:.2g} at most",)
+
+
+def _kind(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
+    if isinstance(randomizer, PrivUnit):
+        return "pure, of the law in real numbers; 32-bit floats come near it (--bits: exact)"
+    return "pure, exact: the largest log-ratio of the message's probabilities"
+
+
+def _shared(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
+    """Public randomness in words."""
+    if isinstance(randomizer, VectorRandomizer):
+        return randomizer.public_randomness
+    asked = isinstance(randomizer, IndexedRandomizer) and randomizer.public
+    return "the question that each client is asked" if asked else "none"

@@ -1,0 +1,211 @@
+"""Clients' values in a file, one row a client, read block by block."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+
+BLOCK_ROWS = 2**15
+_BLOCK_NUMBERS = 2**21  # numbers of a block of vectors, 16 MiB
+_SUFFIXES = (".npy", ".csv", ".parquet")
+
+
+def item_blocks(
+    path: Path, size: int, labels: Sequence[str] = (), column: str | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Items of clients as whole numbers below ``size``, a block at a time.
+
+    Args:
+        path: .npy of shape (n,), or .csv with a header, or .parquet.
+        size: k, how many items there are.
+        labels: what they are called; without them the file holds whole numbers.
+        column: of a file with several.
+
+    Raises:
+        StorageError: the file cannot be read as that, or is empty.
+        ParameterError: a value that is no item. Which one is not said.
+        UnsupportedError: a .parquet file without pyarrow.
+    """
+    places = {label: place for place, label in enumerate(labels)}
+    empty = True
+    for entries in _guarded(path, lambda: _entry_blocks(path, column)):
+        empty = False
+        yield _codes(entries, size, places)
+    if empty:
+        raise StorageError(f"{path}: it holds no values")
+
+
+def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
+    """Vectors of clients, float64 of shape (rows, d), a block at a time.
+
+    Args:
+        path: .npy of shape (n, d), or (n,) for d = 1; or .csv or .parquet with columns of numbers.
+        columns: which columns, in this order; all of them if none is named.
+
+    Raises:
+        StorageError: the file cannot be read as that, or is empty.
+        ParameterError: a cell that is no finite number.
+        UnsupportedError: a .parquet file without pyarrow.
+    """
+    empty = True
+    for block in _guarded(path, lambda: _number_blocks(path, columns)):
+        if not np.all(np.isfinite(block)):
+            raise ParameterError("values", "something else", "finite numbers in every row")
+        empty = False
+        yield block
+    if empty:
+        raise StorageError(f"{path}: it holds no values")
+
+
+def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """The blocks; what a file system or a format complains of in one line."""
+    if path.suffix not in _SUFFIXES:
+        raise StorageError(f"{path}: expected a .npy, .csv or .parquet file")
+    try:
+        yield from blocks()
+    except ParameterError:  # It is a ValueError too.
+        raise
+    except (OSError, UnicodeDecodeError, ValueError, EOFError, csv.Error) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        if path.suffix == ".npy" and isinstance(error, ValueError):
+            reason = "no array of numbers or text in the .npy format"
+        raise StorageError(f"{path}: {reason}") from None
+
+
+def _codes(
+    entries: NDArray[Any] | list[str], size: int, places: dict[str, int]
+) -> NDArray[np.int64]:
+    if places:
+        try:
+            return np.array([places[str(entry)] for entry in entries], dtype=np.int64)
+        except KeyError:
+            expected = f"the {len(places)} names of --labels only"
+            raise ParameterError("values", "something else", expected) from None
+    array = np.asarray(entries)
+    if array.dtype.kind not in "iu":
+        try:
+            # Text of whole numbers only: neither 1.0 nor an empty cell is one.
+            array = np.array([int(str(entry)) for entry in entries], dtype=np.int64)
+        except (ValueError, OverflowError):
+            expected = "whole numbers (or --labels FILE, which names all values)"
+            raise ParameterError("values", "something else", expected) from None
+    if array.size and (array.min() < 0 or array.max() >= size):
+        raise ParameterError("values", "something else", f"values from 0 to {size - 1}")
+    return array.astype(np.int64)
+
+
+def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
+    if path.suffix == ".npy":
+        array = _array(path)
+        if array.ndim != 1:
+            raise StorageError(f"{path}: expected one dimension, one value a client")
+        for start in range(0, len(array), BLOCK_ROWS):
+            yield array[start : start + BLOCK_ROWS]
+        return
+    chosen = () if column is None else (column,)
+    if path.suffix == ".csv":
+        for rows in _csv_blocks(path, chosen, single=True):
+            yield [row[0] for row in rows]
+        return
+    for batch in _parquet_batches(path, chosen, single=True):
+        held = batch.column(0)
+        yield np.array(held.to_pylist()) if held.type in _whole_numbers() else held.to_pylist()
+
+
+def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    if path.suffix == ".npy":
+        array = _array(path)
+        if array.ndim not in (1, 2) or array.dtype.kind not in "iuf" or 0 in array.shape[1:]:
+            raise StorageError(f"{path}: expected numbers of shape (clients, dimension)")
+        step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
+        for start in range(0, len(array), step):
+            block = np.asarray(array[start : start + step], dtype=np.float64)
+            yield block.reshape(len(block), -1)
+        return
+    if path.suffix == ".csv":
+        for rows in _csv_blocks(path, columns):
+            try:
+                yield np.array(rows, dtype=np.float64)
+            except ValueError:
+                raise ParameterError("values", "something else", "a number in each cell") from None
+        return
+    for batch in _parquet_batches(path, columns):
+        held = [np.asarray(part.to_pylist()) for part in batch.columns]
+        if any(part.dtype.kind not in "iuf" for part in held):
+            raise ParameterError("values", "something else", "a number in each cell")
+        yield np.stack(held, axis=1).astype(np.float64)
+
+
+def _array(path: Path) -> NDArray[Any]:
+    found = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(found, np.ndarray):
+        raise StorageError(f"{path}: expected one array")
+    return found
+
+
+def _csv_blocks(
+    path: Path, columns: Sequence[str], *, single: bool = False
+) -> Iterator[list[list[str]]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        places = [header.index(name) for name in _chosen(path, columns, header, single)]
+        block: list[list[str]] = []
+        for row in rows:
+            if len(row) != len(header):
+                raise StorageError(f"{path}: line {rows.line_num} has {len(row)} cells")
+            block.append([row[place] for place in places])
+            if len(block) * len(places) >= BLOCK_ROWS:
+                yield block
+                block = []
+        if block:
+            yield block
+
+
+def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False) -> Iterator[Any]:
+    parquet = _pyarrow().parquet
+    with parquet.ParquetFile(path) as file:
+        names = _chosen(path, columns, file.schema_arrow.names, single)
+        step = max(1, BLOCK_ROWS // len(names))
+        for batch in file.iter_batches(batch_size=step, columns=names):
+            ordered = batch.select(names)
+            if any(part.null_count for part in ordered.columns):
+                raise ParameterError("values", "an empty cell", "a value in every row")
+            if len(ordered):
+                yield ordered
+
+
+def _whole_numbers() -> tuple[Any, ...]:
+    arrow = _pyarrow()
+    signed = (arrow.int8(), arrow.int16(), arrow.int32(), arrow.int64())
+    return (*signed, arrow.uint8(), arrow.uint16(), arrow.uint32())
+
+
+def _pyarrow() -> Any:
+    try:
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
+    except ImportError:
+        raise UnsupportedError("reading .parquet needs pyarrow: pip install pyarrow") from None
+
+
+def _chosen(
+    path: Path, columns: Sequence[str], header: Sequence[str], single: bool
+) -> tuple[str, ...]:
+    """The columns to read, if the file has each of them once."""
+    known = ", ".join(header) or "none"
+    if not columns and header and (not single or len(header) == 1):
+        columns = header
+    if not columns or any(list(header).count(name) != 1 for name in columns):
+        raise StorageError(f"{path}: name its columns with --column: {known}")
+    if len(set(columns)) != len(columns):
+        raise StorageError(f"{path}: a column is named twice with --column")
+    return tuple(columns)

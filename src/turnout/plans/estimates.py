@@ -1,0 +1,162 @@
+"""Private estimates of a column of values: randomizer, tally and accounting joined.
+
+Every row is one client. In the local and the shuffled model each row goes through a randomizer,
+block by block, and only the tally of messages is kept; in the central model rows are summed in
+whole numbers, and noise is added to the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.estimation import FrequencyTally, collect, estimate_frequencies
+from turnout.estimation.means import MeanTally, collect_mean, estimate_mean
+from turnout.plans.estimate_answers import Ask, Frequencies, Mean
+from turnout.plans.estimate_central import central_frequencies, central_mean, clipped
+from turnout.plans.estimate_choices import (
+    NORMS,
+    frequency_randomizer,
+    local_cost,
+    mean_randomizer,
+    shuffled,
+)
+from turnout.plans.estimate_columns import item_blocks, vector_blocks
+from turnout.randomizers.vectors import PrivUnit
+from turnout.randomness import Source
+
+FloatArray = NDArray[np.float64]
+
+
+def frequencies(
+    path: Path,
+    items: int,
+    ask: Ask,
+    source: Source,
+    *,
+    labels: tuple[str, ...] = (),
+    column: str | None = None,
+    mechanism: str = "auto",
+    post_processing: str = "simplex",
+    confidence: float = 0.95,
+) -> Frequencies:
+    """Shares of the clients that hold each item.
+
+    Args:
+        path: a file with one item a row, see `item_blocks`.
+        items: k; public, not taken from the data.
+        ask: what is asked.
+        source: where randomness comes from.
+        labels: what items are called.
+        column: of a file with several.
+        mechanism: see `frequency_randomizer`; "laplace" or "gaussian" in the central model.
+        post_processing: see `estimate_frequencies`.
+        confidence: of the intervals, in [0.5, 1).
+    """
+    checks.count(2, items=items)
+    checks.open_unit(confidence=confidence)
+    if confidence < 0.5:
+        raise ParameterError("confidence", confidence, "at least 0.5")
+
+    def blocks() -> Iterator[NDArray[np.int64]]:
+        return item_blocks(path, items, labels, column)
+
+    if ask.model == "central":
+        return central_frequencies(
+            blocks(),
+            items,
+            ask,
+            source,
+            mechanism=mechanism,
+            post_processing=post_processing,
+            confidence=confidence,
+        )
+    if ask.model == "local":
+        randomizer, reason = frequency_randomizer(ask.epsilon, items, mechanism, ask.bits)
+        cost = local_cost(randomizer, reason)
+    else:
+        randomizer, cost = shuffled(
+            lambda level: frequency_randomizer(level, items, mechanism, ask.bits, public=False),
+            *_shuffling(ask, blocks),
+        )
+    tally = FrequencyTally.zero(randomizer)
+    for block in blocks():
+        tally += collect(randomizer, block, source)
+    found = estimate_frequencies(tally, post_processing)
+    limits = found.intervals(confidence)
+    n = found.clients
+    return Frequencies(
+        found.frequencies,
+        found.raw,
+        found.standard_errors,
+        limits.low,
+        limits.high,
+        confidence,
+        n,
+        n,
+        cost,
+    )
+
+
+def mean(
+    path: Path,
+    norm: str,
+    radius: float,
+    ask: Ask,
+    source: Source,
+    *,
+    columns: tuple[str, ...] = (),
+) -> Mean:
+    """The mean of the clients' vectors, each clipped to a ball.
+
+    Args:
+        path: a file with one vector a row, see `vector_blocks`.
+        norm: one of `NORMS`.
+        radius: of the ball; public, not taken from the data.
+        ask: what is asked.
+        source: where randomness comes from.
+        columns: of a file with several.
+    """
+    checks.positive(radius=radius)
+    if norm not in NORMS:
+        raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
+
+    def blocks() -> Iterator[FloatArray]:
+        return vector_blocks(path, columns)
+
+    dimension = next(blocks()).shape[1]
+    if ask.model == "central":
+        return central_mean(blocks(), ask, source, norm=norm, dimension=dimension, radius=radius)
+    if ask.model == "local":
+        randomizer, reason = mean_randomizer(norm, dimension, ask.epsilon, radius, ask.bits)
+        cost = local_cost(randomizer, reason)
+    else:
+        randomizer, cost = shuffled(
+            lambda level: mean_randomizer(norm, dimension, level, radius, ask.bits),
+            *_shuffling(ask, blocks),
+        )
+        if isinstance(randomizer, PrivUnit):
+            said = "messages are real numbers; 32-bit floats come near them (--bits: exact)"
+            cost = replace(cost, assumptions=(*cost.assumptions, said))
+    # What contains the ball is what the randomizer was made for, so these rows are within it.
+    tally: MeanTally | None = None
+    for block in blocks():
+        start = 0 if tally is None else tally.clients
+        part = collect_mean(randomizer, clipped(block, norm, radius), source, start)
+        tally = part if tally is None else tally + part
+    assert tally is not None
+    found = estimate_mean(tally)
+    errors = np.full(dimension, found.standard_error)
+    return Mean(found.value, errors, found.mse_bound, found.clients, found.clients, cost)
+
+
+def _shuffling(ask: Ask, blocks: Callable[[], Iterable[NDArray]]) -> tuple[int, float, float]:
+    """n, ε and δ; n takes a reading of its own."""
+    assert ask.delta is not None
+    return sum(len(block) for block in blocks()), ask.epsilon, ask.delta

@@ -1,0 +1,71 @@
+"""The picture of a private estimate, with its error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from turnout.plans.estimate_answers import Frequencies, Mean
+from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.estimate_tables import order
+from turnout.reporting.folder import write
+from turnout.reporting.words import rounded_up
+
+_READABLE = 40  # names that fit under an axis
+_LONGEST = 14
+
+
+def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
+    """The most frequent items' shares, with their intervals."""
+    chosen = order(found)[:top]
+    bars = np.stack([found.low[chosen], found.high[chosen]])
+    title = f"Frequencies, {_promise(found)}"
+    said = f"{100 * found.confidence:g} % interval"
+    return _picture(title, found.values[chosen], bars, [labels[i] for i in chosen], said)
+
+
+def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
+    """The first coordinates, with two standard errors either way."""
+    value, error = found.value[:top], 2 * found.standard_errors[:top]
+    title = f"Mean, {_promise(found)}"
+    bars = np.stack([value - error, value + error])
+    return _picture(title, value, bars, list(names[:top]), "± 2 standard errors")
+
+
+def write_estimate(picture: Picture, path: Path) -> None:
+    """Draws it into a file, in the format of its ending.
+
+    Raises:
+        StorageError: the file system refuses.
+    """
+    kinds = {".svg": picture.svg, ".png": picture.png, ".pdf": picture.pdf}
+    write(path, kinds[path.suffix.lower()]())
+
+
+def _promise(found: Frequencies | Mean) -> str:
+    cost = found.cost
+    delta = f", δ = {cost.delta:g}" if cost.delta else ""
+    return f"{cost.trust}, ε = {rounded_up(cost.epsilon)}{delta}, {cost.relation}"
+
+
+def _picture(
+    title: str, values: np.ndarray, bars: np.ndarray, names: list[str], said: str
+) -> Picture:
+    places = np.arange(values.size)
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        axis = axes[0]
+        # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
+        axis.vlines(places, bars[0], bars[1], color=palette.first, linewidth=1.6, label=said)
+        axis.plot(places, values, "o", color=palette.second, markersize=4, label="estimate")
+        axis.set_title(title)
+        if len(names) <= _READABLE:
+            # A dollar sign would begin a formula.
+            short = [name[:_LONGEST].replace("$", r"\$") for name in names]
+            axis.set_xticks(places, short, rotation=90, fontsize=8)
+        axis.legend(fontsize=8)
+
+    return Picture("estimate", "A private estimate", f"{title}; {values.size} values, {said}", draw)

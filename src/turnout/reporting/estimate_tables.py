@@ -1,0 +1,141 @@
+"""A private estimate as a table and as JSON, never without what it costs whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from turnout.plans.estimate_answers import Cost, Frequencies, Mean
+from turnout.reporting.words import RELATIONS, TRUST, rounded_up
+from turnout.spec import Relation, TrustModel
+
+
+def show_frequencies(found: Frequencies, labels: Sequence[str], top: int) -> None:
+    """The most frequent items, and what that costs."""
+    table = _table("value", "estimate", f"{100 * found.confidence:g} % interval", "± std. error")
+    for item in order(found)[:top]:
+        table.add_row(
+            labels[item],
+            f"{found.values[item]:.4f}",
+            f"{found.low[item]:.4f} to {found.high[item]:.4f}",
+            f"{found.standard_errors[item]:.4f}",
+        )
+    _show(table, found, "frequencies", len(labels) - top)
+
+
+def show_mean(found: Mean, names: Sequence[str], top: int) -> None:
+    """The first coordinates, and what that costs."""
+    table = _table("coordinate", "mean", "± std. error")
+    shown = zip(names, found.value, found.standard_errors, strict=True)
+    for name, value, error in list(shown)[:top]:
+        table.add_row(name, f"{value:.5g}", f"{error:.3g}")
+    _show(table, found, "mean", len(names) - top)
+
+
+def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any]:
+    """Everything as JSON-ready values, the most frequent item first."""
+    rows = [
+        {
+            "value": labels[item],
+            "estimate": float(found.values[item]),
+            "low": float(found.low[item]),
+            "high": float(found.high[item]),
+            "raw": float(found.raw[item]),
+            "standard_error": float(found.standard_errors[item]),
+        }
+        for item in order(found)
+    ]
+    return {**_cost_record(found), "confidence": found.confidence, "frequencies": rows}
+
+
+def mean_record(found: Mean, names: Sequence[str]) -> dict[str, Any]:
+    """Everything as JSON-ready values."""
+    rows = [
+        {"coordinate": name, "mean": float(value), "standard_error": float(error)}
+        for name, value, error in zip(names, found.value, found.standard_errors, strict=True)
+    ]
+    return {**_cost_record(found), "mse_bound": found.mse_bound, "mean": rows}
+
+
+def order(found: Frequencies) -> list[int]:
+    """Items, the most frequent first."""
+    return [int(item) for item in np.lexsort((-found.raw, -found.values))]
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=None)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _show(table: Table, found: Frequencies | Mean, what: str, more: int) -> None:
+    console = Console()
+    said = "about " if found.clients is None else ""
+    console.print(f"{what} among {said}{found.about:,.0f} clients", highlight=False)
+    console.print(table, highlight=False)
+    if more > 0:
+        console.print(f"and {more:,} more (--top, --json)", highlight=False)
+    costs = Table.grid(padding=(0, 2))
+    for name, text in _cost_rows(found).items():
+        costs.add_row(name, text)
+    console.print()
+    console.print(costs, highlight=False)
+
+
+def _cost_rows(found: Frequencies | Mean) -> dict[str, str]:
+    """What an estimate costs, in words."""
+    cost = found.cost
+    sign = "ε₀" if cost.trust == "local" else "ε"
+    rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}
+    if cost.delta:
+        rows["δ"] = f"{cost.delta:g}"
+    if cost.local_epsilon is not None and cost.trust == "shuffled":
+        rows["ε₀ of a message"] = f"{rounded_up(cost.local_epsilon)} (pure, local)"
+    rows["relation"] = f"{cost.relation}: {RELATIONS[Relation(cost.relation)]}"
+    rows["unit"] = f"{cost.unit}: one row of the file is one client, all that she holds"
+    rows["trust model"] = f"{cost.trust}: {_trust(cost)}"
+    if cost.message_bits is not None:
+        rows["message"] = f"{cost.message_bits:,} bits a client"
+        rows["public randomness"] = cost.public_randomness
+    rows["mechanism"] = f"{cost.mechanism}: {cost.reason}"
+    if isinstance(found, Mean):
+        rows["squared error"] = (
+            f"{found.mse_bound:.4g} expected at most, of rows clipped to the ball"
+        )
+        if cost.trust == "central":
+            rows["squared error"] = f"about {found.mse_bound:.4g}, of rows clipped to the ball"
+        rows["clipped rows"] = "how many there were is not released"
+    if cost.assumptions:
+        rows["assumed"] = "; ".join(cost.assumptions)
+    return rows
+
+
+def _trust(cost: Cost) -> str:
+    if cost.trust == "central":
+        return "the holder of the file is trusted"
+    return TRUST[TrustModel(cost.trust)]
+
+
+def _cost_record(found: Frequencies | Mean) -> dict[str, Any]:
+    cost = found.cost
+    return {
+        "epsilon": cost.epsilon,
+        "delta": cost.delta,
+        "kind": cost.kind,
+        "local_epsilon": cost.local_epsilon,
+        "relation": cost.relation,
+        "unit": cost.unit,
+        "trust_model": cost.trust,
+        "mechanism": cost.mechanism,
+        "reason": cost.reason,
+        "message_bits": cost.message_bits,
+        "public_randomness": cost.public_randomness,
+        "assumptions": list(cost.assumptions),
+        "clients": found.clients,
+        "clients_estimated": found.about,
+    }

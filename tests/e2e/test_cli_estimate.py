@@ -1,0 +1,110 @@
+"""``turnout estimate`` in a process of its own."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from command_line import command, environment
+
+from turnout.randomizers import LocalHashing
+
+
+def run(*arguments):
+    return subprocess.run(
+        command("estimate", *arguments),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(COLUMNS="100"),
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("estimate")
+    people = np.repeat(["Bonn", "Ulm", "Kiel"], [25_000, 15_000, 10_000])
+    (folder / "towns.csv").write_text("town,age\n" + "".join(f"{p},30\n" for p in people))
+    (folder / "towns.txt").write_text("Bonn\nUlm\nKiel\nJena\n")
+    np.save(folder / "items.npy", np.random.default_rng(1).integers(0, 300, 40_000))
+    vectors = np.random.default_rng(2).normal(size=(3000, 30)) + 1
+    np.save(folder / "vectors.npy", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    return folder
+
+
+def test_a_column_of_names_becomes_a_table_a_picture_and_a_price(folder):
+    asked = (folder / "towns.csv", "--column", "town", "--labels", folder / "towns.txt")
+    picture = folder / "towns.svg"
+    shown = run(
+        "frequencies", *asked, "--epsilon", 2, "--model", "local", "--picture", picture, "--top", 3
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[0] == "frequencies among 50,000 clients"
+    assert [line.split()[0] for line in shown.stdout.splitlines()[2:5]] == ["Bonn", "Ulm", "Kiel"]
+    for said in (
+        "ε₀",
+        "pure, exact",
+        "replace-one",
+        "one row",
+        "nobody is trusted",
+        "bits a client",
+    ):
+        assert said in shown.stdout
+    assert "and 1 more" in shown.stdout
+    assert "Bonn" in picture.read_text()
+
+
+def test_json_has_the_randomizers_own_level(folder):
+    result = run(
+        "frequencies", folder / "items.npy", "--size", 300, "--epsilon", 1, "--model", "local",
+        "--mechanism", "local-hashing", "--json",
+    )  # fmt: skip
+    found = json.loads(result.stdout)
+    randomizer = LocalHashing(1.0, 300, public=True)
+    assert found["epsilon"] == found["local_epsilon"] == randomizer.epsilon0
+    assert found["message_bits"] == randomizer.message_bits
+    assert len(found["frequencies"]) == 300
+    assert found["clients"] == 40_000
+
+
+def test_each_run_draws_anew(folder):
+    asked = ("mean", folder / "vectors.npy", "--norm", "l2", "--radius", 1, "--epsilon", 4)
+    one, other = (run(*asked, "--model", "local", "--bits", 12, "--json") for _ in range(2))
+    one, other = json.loads(one.stdout), json.loads(other.stdout)
+    assert one["mean"] != other["mean"]
+    assert one["epsilon"] == other["epsilon"] <= 4
+    assert one["message_bits"] <= 12
+
+
+def test_the_number_of_rows_is_not_printed_where_it_is_private(folder):
+    asked = ("frequencies", folder / "towns.csv", "--column", "age", "--size", 100)
+    result = run(
+        *asked, "--epsilon", 0.1, "--model", "central", "--relation", "add-remove", "--json"
+    )
+    found = json.loads(result.stdout)
+    assert found["clients"] is None
+    assert found["clients_estimated"] != 50_000
+    assert found["trust_model"] == "central"
+    assert "sees every row" in " ".join(found["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("frequencies items.npy --epsilon 1 --model local", "not taken from the data"),
+        ("frequencies items.npy --size 9 --epsilon 1 --model local", "from 0 to 8"),
+        ("frequencies items.npy --size 300 --epsilon 1 --model central", "relation"),
+        ("frequencies items.npy --size 300 --epsilon 1 --model shuffled", "delta"),
+        ("frequencies items.npy --size 300 --epsilon 0 --model local", "epsilon"),
+        ("frequencies items.npy --size 300 --epsilon 1 --model local --picture a.txt", "--picture"),
+        ("mean vectors.npy --norm l2 --epsilon 1 --model local", "--radius"),
+    ],
+)
+def test_refusals_are_one_line_and_exit_code_two(folder, words, said):
+    command_name, file, *rest = words.split()
+    result = run(command_name, folder / file, *rest)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
