@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -122,7 +123,7 @@ def test_locks_hold_every_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {
         "runtime": project["dependencies"],
-        "dev": project["dependencies"] + sum(project["optional-dependencies"].values(), []),
+        "dev": [*project["dependencies"], *chain(*project["optional-dependencies"].values())],
     }
     for name, requirements in wanted.items():
         lock = (ROOT / "requirements" / f"{name}.lock").read_text()

@@ -20,12 +20,21 @@ PUBLIC = {
     "calibrate_delta calibrate_noise epsilon_upper price spent",
     "datasets": "DataFile ImageData MissingFileError Split cache_folder contents deal digits "
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
+    "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
+    "estimate_frequencies normalise project_simplex",
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run empty_steps_bound expected_check_ins expected_empty_steps joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep account all_keys ask "
     "calibrate prepare read_plan solvable sweep",
+    "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
+    "LaplaceRandomizer LocalHashing OneBitHadamard RandomizedResponse SubsetSelection "
+    "UnaryEncoding",
     "randomness": "ByteStream OSRandomness SimulationRandomness SimulationStreams Source "
     "rounded_gaussian system_bytes",
+    "refinement": "Cascade Direct Key KeyMismatchError Level LevelEstimate LimitedAnswers "
+    "MultiLevel OneBit Release Step encode_sequence enough_randomness estimate hadamard "
+    "heavy_count key_entropy least_key_bits multi_level projective recoverable refine "
+    "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
     "spec": "ApproximateRandomizer AvailabilityCheckIn CheckIn DiscreteGaussianNoise EveryStep "
@@ -66,7 +75,9 @@ def test_importing_the_package_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["core", "spec", "randomness", "participation", "protocol"])
+@pytest.mark.parametrize(
+    "name", ["core", "spec", "randomness", "participation", "protocol", "randomizers", "estimation"]
+)
 def test_what_needs_no_network_files_or_clock_imports_none(name):
     imports = re.compile(r"^\s*(?:import|from) (os|io|pathlib|socket|time|datetime|urllib)\b", re.M)
     for path in (ROOT / "src" / "turnout" / name).rglob("*.py"):
