@@ -21,7 +21,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -262,7 +262,8 @@ def _best_cut(kind: type[CapRandomizer], dimension: int, epsilon: float) -> floa
         )
 
     most = min(0.999 * math.sqrt(dimension), math.sqrt(2 * epsilon) + 2)
-    found = minimize_scalar(error, bounds=(0.0, most), method="bounded", options={"xatol": 1e-7})
+    bounds, close = (0.0, most), {"xatol": 1e-7}
+    found: Any = minimize_scalar(error, bounds=bounds, method="bounded", options=close)
     return float(found.x) / math.sqrt(dimension)
 
 
