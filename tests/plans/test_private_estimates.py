@@ -2,11 +2,14 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 from turnout.accounting.shuffling import clones_2021
+from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.plans import estimate_columns
 from turnout.plans.estimate_answers import Ask
@@ -202,10 +205,13 @@ def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, d
         largest = Fraction(noise.epsilon) * noise.scale[0] / noise.scale[1]
         assert reach <= largest
     else:
-        # Half as much noise for the same reach would be worth more than ε.
         reach = max(math.sqrt((move.astype(float) ** 2).sum()) for move in moves)
         assert gaussian_noise(1.0, 1e-6, reach).deviation <= noise.deviation
-    assert reach >= 0.99 * (largest if noise.law == "laplace" else reach)
+    # And it is made for no more than that: less noise would be worth more than ε.
+    if noise.law == "laplace":
+        assert reach > (1 - 1e-6) * largest
+    else:
+        assert gaussian_noise(1.0, 1e-6, 1.001 * reach).deviation > noise.deviation
     assert np.all(np.abs(rows).max(axis=1) <= _UNITS)
 
 
@@ -317,3 +323,11 @@ def test_parquet_columns(tmp_path):
     parquet.write_table(arrow.table({"age": [3, None]}), file)
     with pytest.raises(ParameterError, match="a value in every row"):
         list(item_blocks(file, 4))
+
+
+def test_the_readme_names_every_option_of_both_estimates():
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    for name, command in estimate.commands.items():
+        row = next(line for line in text.splitlines() if f"`turnout estimate {name} FILE`" in line)
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or parameter.opts[0] in row
