@@ -18,7 +18,7 @@ from turnout.plans.estimate_choices import MECHANISMS, frequency_randomizer, mea
 from turnout.plans.estimate_columns import item_blocks, vector_blocks
 from turnout.plans.estimate_noise import discrete_laplace, gaussian_noise, laplace_noise
 from turnout.plans.estimates import frequencies, mean
-from turnout.randomizers.vectors import PrivUnit
+from turnout.randomizers.vectors import PrivUnit, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law
 
@@ -100,8 +100,11 @@ def test_a_mean_within_bits_uses_no_more(vectors):
     assert found.cost.epsilon == randomizer.epsilon0 <= 4.0
     assert found.mse_bound == randomizer.worst_squared_error / 4000
     free = mean_randomizer("l2", 5, 4.0, 1.0)[0]
-    assert isinstance(free, PrivUnit)
-    assert free.worst_squared_error < randomizer.worst_squared_error
+    assert free.worst_squared_error <= 1.15 * PrivUnit(5, 4.0, 1.0).worst_squared_error
+    tight = mean_randomizer("l2", 5, 4.0, 1.0, 1)[0]
+    assert tight.message_bits == 1
+    # A client's own public directions would tell who sent what.
+    assert not isinstance(mean_randomizer("l2", 5, 4.0, 1.0, public=False)[0], SphericalCode)
 
 
 def test_shuffled_messages_keep_the_promise_and_waste_little_of_it(items):

@@ -204,8 +204,7 @@ def mean(
     """Estimates the mean of the clients' vectors.
 
     FILE is a .npy file of shape (clients, dimension), or a .csv or .parquet file with columns of
-    numbers. One row is one client. Without --bits a message has full precision where that has the
-    least error (PrivUnit, for l2).
+    numbers. One row is one client.
     """
     path = _picture_path(picture)
     from turnout.plans import estimates

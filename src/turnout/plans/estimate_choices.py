@@ -25,7 +25,7 @@ from turnout.randomizers.levels import LARGEST_EPSILON, check_level
 from turnout.randomizers.vectors import (
     KashinFrame,
     L2Randomizer,
-    PrivUnit,
+    SphericalCode,
     VectorRandomizer,
     best_randomizer,
 )
@@ -43,7 +43,9 @@ MECHANISMS: dict[str, Callable[..., FrequencyRandomizer]] = {
 NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 """p of the norm that bounds vectors, by name."""
 
+_EXACT = "pure, exact: the largest log-ratio of the message's probabilities"
 _NEAR = 1.05  # errors this near to the least count as no worse, so that fewer bits decide
+_MOST_CODE_BITS, _NEARLY_LEAST = 8, 1.1  # of spherical codes; more take long to draw
 _STEPS = 12  # of a bisection of ln ε₀: to a thousandth
 AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
 
@@ -111,7 +113,13 @@ def _variants(
 
 
 def mean_randomizer(
-    norm: str, dimension: int, epsilon: float, radius: float, bits: int | None = None
+    norm: str,
+    dimension: int,
+    epsilon: float,
+    radius: float,
+    bits: int | None = None,
+    *,
+    public: bool = True,
 ) -> tuple[VectorRandomizer, str]:
     """A randomizer of one vector within a bit budget, and why it is that one.
 
@@ -120,21 +128,38 @@ def mean_randomizer(
         dimension: d.
         epsilon: ε₀, above 0, at most 30.
         radius: r, the largest norm.
-        bits: most bits of a message; None: any number, and PrivUnit's d floats for ℓ2.
+        bits: most bits of a message; None: any number.
+        public: whether each client may have public randomness of her own, which would tell a
+            shuffler's audience who sent what.
 
-    >>> mean_randomizer("l2", 300, 1.0, 1.0, bits=10)[0].message_bits
-    10
+    >>> mean_randomizer("l2", 300, 4.0, 1.0)[0].message_bits
+    5
     """
     check_level(epsilon)
     if norm not in NORMS:
         raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
-    if bits is None and norm == "l2" and dimension > 1:
-        return PrivUnit(dimension, epsilon, radius), "full precision: no bit budget was given"
     budget = math.inf if bits is None else bits
     if bits is not None:
         checks.count(bits=bits)
+    if norm == "l2" and dimension > 1 and public:
+        return _code(dimension, epsilon, radius, int(min(budget, _MOST_CODE_BITS)))
+    if norm == "l2" and bits is None:
+        return L2Randomizer.rotated(dimension, epsilon, radius), "an exact law, quickly drawn"
     chosen = best_randomizer(NORMS[norm], dimension, epsilon, radius, message_bits=budget)
     return chosen, "the least error bound" + ("" if bits is None else f" within {bits} bits")
+
+
+def _code(
+    dimension: int, epsilon: float, radius: float, most_bits: int
+) -> tuple[VectorRandomizer, str]:
+    """The spherical code of fewest bits that errs little more than the one of most bits."""
+    codes = [
+        SphericalCode(dimension, epsilon, radius, code_bits=bits)
+        for bits in range(1, most_bits + 1)
+    ]
+    enough = _NEARLY_LEAST * min(code.worst_squared_error for code in codes)
+    chosen = next(code for code in codes if code.worst_squared_error <= enough)
+    return chosen, "the fewest bits within a tenth of the least error"
 
 
 def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> Cost:
@@ -142,7 +167,7 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
     return Cost(
         randomizer.epsilon0,
         0.0,
-        _kind(randomizer),
+        _EXACT,
         "replace-one",
         "local",
         type(randomizer).__name__,
@@ -212,12 +237,6 @@ def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[
         return ()
     cut = randomizer.clipping_error
     return (f"for accuracy only: clipping rotated coordinates adds about {cut:.2g} at most",)
-
-
-def _kind(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
-    if isinstance(randomizer, PrivUnit):
-        return "pure, of the law in real numbers; 32-bit floats come near it (--bits: exact)"
-    return "pure, exact: the largest log-ratio of the message's probabilities"
 
 
 def _shared(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:

@@ -8,7 +8,6 @@ whole numbers, and noise is added to the sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ from turnout.plans.estimate_choices import (
     shuffled,
 )
 from turnout.plans.estimate_columns import item_blocks, vector_blocks
-from turnout.randomizers.vectors import PrivUnit
 from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]
@@ -138,12 +136,9 @@ def mean(
         cost = local_cost(randomizer, reason)
     else:
         randomizer, cost = shuffled(
-            lambda level: mean_randomizer(norm, dimension, level, radius, ask.bits),
+            lambda level: mean_randomizer(norm, dimension, level, radius, ask.bits, public=False),
             *_shuffling(ask, blocks),
         )
-        if isinstance(randomizer, PrivUnit):
-            said = "messages are real numbers; 32-bit floats come near them (--bits: exact)"
-            cost = replace(cost, assumptions=(*cost.assumptions, said))
     # What contains the ball is what the randomizer was made for, so these rows are within it.
     tally: MeanTally | None = None
     for block in blocks():
