@@ -65,11 +65,6 @@ class Frame:
         """The exponent of the weight."""
         return self.tilt if self.direction is Direction.REMOVE else -self.tilt
 
-    @property
-    def scale(self) -> float:
-        """What a payoff is divided by: t for remove, the strike for add."""
-        return self.window if self.direction is Direction.REMOVE else self.strike
-
     def bins(self, refinement: int) -> int:
         """Number of bins, 2ⁿ or 3·2ⁿ; each refinement doubles it."""
         wanted = min(max((self.high - self.low) / self.step, _FEWEST), _MOST_FIRST)

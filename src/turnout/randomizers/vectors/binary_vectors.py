@@ -6,24 +6,20 @@ Notation: d coordinates, s sampled ones, a in a group, p the chance that a bit i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.vectors.sampled_bits import SampledBits
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.vectors.bit_randomizer import BitRandomizer, Variant
+from turnout.randomizers.vectors.vector_randomizer import FloatArray
 from turnout.randomizers.vectors.water_filling import level_flips, printed_flips
-from turnout.randomness import Source
-
-Variant = Literal["default", "as-printed"]
 
 
 @dataclass(frozen=True)
-class BinaryVectorRandomizer(VectorRandomizer):
+class BinaryVectorRandomizer(BitRandomizer):
     """Randomized response on s of d bits, one of each group of about d/s.
 
     Source: Algorithms 3.3.1 and 3.3.2 (girgis2023thesis). The default differs from the print in
@@ -56,42 +52,14 @@ class BinaryVectorRandomizer(VectorRandomizer):
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon)
-        if self.variant not in ("default", "as-printed"):
-            raise ParameterError("variant", self.variant, "default or as-printed")
-        self.bits  # noqa: B018 its parts are checked here, not at first use
-
-    @cached_property
-    def bits(self) -> SampledBits:
-        """The coordinates and bits that are sent."""
-        printed = self.variant == "as-printed"
-        if printed:
-            flips = printed_flips(self.epsilon, 1, self.samples)
-        else:
-            flips = level_flips(self.epsilon, self.samples, 1)
-        return SampledBits(
-            self.dimension,
-            self.samples,
-            flips,
-            shared=not printed,
-            centred=not printed,
-            padded=printed,
-            public_seed=self.public_seed,
-        )
+        self.require_parts()
 
     @property
-    def epsilon0(self) -> float:
-        """s·ln((1 − p)/p), rounded up by less than an ulp."""
-        return self.bits.epsilon0
-
-    @property
-    def radices(self) -> tuple[int, ...]:
-        """2a or 2^m·a values a word; a = 1 with public coordinates."""
-        return self.bits.radices
-
-    @property
-    def public_randomness(self) -> str:
-        """Coordinates, if a seed was given."""
-        return "none" if self.public_seed is None else "which coordinates each client reports"
+    def flips(self) -> tuple[float, ...]:
+        """One level's p."""
+        if self.variant == "as-printed":
+            return printed_flips(self.epsilon, 1, self.samples)
+        return level_flips(self.epsilon, self.samples, 1)
 
     def checked(self, values: ArrayLike) -> FloatArray:
         """The bits as ±1."""
@@ -99,14 +67,6 @@ class BinaryVectorRandomizer(VectorRandomizer):
         if not np.all((vectors == 0) | (vectors == 1)):
             raise ParameterError("values", "other numbers", "0 and 1")
         return 2 * vectors - 1
-
-    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, s): local coordinate · 2 + bit, or the bit alone."""
-        return self.bits.encode(self.checked(values), source, first)
-
-    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """The sum of the clients' unbiased estimates of 2b − 1, shape (d,)."""
-        return self.bits.total(messages, first)
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
         """The estimated share of ones, shape (d,); may lie outside [0, 1]."""
@@ -121,7 +81,3 @@ class BinaryVectorRandomizer(VectorRandomizer):
         """The largest E‖y − b‖² over b in {0, 1}^d."""
         corners = np.stack([np.full(self.dimension, -1.0), np.ones(self.dimension)])
         return float(self.bits.squared_error(corners).max()) / 4
-
-    def law(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message, see `SampledBits.law`."""
-        return self.bits.law(self.checked(np.atleast_2d(np.asarray(value)))[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -17,18 +17,17 @@ from scipy.special import ndtri
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.randomizers.vectors.binary_vectors import Variant
-from turnout.randomizers.vectors.sampled_bits import SampledBits, level_weights, worst_spread
-from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
+from turnout.randomizers.vectors.bit_randomizer import BitRandomizer, Variant
+from turnout.randomizers.vectors.sampled_bits import level_weights, worst_spread
+from turnout.randomizers.vectors.vector_randomizer import FloatArray
 from turnout.randomizers.vectors.water_filling import level_flips, printed_flips, water_filled
-from turnout.randomness import Source
 
 _MOST_LEVELS = 10
 _QUANTILES = 2048
 
 
 @dataclass(frozen=True)
-class LInfRandomizer(VectorRandomizer):
+class LInfRandomizer(BitRandomizer):
     """Bits of s sampled coordinates, each turned over with a chance that fits its weight.
 
     Source: Algorithms 3.5.1 and 3.5.2 (girgis2023thesis). The default spends the whole ε₀, sends
@@ -66,11 +65,9 @@ class LInfRandomizer(VectorRandomizer):
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon, radius=self.radius)
         checks.count(samples=self.samples, levels=self.levels)
-        if self.variant not in ("default", "as-printed"):
-            raise ParameterError("variant", self.variant, "default or as-printed")
         if self.shares is not None and len(self.shares) != self.levels:
             raise ParameterError("shares", self.shares, f"one a level, {self.levels}")
-        self.bits  # noqa: B018 its parts are checked here, not at first use
+        self.require_parts()
 
     @classmethod
     def best(
@@ -89,46 +86,17 @@ class LInfRandomizer(VectorRandomizer):
         samples, levels = best_shape(dimension, epsilon, message_bits, public_seed is None)
         return cls(dimension, epsilon, radius, samples, levels, public_seed=public_seed)
 
-    @cached_property
-    def bits(self) -> SampledBits:
-        """The coordinates and bits that are sent."""
-        printed = self.variant == "as-printed"
-        if printed:
-            flips = printed_flips(self.epsilon, self.levels, self.samples)
-        else:
-            flips = level_flips(self.epsilon, self.samples, self.levels, self.shares)
-        return SampledBits(
-            self.dimension,
-            self.samples,
-            flips,
-            shared=self.shared and not printed,
-            centred=not printed,
-            padded=printed,
-            public_seed=self.public_seed,
-        )
+    @property
+    def flips(self) -> tuple[float, ...]:
+        """p_k of each level."""
+        if self.variant == "as-printed":
+            return printed_flips(self.epsilon, self.levels, self.samples)
+        return level_flips(self.epsilon, self.samples, self.levels, self.shares)
 
     @property
-    def epsilon0(self) -> float:
-        """s·Σ_k ln((1 − p_k)/p_k), rounded up by less than an ulp."""
-        return self.bits.epsilon0
-
-    @property
-    def radices(self) -> tuple[int, ...]:
-        """2a or 2^m·a values a word; a = 1 with public coordinates."""
-        return self.bits.radices
-
-    @property
-    def public_randomness(self) -> str:
-        """Coordinates, if a seed was given."""
-        return "none" if self.public_seed is None else "which coordinates each client reports"
-
-    def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, words), see `SampledBits`."""
-        return self.bits.encode(self.checked(values), source, first)
-
-    def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """The sum of the clients' unbiased vectors over r, shape (d,)."""
-        return self.bits.total(messages, first)
+    def in_default_shared(self) -> bool:
+        """`shared`."""
+        return self.shared
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
         """The estimated mean, shape (d,)."""
@@ -142,10 +110,6 @@ class LInfRandomizer(VectorRandomizer):
     def worst_squared_error(self) -> float:
         """The largest E‖y − x‖² over x in [−r, r]^d."""
         return self.bits.worst_squared_error * self.radius**2
-
-    def law(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message, see `SampledBits.law`."""
-        return self.bits.law(self.checked(np.atleast_2d(np.asarray(value)))[0])
 
 
 def best_shape(

@@ -14,7 +14,7 @@ Notation
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -235,10 +235,6 @@ class SphericalCode(VectorRandomizer):
         """Normal vectors, cut to d coordinates and scaled to length 1."""
         drawn = normals(words)[..., : self.dimension]
         return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
-
-    def with_bits(self, code_bits: int) -> SphericalCode:
-        """The same with another length, and its best t."""
-        return replace(self, code_bits=code_bits, preferred=None)
 
 
 @lru_cache(maxsize=4096)
