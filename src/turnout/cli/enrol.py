@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from turnout.cli.packages import service_packages
 from turnout.core.errors import StorageError
 
 if TYPE_CHECKING:
@@ -40,14 +41,10 @@ def enrol(
     They can be had while the coordinator serves. Whoever has one can take part as that device:
     hand them out over a channel that you trust.
     """
-    try:
+    with service_packages():
         from turnout.service.founding import invite
         from turnout.service.storage.opening import open_storage
         from turnout.service.web.opening import stored_charter
-    except ImportError as error:
-        raise StorageError(
-            f"this command needs a package ({error.name}): pip install 'turnout[service]'"
-        ) from None
     from turnout.service.charter import Timing
 
     if plan is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.join import described, service_packages
+from turnout.cli.join import described
+from turnout.cli.packages import service_packages
 
 
 @click.command()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from turnout.core.errors import UnsupportedError
+from turnout.cli.packages import service_packages
 
 
 @click.command()
@@ -90,16 +88,3 @@ def described(tally: Counter[str]) -> str:
     """Turns by how they ended, in words."""
     ended = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()))
     return f"turns: {ended or 'none drawn'}"
-
-
-@contextmanager
-def service_packages() -> Iterator[None]:
-    """Says how to get a package of the service that is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("turnout"):
-            raise
-        raise UnsupportedError(
-            f"this needs the package {error.name}: pip install 'turnout[service]'"
-        ) from None

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from turnout.core.errors import TurnoutError
+from turnout.cli.packages import service_packages
 
 if TYPE_CHECKING:
     from turnout.verification import Verdict
-
-
-class ServiceMissingError(TurnoutError):
-    """The packages of the service are not installed."""
-
-    def __init__(self, error: ModuleNotFoundError) -> None:
-        super().__init__(f"{error.name} is needed: pip install 'turnout[service]'")
 
 
 @click.group()
@@ -43,11 +36,9 @@ def ledger() -> None:
 )
 def export(db: str, out: Path | None, models: Path | None) -> None:
     """Writes the ledger of a task as a file that can be verified without the database."""
-    try:
+    with service_packages():
         from turnout.service.export import export_ledger, export_models, ledger_lines
         from turnout.service.storage.opening import open_storage
-    except ModuleNotFoundError as error:
-        raise ServiceMissingError(error) from None
     storage = open_storage(db, serving=False)
     try:
         with storage.snapshot() as transaction:
@@ -82,10 +73,8 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     Ends with 0 where all is good, 1 where something is wrong, 2 where the command is, and 3
     where the ledger is sound but nothing independent can recompute its cost.
     """
-    try:
+    with service_packages():
         verdict = _verdict(file, models, head)
-    except ModuleNotFoundError as error:
-        raise ServiceMissingError(error) from None
     if as_json:
         click.echo(json.dumps(verdict.document(), indent=2, ensure_ascii=False))
     else:

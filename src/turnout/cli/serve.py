@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.core.errors import StorageError
+from turnout.cli.packages import service_packages
 
 if TYPE_CHECKING:
     from turnout.service.web.running import Running
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 )
 @click.option("--head-file", metavar="FILE", help="Where the ledger's head goes; DB.head.")
 @click.option("--config", metavar="FILE", help="All of these settings in a TOML file.")
-@click.option("--wait-for", type=int, help="Begin once so many devices are enrolled; 0.")
+@click.option(
+    "--wait-for",
+    type=int,
+    help="Begin once so many devices are enrolled, which shows that they are; for trials.",
+)
 @click.option("--exit-when-finished", is_flag=True, default=None, help="End when the run is over.")
 def serve(plan: Path, config: str | None, **given: Any) -> int:
     """Serves the task of PLAN (a TOML file) to devices, with a dashboard.
@@ -40,13 +44,9 @@ def serve(plan: Path, config: str | None, **given: Any) -> int:
     An empty database gets a new task. Settings come from the command line, from TURNOUT_SERVE_…
     in the environment, or from a file, in this order.
     """
-    try:
+    with service_packages():
         from turnout.service.web.server import serve as run
         from turnout.service.web.settings import PREFIX, Settings
-    except ImportError as error:
-        raise StorageError(
-            f"this command needs a package ({error.name}): pip install 'turnout[service]'"
-        ) from None
     from turnout.reporting.console import Console
 
     file = config or os.environ.get(f"{PREFIX}CONFIG")

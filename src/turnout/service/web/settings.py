@@ -51,7 +51,10 @@ class Settings(BaseModel):
         None, description="where the ledger's head is exported to (a file's database: FILE.head)"
     )
     wait_for: int = Field(
-        0, ge=0, description="the first step's time begins once so many devices are enrolled"
+        0,
+        ge=0,
+        description="the first step's time begins once so many devices are enrolled, which shows "
+        "that they are",
     )
     exit_when_finished: bool = Field(False, description="end when all steps are over")
 
