@@ -6,7 +6,8 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Head, require_chain
@@ -16,6 +17,32 @@ from turnout.service.storage.writes import Writes
 
 BUSY_SECONDS = 10.0
 _IDLE_READERS = 8
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def raising_storage_errors(
+    kind: type[Exception], said: Callable[[Any], str]
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """A decorator that turns a library's errors into `StorageError`.
+
+    Args:
+        kind: the library's errors.
+        said: what one of them says, without a device and her slot.
+    """
+
+    def decorated(method: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(method)
+        def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            try:
+                return method(*args, **kwargs)
+            except kind as error:
+                raise StorageError(said(error)) from None
+
+        return wrapped
+
+    return decorated
 
 
 class Connection(Session, Protocol):

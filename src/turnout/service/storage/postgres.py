@@ -7,16 +7,16 @@ serves holds another one, on the very connection that writes: who lost it cannot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import lru_cache, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import lru_cache
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.database import BUSY_SECONDS, Database
+from turnout.service.storage.database import BUSY_SECONDS, Database, raising_storage_errors
 from turnout.service.storage.reads import Rights
 from turnout.service.storage.schema import migrations, pending
 
@@ -25,23 +25,10 @@ PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in th
 
 _REQUIRED = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _raising_storage_errors(
-    method: Callable[Concatenate[Any, _P], _T],
-) -> Callable[Concatenate[Any, _P], _T]:
-    @wraps(method)
-    def wrapped(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return method(self, *args, **kwargs)
-        except psycopg.Error as error:
-            # Not str(error): its detail names the values of a key, a device and her slot.
-            text = error.diag.message_primary or type(error).__name__
-            raise StorageError(f"Postgres: {text}") from None
-
-    return wrapped
+# Not str(error): its detail names the values of a key, a device and her slot.
+_raising_storage_errors = raising_storage_errors(
+    psycopg.Error, lambda error: f"Postgres: {error.diag.message_primary or type(error).__name__}"
+)
 
 
 @lru_cache(maxsize=256)

@@ -7,16 +7,15 @@ beside the database, which the operating system drops when the process ends in w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import apsw
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.database import BUSY_SECONDS, Database
+from turnout.service.storage.database import BUSY_SECONDS, Database, raising_storage_errors
 from turnout.service.storage.reads import Rights
 from turnout.service.storage.schema import migrations, pending
 
@@ -36,21 +35,9 @@ _SETTINGS = (
 )
 _REQUIRED = {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1, "recursive_triggers": 1}
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _raising_storage_errors(
-    method: Callable[Concatenate[Any, _P], _T],
-) -> Callable[Concatenate[Any, _P], _T]:
-    @wraps(method)
-    def wrapped(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return method(self, *args, **kwargs)
-        except apsw.Error as error:
-            raise StorageError(f"SQLite: {type(error).__name__}: {error}") from None
-
-    return wrapped
+_raising_storage_errors = raising_storage_errors(
+    apsw.Error, lambda error: f"SQLite: {type(error).__name__}: {error}"
+)
 
 
 class SqliteConnection:
