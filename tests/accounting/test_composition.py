@@ -6,11 +6,12 @@ Compositions against closed forms, however small δ and however many blocks.
 import numpy as np
 import pytest
 
+from turnout.accounting import composition
 from turnout.accounting.blocks import PairBlock
 from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Curve, Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.losses import CurvePair, loss_law
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.runs import run_epsilon
 
 K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
@@ -79,3 +80,32 @@ def test_gaussian_steps_add_up_to_one_gaussian(sigma, steps, delta):
         more = PairBlock(GaussianPair(sigma / (1.1 * steps) ** 0.5))
         costlier = epsilon_at(more.curve(direction, Side.LOWER, delta, 0), delta, Side.LOWER)
         assert upper < costlier
+
+
+class ReadTooFarOut:
+    """A curve whose strikes are rounded up by a part η: below the curve that it stands for."""
+
+    def __init__(self, curve: Curve, eta: float) -> None:
+        self.curve, self.eta = curve, eta
+
+    def delta(self, k):
+        return self.curve.delta(k * (1.0 + self.eta))
+
+    def slope(self, k):
+        return (1.0 + self.eta) * self.curve.slope(k * (1.0 + self.eta))
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_rounded_strikes_are_charged_in_every_block(direction, monkeypatch):
+    """η is far larger than rounding is, so that what it does shows; uncharged, it does."""
+    eta, count = 1e-4, 16
+    pair = GaussianPair(4.0)
+    off = [ReadTooFarOut(PairCurve(pair, d, Side.UPPER), eta) for d in Direction]
+    law = loss_law(CurvePair(Side.UPPER, off[:1], off[1:]), direction, 2e-3, 1e-12)
+    points = np.exp(np.linspace(0.0, 4.0, 9))
+    truth = PairCurve(GaussianPair(1.0), direction, Side.LOWER).delta(points)
+    uncharged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
+    assert np.any(uncharged < truth)
+    monkeypatch.setattr(composition, "_ROUNDINGS_A_STRIKE", 2 * eta / UNIT_ROUNDOFF)
+    charged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
+    assert np.all(charged >= truth)
