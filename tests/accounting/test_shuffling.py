@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from turnout.accounting import shuffling
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.shuffling import (
+from turnout.accounting.shuffling import clones as shuffling
+from turnout.accounting.shuffling.clones import (
     ClonesBlock,
     ClonesCurve,
     clones_2021,

@@ -37,8 +37,9 @@ PUBLIC = {
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "ApproximateRandomizer AvailabilityCheckIn CheckIn DiscreteGaussianNoise EveryStep "
-    "FixedAssignment FixedSize GaussianNoise KSubset LaplaceNoise PairRandomizer "
+    "spec": "ApproximateRandomizer AvailabilityCheckIn BitResponse CheckIn DiscreteGaussianNoise "
+    "EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise HadamardResponse KSubset "
+    "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Watcher resume train",

@@ -48,6 +48,43 @@ class PureRandomizer:
 
 
 @dataclass(frozen=True, slots=True)
+class FixedRandomizer(PureRandomizer):
+    """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
+
+    Against `PureRandomizer`, of which clients may use different ones and choose them by the
+    messages that came before, a shuffler proves more of it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class KaryResponse(FixedRandomizer):
+    """The true one of k categories with probability e^{ε₀}/(e^{ε₀} + k − 1), else any other.
+
+    Attributes:
+        categories: k ≥ 2; with 2 it is Warner's randomized response.
+    """
+
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon0=self.epsilon0)
+        checks.count(2, categories=self.categories)
+
+
+@dataclass(frozen=True, slots=True)
+class HadamardResponse(FixedRandomizer):
+    """A uniform message of a half of all messages, that of the true value with e^{ε₀} to 1.
+
+    Any two values' halves share a quarter of all messages.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class BitResponse(FixedRandomizer):
+    """The number of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class ApproximateRandomizer:
     """Any (ε₀, δ₀)-DP randomizer."""
 

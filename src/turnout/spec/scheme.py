@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
 from turnout.spec.participation import ParticipationLaw
@@ -22,6 +23,8 @@ class Scheme:
         release: what a step makes of those who came.
         unit: what one record is.
         trust: whom the client must trust.
+        population: clients there are, herself among them, who all follow the protocol; None where
+            nobody knows. Only what other clients' messages hide rests on it.
     """
 
     randomizer: Randomizer
@@ -30,6 +33,11 @@ class Scheme:
     release: ReleaseRule = ReleaseRule.AGGREGATED
     unit: PrivacyUnit = PrivacyUnit.CLIENT
     trust: TrustModel = TrustModel.CENTRAL
+    population: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.population is not None:
+            checks.count(population=self.population)
 
     @property
     def noise_multiplier(self) -> float:

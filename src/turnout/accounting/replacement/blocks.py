@@ -14,15 +14,15 @@ from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import Pair, PurePair
-from turnout.accounting.replacement.excess import Sum, excess
-from turnout.accounting.replacement.onestep import OneStepCurve
-from turnout.accounting.replacement.polygons import (
+from turnout.accounting.polygons import (
     PricedSide,
     lower_polygon,
     nodes_down_to,
     nodes_near,
     upper_polygon,
 )
+from turnout.accounting.replacement.excess import Sum, excess
+from turnout.accounting.replacement.onestep import OneStepCurve
 from turnout.accounting.replacement.steps import AntitheticStep, AnyTwoStep, Step
 from turnout.accounting.replacement.triples import LocalSum, response_excess, upper_excess
 from turnout.core import checks

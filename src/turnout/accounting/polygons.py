@@ -136,7 +136,7 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, spread: float) -> F
     while (at_high := above(high)) > 0:
         low, at_low, high = high, at_high, 1.5 * high
         if high > _LARGEST_EPSILON:
-            raise NumericalError(f"delta = {delta:.3g} cannot be certified under replace-one")
+            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
     low, high = _narrowed(above, (low, at_low), (high, at_high))
     if side is Side.UPPER:
         return np.exp(np.array([0.0, low, high]))
@@ -183,7 +183,7 @@ def nodes_down_to(priced: PricedSide, delta: float, spread: float, density: floa
         step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall))
         epsilons.append(epsilons[-1] + step)
         if epsilons[-1] > _LARGEST_EPSILON:
-            raise NumericalError(f"delta = {delta:.3g} cannot be certified under replace-one")
+            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
         value = priced(math.exp(epsilons[-1]), Side.UPPER)
         if 0 < value < last < math.inf:
             fall = math.log(last / value) / step
