@@ -6,7 +6,8 @@ from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
-from turnout.accounting.decomposition import Decomposition, decompose
+from turnout.accounting.decomposition import decompose
+from turnout.accounting.hops import Decomposition
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
 from turnout.accounting.subsets import SubsetBlock
@@ -159,7 +160,7 @@ REFUSED = [
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, ONE), "add-remove"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, AVERAGED), "aggregated"),
     (scheme(WINDOW, trust=TrustModel.LOCAL), "trust"),
-    (scheme(WINDOW, trust=TrustModel.SHUFFLED), "trust"),
+    (scheme(WINDOW, trust=TrustModel.SHUFFLED), "replace-one"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), trust=TrustModel.LOCAL), "trust"),
 ]
 

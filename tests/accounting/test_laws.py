@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, pricing, spent
 from turnout.accounting.curves import Direction
-from turnout.accounting.decomposition import Hop
+from turnout.accounting.hops import Hop
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (

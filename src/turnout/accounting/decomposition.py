@@ -6,14 +6,14 @@ docs/design/protocols.md derives the sensitivities that stand here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
-from turnout.accounting.curves import Direction
 from turnout.accounting.dominating import Dominating, dominating
+from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
+from turnout.accounting.shuffling.schemes import shuffled
 from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
@@ -38,53 +38,6 @@ from turnout.spec import (
     TrustModel,
 )
 
-Run = Sequence[tuple[Block, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One hop between neighbours: blocks that bound it from above and from below.
-
-    Attributes:
-        upper: composed, at least as bad as the truth.
-        lower: composed, something an adversary really gets; the same blocks where the
-            analysis is exact.
-        method: the analysis, in a few words.
-        tight: whether the blocks' bounds close in on each other.
-        symmetric: whether both directions are the same.
-    """
-
-    upper: Run
-    lower: Run
-    method: str
-    tight: bool = True
-    symmetric: bool = False
-
-    @property
-    def exact(self) -> bool:
-        """Whether finer grids make the bracket as narrow as asked."""
-        return self.tight and self.upper == self.lower
-
-    @property
-    def directions(self) -> Sequence[Direction]:
-        """Those that have to be computed."""
-        return [Direction.REMOVE] if self.symmetric else list(Direction)
-
-
-@dataclass(frozen=True, slots=True)
-class Decomposition:
-    """What must be computed for a scheme.
-
-    Attributes:
-        present: her real record against her absence (the reference).
-        other: the neighbouring record against the same reference, where the relation takes
-            two hops (replace-one; zero-out where the null record displaces somebody); None
-            where the reference *is* the neighbour.
-    """
-
-    present: Hop
-    other: Hop | None = None
-
 
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
@@ -92,8 +45,10 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     Raises:
         UnsupportedError: no sound analysis is known for this release rule, law and relation.
     """
-    require_central(scheme)
     steps = scheme.participation.steps if steps is None else steps
+    if scheme.trust is TrustModel.SHUFFLED:
+        return shuffled(scheme, steps)
+    require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED:
         return _averaged(scheme, steps)
     if isinstance(scheme.participation, FixedSize):
@@ -328,35 +283,6 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
     return Decomposition(Hop(upper, lower, method))
 
 
-def merged(*runs: Run) -> Run:
-    """One run after the other, equal blocks counted together."""
-    counts: dict[Block, int] = {}
-    for run in runs:
-        for block, count in run:
-            counts[block] = counts.get(block, 0) + count
-    return [(block, count) for block, count in counts.items() if count > 0]
-
-
-def joined(parts: Sequence[Decomposition]) -> Decomposition:
-    """Several decompositions as one, about the same client.
-
-    A part that takes one hop where others take two makes its whole way in the first of them.
-    """
-    hops = [part.present for part in parts]
-    others = [part.other for part in parts if part.other is not None]
-    return Decomposition(_in_a_row(hops), _in_a_row(others) if others else None)
-
-
-def _in_a_row(hops: Sequence[Hop]) -> Hop:
-    return Hop(
-        merged(*(hop.upper for hop in hops)),
-        merged(*(hop.lower for hop in hops)),
-        "; ".join(dict.fromkeys(hop.method for hop in hops)) or "nothing released",
-        all(hop.tight for hop in hops),
-        bool(hops) and all(hop.symmetric for hop in hops),
-    )
-
-
 def require_central(scheme: Scheme) -> None:
     """Refuses a trust model under which nobody hides check-ins and single updates.
 
@@ -365,7 +291,7 @@ def require_central(scheme: Scheme) -> None:
     """
     if scheme.trust is not TrustModel.CENTRAL:
         raise UnsupportedError(
-            f"every analysis here trusts the coordinator; trust = {scheme.trust.value!r} has none"
+            f"this analysis trusts the coordinator; trust = {scheme.trust.value!r} has none"
         )
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.decomposition import Decomposition, Hop, decompose, is_per_client, joined
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.hops import Decomposition, Hop, joined
 from turnout.accounting.losses import CurvePair, LossLaw, loss_law, reach_of
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.pricing import decomposition_bounds

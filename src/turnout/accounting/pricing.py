@@ -11,17 +11,10 @@ from operator import or_
 import numpy as np
 
 from turnout.accounting.curves import Direction, Side, epsilon_at
-from turnout.accounting.decomposition import (
-    Decomposition,
-    Hop,
-    Run,
-    decompose,
-    is_per_client,
-    require_central,
-    window_hop,
-)
+from turnout.accounting.decomposition import decompose, is_per_client, require_central, window_hop
 from turnout.accounting.dominating import dominating
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
+from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
@@ -70,8 +63,8 @@ def _require_more_than_leaks(hop: Hop, delta: float) -> None:
     """Refuses a δ at which no ε holds, whatever the grids: outcomes that one world cannot have."""
     for direction in Direction:
         log_kept = 0.0
-        for block, count in hop.lower or hop.upper:
-            floor = block.curves(Side.UPPER, 0.1, 0).floor(direction)
+        for block, count in hop.lower:
+            floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
             log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
         leak = -math.expm1(log_kept)
         if leak >= delta * (1.0 - 1e-9):

@@ -16,8 +16,9 @@ import numpy as np
 
 from turnout.accounting.blocks import AllocationBlock
 from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.decomposition import Decomposition, Run, decompose, is_per_client
+from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.delta_bounds import DeltaBounds
+from turnout.accounting.hops import Decomposition, Run
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.replacement import LocalReplacementBlock, ReplacementBlock
 from turnout.accounting.runs import run_curve

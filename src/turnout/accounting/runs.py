@@ -8,7 +8,7 @@ from functools import lru_cache
 from turnout.accounting.blocks import Block
 from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
-from turnout.accounting.decomposition import Run
+from turnout.accounting.hops import Run
 from turnout.accounting.losses import LossLaw, loss_law, reach_of
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread

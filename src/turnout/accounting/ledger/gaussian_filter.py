@@ -20,7 +20,7 @@ import numpy as np
 
 from turnout.accounting.blocks import Block, PairBlock
 from turnout.accounting.curves import Direction, PairCurve, Side
-from turnout.accounting.decomposition import Run, merged
+from turnout.accounting.hops import Run, merged
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
 from turnout.accounting.ledger.plan import Ledger, largest, run_before
 from turnout.accounting.ledger.terms import Terms

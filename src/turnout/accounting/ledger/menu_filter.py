@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from turnout.accounting.decomposition import Run
+from turnout.accounting.hops import Run
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
 from turnout.accounting.ledger.odometer import renyi_budget
 from turnout.accounting.ledger.plan import Ledger, run_before

@@ -19,7 +19,8 @@ from turnout.accounting import pricing
 from turnout.accounting.calibration.costs import CostModel, Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
-from turnout.accounting.decomposition import Run, decompose, is_per_client, joined, merged
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.hops import Run, joined, merged
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
 from turnout.accounting.ledger.terms import Terms, as_windows
 from turnout.core import checks

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
-from turnout.accounting.decomposition import Run, decompose, is_per_client
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.hops import Run
 from turnout.accounting.pairs import GaussianPair, Pair
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel

@@ -25,7 +25,7 @@ import numpy as np
 from scipy import fft
 
 from turnout.accounting.curves import Direction, Side
-from turnout.accounting.decomposition import Run
+from turnout.accounting.hops import Run
 from turnout.accounting.losses import CurvePair, loss_law
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.runs import run_curve
