@@ -1,4 +1,4 @@
-"""One setting, many ways to come and many bounds: what `turnout compare` puts side by side.
+"""One check-in a window, the other ways to come, and the papers' bounds for check-ins.
 
 The setting is a client who, in each of r windows of t steps, takes part once in a sum of clipped
 updates with Gaussian noise σ. Everything else answers the question "and if she came otherwise?", or
@@ -8,9 +8,9 @@ is a paper's bound for the same thing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from turnout.accounting.comparison.methods import Method, Quote
 from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.pricing import price
@@ -21,8 +21,7 @@ from turnout.accounting.theorems.check_ins_approximate import (
     theorem_3_2_approximate,
 )
 from turnout.accounting.theorems.random_allocation import corollary_3_12, theorem_4_1
-from turnout.accounting.theorems.results import PrivacyPoint
-from turnout.core.bounds import Bounds
+from turnout.accounting.theorems.results import PrivacyPoint, Status
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     CheckIn,
@@ -64,41 +63,6 @@ class Setting:
     def scheme(self, law: ParticipationLaw) -> Scheme:
         """The same noise and relation under a participation law."""
         return Scheme(GaussianNoise(self.noise_multiplier), law, self.relation)
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """ε by one method: a proved upper bound, and a lower one where the method gives it."""
-
-    epsilon: float
-    epsilon_lower: float | None = None
-
-    @classmethod
-    def of(cls, bounds: Bounds) -> Quote:
-        """Both sides of a bracket."""
-        return cls(bounds.upper, bounds.lower)
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """One curve of a comparison.
-
-    Attributes:
-        name: short.
-        about: what is compared, in one line.
-        relation: the relation it is about; None: the setting's.
-        directions: what its number covers; "remove" alone is no guarantee.
-        trust: whom the client must trust.
-        quote: ε at a setting. Raises UnsupportedError where it says nothing, NumericalError where
-            nothing can be certified.
-    """
-
-    name: str
-    about: str
-    quote: Callable[[Setting], Quote]
-    relation: Relation | None = None
-    directions: tuple[str, ...] = ("remove", "add")
-    trust: TrustModel = TrustModel.CENTRAL
 
 
 def check_in(setting: Setting) -> Quote:
@@ -195,7 +159,7 @@ def _needs_one_window(setting: Setting) -> None:
 
 
 _REMOVE = ("remove",)
-METHODS = (
+METHODS: tuple[Method[Setting], ...] = (
     Method("check-in", "one check-in a window, aggregated: exact law, both directions", check_in),
     Method("Poisson", "Poisson sampling at rate 1/window, as many steps: exact PLD", poisson),
     Method(
@@ -224,6 +188,7 @@ METHODS = (
         "random allocation, Theorem 4.1: Poisson sampling that took her",
         allocation_by_decomposition,
         directions=_REMOVE,
+        status=Status.REPRODUCTION,
     ),
     Method(
         "check-ins 3.2",
