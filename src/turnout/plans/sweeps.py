@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError
 
+from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, OpenUnit, Positive, Section
 from turnout.plans.refusals import MISSING, refusal
@@ -16,23 +17,24 @@ from turnout.spec import Relation
 _DIGITS = 4  # of swept values that are not whole
 _MOST_POINTS = 1000
 _FLAGS = {"first": "--from", "last": "--to"}
+_CHECK_IN = "check-in"
+_WHOLE = ("window", "windows", "clients", "rounds")
 
 
 class Sweep(Section):
-    """A setting, and which parameter takes which values in it."""
+    """A setting, and which parameter takes which values in it; of one of two families."""
 
-    against: Literal["noise-multiplier", "window", "windows"] = Field(
-        description="what is swept: 'noise-multiplier', 'window' or 'windows'"
-    )
-    first: Positive = Field(description="first value of what is swept")
-    last: Positive = Field(description="last value of what is swept")
+    needed: ClassVar[tuple[str, ...]]
+    """Parameters that are swept or given."""
+
+    # Each family says what they may be.
+    against: Any
+    first: Any
+    last: Any
+    relation: Any
+
     points: Count = Field(12, description="how many values, evenly spaced in their logarithm")
-    noise_multiplier: Positive | None = Field(None, description="noise over the clip norm")
-    window: Count | None = Field(None, description="steps a window")
-    windows: Count | None = Field(None, description="windows of the run")
     clients: Count | None = Field(None, description="clients whose messages are shuffled")
-    delta: OpenUnit = Field(description="the δ of (ε, δ)")
-    relation: Relation = Field(description="the neighbouring relation; there is no default")
     tolerance: OpenUnit = Field(1e-2, description="largest (upper − lower) / upper asked for")
 
     @property
@@ -43,7 +45,7 @@ class Sweep(Section):
     @property
     def whole(self) -> bool:
         """Whether what is swept is a whole number."""
-        return self.against != "noise-multiplier"
+        return self.key in _WHOLE
 
     def values(self) -> list[float]:
         """The values, rising, each once."""
@@ -54,7 +56,32 @@ class Sweep(Section):
         return sorted({self.first, *inner, self.last})
 
     def fixed(self) -> dict[str, float]:
-        """The parameters that stay as they are."""
+        """The parameters that stay as they are, but for δ and who is compared."""
+        raise NotImplementedError
+
+    def at(self, value: float) -> dict[str, Any]:
+        """The setting with one value of what is swept."""
+        raise NotImplementedError
+
+
+class CheckInSweep(Sweep):
+    """Check-ins with Gaussian noise, and every other way to come."""
+
+    needed: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window")
+
+    against: Literal["noise-multiplier", "window", "windows"] = Field(
+        description="what is swept: 'noise-multiplier', 'window' or 'windows'"
+    )
+    first: Positive = Field(description="first value of what is swept")
+    last: Positive = Field(description="last value of what is swept")
+    noise_multiplier: Positive | None = Field(None, description="noise over the clip norm")
+    window: Count | None = Field(None, description="steps a window")
+    windows: Count | None = Field(None, description="windows of the run")
+    delta: OpenUnit = Field(description="the δ of (ε, δ)")
+    relation: Relation = Field(description="the neighbouring relation; there is no default")
+
+    def fixed(self) -> dict[str, float]:
+        """Noise, window and windows, unless swept."""
         kept = {
             "noise_multiplier": self.noise_multiplier,
             "window": self.window,
@@ -62,30 +89,136 @@ class Sweep(Section):
         }
         return {name: value for name, value in kept.items() if name != self.key and value}
 
+    def at(self, value: float) -> dict[str, Any]:
+        """The setting with one value of what is swept."""
+        kept = {name: getattr(self, name) for name in ("delta", "relation", "clients", "tolerance")}
+        return {"windows": 1, **kept, **self.fixed(), self.key: value}
+
+
+class ShuffleSweep(Sweep):
+    """Shuffled messages of an ε₀-LDP randomizer, by every bound."""
+
+    needed: ClassVar[tuple[str, ...]] = ("epsilon0", "clients", "delta")
+
+    against: Literal["epsilon0", "clients", "rounds", "delta"] | None = Field(
+        None, description="what is swept: 'epsilon0', 'clients', 'rounds' or 'delta'"
+    )
+    first: Positive | None = Field(None, description="first value of what is swept")
+    last: Positive | None = Field(None, description="last value of what is swept")
+    epsilon0: Positive | None = Field(None, description="the randomizer's own ε₀")
+    rounds: Count | None = Field(None, description="rounds, each of which is shuffled afresh")
+    sampled: Count | None = Field(None, description="clients who send a message in a round")
+    delta: OpenUnit | None = Field(None, description="the δ of (ε, δ)")
+    relation: Literal[Relation.REPLACE_ONE] = Field(
+        Relation.REPLACE_ONE, description="the neighbouring relation"
+    )
+
+    @property
+    def key(self) -> str:
+        """The name of the swept field; a single point is a sweep over one δ."""
+        return self.against or "delta"
+
+    def values(self) -> list[float]:
+        """The values, rising, each once."""
+        if self.against is None:
+            assert self.delta is not None
+            return [self.delta]
+        return super().values()
+
+    def fixed(self) -> dict[str, float]:
+        """All parameters that are not swept."""
+        kept = {
+            "epsilon0": self.epsilon0,
+            "clients": self.clients,
+            "rounds": self.rounds or 1,
+            "sampled": self.sampled,
+            "delta": self.delta,
+        }
+        return {name: value for name, value in kept.items() if name != self.key and value}
+
+    def at(self, value: float) -> dict[str, Any]:
+        """The setting with one value of what is swept."""
+        return {"tolerance": self.tolerance, **self.fixed(), self.key: value}
+
+
+_FAMILIES: dict[str, type[Sweep]] = {_CHECK_IN: CheckInSweep, "shuffle": ShuffleSweep}
+
 
 def sweep(flags: Mapping[str, object]) -> Sweep:
     """The sweep that command-line flags ask for.
 
     Args:
-        flags: by the names of `Sweep`'s fields, None where not given.
+        flags: ``scheme`` ("check-in" if not given, or "shuffle") and, by name, the fields of
+            `CheckInSweep` or `ShuffleSweep`; None where not given.
 
     Raises:
         ParameterError: a flag, named with its value and what is allowed.
     """
     given = {name: value for name, value in flags.items() if value is not None}
+    scheme = given.pop("scheme", _CHECK_IN)
+    if scheme not in _FAMILIES:
+        raise ParameterError("--scheme", scheme, f"one of {', '.join(map(repr, _FAMILIES))}")
+    family = _FAMILIES[str(scheme)]
+    _check_family(given, str(scheme))
     try:
-        asked = Sweep.model_validate(given)
+        asked = family.model_validate(given)
     except ValidationError as error:
-        raise refusal(error, Sweep, _flag) from None
+        raise refusal(error, family, _flag) from None
+    if asked.against is None:
+        _check_point(asked, given)
+    else:
+        _check_swept(asked, given)
+    return asked
+
+
+def _check_family(given: Mapping[str, object], scheme: str) -> None:
+    """No flag of the other family.
+
+    Raises:
+        ParameterError: a flag.
+    """
+    for other, family in _FAMILIES.items():
+        for name in family.model_fields:
+            if name in given and name not in _FAMILIES[scheme].model_fields:
+                raise ParameterError(_flag(name), given[name], f"--scheme {other} beside it")
+
+
+def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
+    """Nothing of a sweep where nothing is swept.
+
+    Raises:
+        ParameterError: a flag.
+    """
+    for name in ("first", "last", "points"):
+        if name in given:
+            raise ParameterError(_flag(name), given[name], "--against beside it")
+    _check_needed(asked, "a value")
+    _check_sampled(asked, asked.clients)
+
+
+def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
+    """What is swept has ends and no value besides; everything else has one.
+
+    Raises:
+        ParameterError: a flag.
+    """
     if asked.key in given:
         raise ParameterError(
             _flag(asked.key), given[asked.key], f"nothing beside --against {asked.against}"
         )
-    for name in ("noise_multiplier", "window"):
-        if name not in (asked.key, *asked.fixed()):
-            raise ParameterError(_flag(name), MISSING, "a value beside what is swept")
+    for name in ("first", "last"):
+        if getattr(asked, name) is None:
+            raise ParameterError(_flag(name), MISSING, f"a value beside --against {asked.against}")
+    _check_needed(asked, "a value beside what is swept")
     _check_ends(asked)
-    return asked
+    _check_sampled(asked, asked.first if asked.key == "clients" else asked.clients)
+
+
+def _check_needed(asked: Sweep, expected: str) -> None:
+    swept = asked.key if asked.against else None
+    for name in asked.needed:
+        if name != swept and getattr(asked, name) is None:
+            raise ParameterError(_flag(name), MISSING, expected)
 
 
 def _check_ends(asked: Sweep) -> None:
@@ -94,14 +227,24 @@ def _check_ends(asked: Sweep) -> None:
     Raises:
         ParameterError: --from, --to or --points.
     """
-    for name in ("first", "last") if asked.whole else ():
+    for name in ("first", "last"):
         value = getattr(asked, name)
-        if value != int(value):
+        if asked.whole and value != int(value):
             raise ParameterError(_flag(name), value, f"a whole number, as is --{asked.against}")
+        if asked.key == "delta":
+            checks.open_unit(**{_flag(name): value})
     if not asked.first < asked.last:
         raise ParameterError("--to", asked.last, f"more than --from = {asked.first:g}")
     if not 2 <= asked.points <= _MOST_POINTS:
         raise ParameterError("--points", asked.points, f"from 2 to {_MOST_POINTS}")
+
+
+def _check_sampled(asked: Sweep, least_clients: float | None) -> None:
+    """No more are sampled than there are."""
+    sampled = getattr(asked, "sampled", None)
+    if sampled is not None and least_clients is not None and sampled > least_clients:
+        expected = f"at most {least_clients:.0f}, the number of clients"
+        raise ParameterError("--sampled", sampled, expected)
 
 
 def _flag(key: str) -> str:
