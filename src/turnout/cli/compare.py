@@ -1,4 +1,4 @@
-"""``turnout compare``: ε against one parameter, by every way to come and every bound."""
+"""``turnout compare``: ε by every way to come and every bound, against one parameter."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from typing import Any
 
 import click
 
+from turnout.core.errors import ParameterError
+
 
 @click.command()
+@click.option("--scheme", metavar="NAME", help="What is compared: check-in (default) or shuffle.")
 @click.option(
-    "--against", metavar="NAME", help="What is swept: noise-multiplier, window or windows."
+    "--against",
+    metavar="NAME",
+    help="What is swept: noise-multiplier, window or windows (check-in); epsilon0, clients, rounds "
+    "or delta (shuffle, where one point needs none).",
 )
 @click.option("--from", "first", type=float, help="Its first value.")
 @click.option("--to", "last", type=float, help="Its last value.")
@@ -20,21 +26,30 @@ import click
 @click.option("--window", type=int, help="Steps a window.")
 @click.option("--windows", type=int, help="Windows of the run; 1 if not given.")
 @click.option("--clients", type=int, help="Clients whose messages are shuffled.")
-@click.option("--delta", type=float, help="The δ of (ε, δ); required.")
+@click.option("--epsilon0", type=float, help="The randomizer's own ε₀ (shuffle).")
+@click.option("--rounds", type=int, help="Rounds, each shuffled afresh; 1 if not given (shuffle).")
+@click.option(
+    "--sampled", type=int, help="Clients who send in a round; all if not given (shuffle)."
+)
+@click.option("--delta", type=float, help="The δ of (ε, δ); required unless swept.")
 @click.option(
     "--relation",
     metavar="NAME",
-    help="Neighbouring relation: add-remove, zero-out or replace-one; required.",
+    help="Neighbouring relation: add-remove, zero-out or replace-one; required (shuffle: "
+    "replace-one).",
 )
 @click.option("--tolerance", type=float, help="Largest (upper − lower) / upper asked for.")
 @click.option("--picture", metavar="FILE", help="Draw it into a .svg, .png or .pdf file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
-    """Prints ε against noise, window or number of windows, for check-in and everything like it.
+    """Prints ε against one parameter by every method: of check-ins, or of shuffled messages.
 
     Random check-in beside Poisson sampling, shuffling, no amplification, and the papers' own
-    bounds for check-ins. Where a method says nothing there is a blank and a reason.
+    bounds for check-ins; or, with --scheme shuffle, every bound for shuffled messages of an
+    ε₀-LDP randomizer. Where a method says nothing there is a blank and a reason.
     """
+    if picture is not None and flags["against"] is None:
+        raise ParameterError("--picture", picture, "--against beside it")
     from turnout.reporting import comparison
 
     path = None

@@ -31,6 +31,7 @@ class Sweep(Section):
     against: Any
     first: Any
     last: Any
+    delta: Any
     relation: Any
 
     points: Count = Field(12, description="how many values, evenly spaced in their logarithm")

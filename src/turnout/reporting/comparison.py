@@ -1,27 +1,23 @@
-"""A comparison as a table and as JSON: one row for each value, one column for each method."""
+"""A comparison: what every method says at every value, printed and as JSON."""
 
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.plans import Sweep, sweep
-from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_down, rounded_up
+from turnout.plans.sweeps import ShuffleSweep
 from turnout.spec import PrivacyUnit, Relation
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from turnout.accounting.comparison import Method, Quote
 
-    from turnout.accounting.comparison import Method, Quote, Setting
-
-_BLANK = "–"
 _SECONDS_BEFORE_PROGRESS = 2.0
 Watcher = Callable[[int, int], None]
 
@@ -35,7 +31,7 @@ class Curve:
         quotes: at each value; a text says why there is none.
     """
 
-    method: Method
+    method: Method[Any]
     quotes: Sequence[Quote | str]
 
     def blanks(self, values: Sequence[float]) -> list[tuple[float, str]]:
@@ -65,7 +61,7 @@ class Comparison:
     curves: Sequence[Curve]
     seconds: float
 
-    def relation(self, method: Method) -> Relation:
+    def relation(self, method: Method[Any]) -> Relation:
         """The relation that a method's numbers are about."""
         return method.relation or self.asked.relation
 
@@ -90,6 +86,8 @@ class Comparison:
             "relation": self.relation(method).value,
             "directions": list(method.directions),
             "trust_model": method.trust.value,
+            "status": method.status.value,
+            "side": method.side.value,
             "epsilon": [None if isinstance(q, str) else q.epsilon for q in curve.quotes],
             "epsilon_lower": [
                 None if isinstance(q, str) else q.epsilon_lower for q in curve.quotes
@@ -111,25 +109,14 @@ def compare(flags: Mapping[str, object], watch: Watcher = lambda done, of: None)
         ParameterError: a flag.
     """
     asked = sweep(flags)
-    from turnout.accounting.comparison import METHODS, Setting
-
     values, started = asked.values(), time.perf_counter()
-    settings = [
-        Setting(
-            **{"windows": 1, **asked.fixed(), asked.key: value},
-            delta=asked.delta,
-            relation=asked.relation,
-            clients=asked.clients,
-            tolerance=asked.tolerance,
-        )
-        for value in values
-    ]
-    quotes: list[list[Quote | str]] = [[] for _ in METHODS]
+    methods, settings = _family(asked)
+    quotes: list[list[Quote | str]] = [[] for _ in methods]
     for done, setting in enumerate(settings):
-        for index, method in enumerate(METHODS):
-            watch(done * len(METHODS) + index, len(settings) * len(METHODS))
+        for index, method in enumerate(methods):
+            watch(done * len(methods) + index, len(settings) * len(methods))
             quotes[index].append(_quoted(method, setting))
-    curves = [Curve(method, row) for method, row in zip(METHODS, quotes, strict=True)]
+    curves = [Curve(method, row) for method, row in zip(methods, quotes, strict=True)]
     return Comparison(asked, values, curves, time.perf_counter() - started)
 
 
@@ -138,12 +125,9 @@ def show(comparison: Comparison, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(comparison.record(), indent=2, allow_nan=False))
         return
-    from rich.console import Console
+    from turnout.reporting.comparison_tables import print_comparison
 
-    console = Console()
-    console.print(_table(comparison))
-    for line in ["", *_notes(comparison), "", *_blanks(comparison)]:
-        console.print(line, highlight=False, markup=False)
+    print_comparison(comparison)
 
 
 @contextmanager
@@ -166,90 +150,19 @@ def progress() -> Iterator[Watcher]:
         bar.stop()
 
 
-def _quoted(method: Method, setting: Setting) -> Quote | str:
+def _family(asked: Sweep) -> tuple[Sequence[Method[Any]], list[Any]]:
+    """The methods that are compared, and the settings of the sweep."""
+    from turnout.accounting import comparison
+
+    points = [asked.at(value) for value in asked.values()]
+    if isinstance(asked, ShuffleSweep):
+        return comparison.SHUFFLE_METHODS, [comparison.ShuffleSetting(**at) for at in points]
+    return comparison.METHODS, [comparison.Setting(**at) for at in points]
+
+
+def _quoted(method: Method[Any], setting: Any) -> Quote | str:
     """ε, or why there is none."""
     try:
         return method.quote(setting)
     except (UnsupportedError, NumericalError, ParameterError) as refusal:
         return str(refusal)
-
-
-def _table(comparison: Comparison) -> Table:
-    """ε by value and method; methods without any number are left to the lines below."""
-    from rich.table import Table
-
-    asked = comparison.asked
-    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, title_justify="left")
-    table.title = _title(comparison)
-    table.add_column(asked.against.partition("-")[0], justify="right", no_wrap=True)
-    columns: list[list[str]] = []
-    for curve in comparison.curves:
-        if curve.empty:
-            continue
-        table.add_column(_heading(curve.method), justify="right", overflow="fold")
-        columns.append([_up(quote) for quote in curve.quotes])
-        if curve.method is comparison.curves[0].method:
-            table.add_column("at least", justify="right")
-            columns.append([_down(quote) for quote in curve.quotes])
-    for value, *row in zip(comparison.values, *columns, strict=True):
-        table.add_row(_said(comparison, value), *row)
-    return table
-
-
-def _title(comparison: Comparison) -> str:
-    asked = comparison.asked
-    fixed = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in asked.fixed().items())
-    clients = "" if asked.clients is None else f", {asked.clients:,} clients"
-    return f"ε at δ = {asked.delta:g}, {asked.relation.value}: {fixed}{clients}"
-
-
-def _heading(method: Method) -> str:
-    """A method's name, and what its numbers are about if that is not what was asked."""
-    if method.relation is not None:
-        return f"{method.name}\n({method.relation.value.split('-')[0]})"
-    return method.name if len(method.directions) > 1 else f"{method.name}\n(remove)"
-
-
-def _notes(comparison: Comparison) -> Iterable[str]:
-    """What the columns are, and whom they protect against what."""
-    asked = comparison.asked
-    for curve in comparison.curves:
-        method = curve.method
-        note = (
-            "; the remove direction alone, no guarantee" if method.directions == ("remove",) else ""
-        )
-        about = f"; {method.relation.value}" if method.relation is not None else ""
-        yield f"{method.name}: {method.about}{about}{note}"
-    yield ""
-    yield f"relation {asked.relation.value}: {RELATIONS[asked.relation]}"
-    yield f"unit {PrivacyUnit.CLIENT.value}: {UNITS[PrivacyUnit.CLIENT]}"
-    for trust in dict.fromkeys(curve.method.trust for curve in comparison.curves):
-        names = ", ".join(c.method.name for c in comparison.curves if c.method.trust is trust)
-        yield f"trust model {trust.value} ({names}): {TRUST[trust]}"
-
-
-def _blanks(comparison: Comparison) -> Iterable[str]:
-    """Why there are blanks: one line for each method and kind of reason."""
-    for curve in comparison.curves:
-        kinds: dict[str, list[tuple[float, str]]] = {}
-        for value, reason in curve.blanks(comparison.values):
-            kinds.setdefault(re.sub(r"\d[\d.e+-]*", "", reason), []).append((value, reason))
-        for blanks in kinds.values():
-            values = [value for value, _ in blanks]
-            ends = [_said(comparison, value) for value in (values[0], values[-1])]
-            where = ends[0] if len(values) == 1 else " to ".join(ends)
-            everywhere = len(values) == len(comparison.values)
-            place = "everywhere" if everywhere else f"at {where}"
-            yield f"{_BLANK} {curve.method.name}, {place}: {blanks[0][1]}"
-
-
-def _said(comparison: Comparison, value: float) -> str:
-    return f"{value:,}" if comparison.asked.whole else f"{value:g}"
-
-
-def _up(quote: Quote | str) -> str:
-    return _BLANK if isinstance(quote, str) else rounded_up(quote.epsilon)
-
-
-def _down(quote: Quote | str) -> str:
-    return _BLANK if isinstance(quote, str) else rounded_down(quote.epsilon_lower or 0.0)

@@ -1,4 +1,4 @@
-"""The picture of a comparison: ε by method, and how many times check-in's it is."""
+"""The picture of a comparison: ε by method, and how many times the first method's it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from turnout.accounting.curves import Side
+from turnout.accounting.theorems.results import Status
+from turnout.plans.sweeps import ShuffleSweep
 from turnout.reporting.comparison import Comparison, Curve
 from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.folder import write
@@ -29,9 +32,9 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
 
 
 def comparison_picture(comparison: Comparison) -> Picture:
-    """ε against what was swept, in one panel; in the other, over check-in's ε."""
-    asked = comparison.asked
-    ours = _epsilons(comparison.curves[0])
+    """ε against what was swept, in one panel; in the other, over the first method's ε."""
+    asked, swept = comparison.asked, (comparison.asked.against or "delta").replace("-", " ")
+    ours, first = _epsilons(comparison.curves[0]), comparison.curves[0].method.name
     shown = [(curve, i) for i, curve in enumerate(comparison.curves) if not curve.empty]
 
     def draw(axes: list[Axes], palette: Palette) -> None:
@@ -39,19 +42,21 @@ def comparison_picture(comparison: Comparison) -> Picture:
             _draw(axes[0], comparison, curve, index, np.ones(ours.size))
             if index > 0:
                 _draw(axes[1], comparison, curve, index, ours)
-        axes[0].set_title(f"ε at δ = {asked.delta:g}, {asked.relation.value}, proved")
-        axes[1].set_title("times the ε of check-in")
+        at = "" if asked.delta is None else f" at δ = {asked.delta:g}"
+        proved = "shuffled" if isinstance(asked, ShuffleSweep) else "proved"
+        axes[0].set_title(f"ε{at}, {asked.relation.value}, {proved}")
+        axes[1].set_title(f"times the ε of {first}")
         axes[1].axhline(1.0, color=_COLOURS[0], linewidth=1)
-        axes[1].set_xlabel(asked.against.replace("-", " "))
+        axes[1].set_xlabel(swept)
         for axis in axes:
             axis.set_xlim(comparison.values[0], comparison.values[-1])
             _scale(axis)
         axes[0].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0, fontsize=8)
 
     known = ours[~np.isnan(ours)]
-    fall = f"; check-in's least is {rounded_up(float(known.min()))}" if known.size else ""
+    fall = f"; {first}'s least is {rounded_up(float(known.min()))}" if known.size else ""
     text = (
-        f"ε by method against {asked.against.replace('-', ' ')} from {comparison.values[0]:g} to "
+        f"ε by method against {swept} from {comparison.values[0]:g} to "
         f"{comparison.values[-1]:g}{fall}."
     )
     return Picture("comparison", "What each way to come costs", text, draw, panels=2)
@@ -60,19 +65,26 @@ def comparison_picture(comparison: Comparison) -> Picture:
 def _draw(
     axis: Axes, comparison: Comparison, curve: Curve, index: int, divisor: np.ndarray
 ) -> None:
-    """One method's line: dashed where it is about another relation, dotted where no guarantee."""
+    """One method's line: dashed: about another relation, or not proved; dotted: no guarantee."""
     method, values = curve.method, np.array(comparison.values, dtype=float)
     line, note = "-", ""
     if comparison.relation(method) is not comparison.asked.relation:
         line, note = "--", f" ({comparison.relation(method).value})"
     elif method.directions == ("remove",):
         line, note = ":", " (remove only)"
+    elif method.side is Side.LOWER:
+        line = ":"
+    elif method.status is not Status.PROVED:
+        line, note = "--", f" ({method.status.value})"
     high = _epsilons(curve) / divisor
-    style = {"color": _COLOURS[index], "marker": _MARKERS[index], "markersize": 3.5}
+    again, which = divmod(index, len(_COLOURS))
+    # The same colour again comes with the markers turned by half.
+    marker = _MARKERS[(which + again * len(_MARKERS) // 2) % len(_MARKERS)]
+    style = {"color": _COLOURS[which], "marker": marker, "markersize": 3.5}
     style |= {"linewidth": 2.2, "zorder": 3.0} if index == 0 else {"linewidth": 1.3}
     axis.plot(values, high, line, label=method.name + note, **style)
     low = _epsilons(curve, lower=True) / divisor
-    axis.fill_between(values, low, high, color=_COLOURS[index], alpha=0.25, linewidth=0)
+    axis.fill_between(values, low, high, color=_COLOURS[which], alpha=0.25, linewidth=0)
 
 
 def _scale(axis: Axes) -> None:

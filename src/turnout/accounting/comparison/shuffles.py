@@ -111,13 +111,13 @@ def _method(
     name: str,
     about: str,
     quote: Callable[[ShuffleSetting], Quote],
+    *,
     status: Status = Status.PROVED,
     side: Side = Side.UPPER,
     trust: TrustModel = TrustModel.SHUFFLED,
 ) -> Method[ShuffleSetting]:
-    """A method about one record against another."""
-    relation, directions = Relation.REPLACE_ONE, ("replace",)
-    return Method(name, about, quote, relation, directions, trust, status, side)
+    """A method about one record against another, which is the setting's only relation."""
+    return Method(name, about, quote, None, ("replace",), trust, status, side)
 
 
 SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
