@@ -1,0 +1,229 @@
+"""Rényi divergences of shuffled messages: of the blanket pairs, and of what is really sent.
+
+Notation
+    n       clients         α > 1   the order       β   mass of kind h, and of kind l, in a blanket
+    v_h, v_l  chances that the victim's message is of kind h or l in one world; the other way
+            round in the other
+    m       messages of kind h or l, hers among them: 1 + Bin(n − 1, 2β) without neutral ones
+    u       how many more are of kind h than of kind l
+    t = (v_h − v_l)/(v_h + v_l)
+
+Given m the chances of u in the two worlds are B(u)·(1 ± t·u/m), B(u) that of a fair walk of m
+steps (each message is as likely hers as any other). With tanh s = t·u/m the mean of the ratio's
+α-th power is
+
+    e^{(α − 1)·D_α} = E[cosh((2α − 1)s)/cosh s] = 1 + E[2·sinh(αs)·sinh((α − 1)s)/cosh s],
+
+for every real α, the same in both directions, and a sum of positive terms. It is the mean of a
+convex even function of u/m, and u/m is a martingale backwards in m: so it falls with m, and a group
+of m's counts as its smallest; and spreading u/m with its mean kept makes it larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.accounting.pairs import UNIT_ROUNDOFF
+from turnout.accounting.renyi import RenyiBounds, checked_orders
+from turnout.accounting.shuffling.ratio_laws import (
+    RatioLaw,
+    log_below,
+    log_binomial_law,
+    nodes,
+)
+from turnout.core import checks
+from turnout.core.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from turnout.accounting.shuffling.blanket import BlanketPair
+    from turnout.accounting.theorems.renyi import RenyiCurve
+
+FloatArray = np.ndarray
+_DEVIATIONS = 9.0  # of m around where it counts
+_FEWEST_GROUPS, _MOST_GROUPS = 64, 512
+_POINTS = 400_000  # about how many points of walks are looked at
+_FEW_CLIENTS = 200  # all terms are summed
+_WIDENING = 1.5  # of groups of m that hardly count
+_CELLS_A_DEVIATION = 50
+_LARGEST_LOCAL_EPSILON = 600.0
+_LARGEST_CHANCE = 1 - 1e-15
+_TILT_REACH = 1.6  # nodes reach so many times as far as the largest order looks
+_SLACK = 1e-10  # relative, above what rounding does to a mass
+
+
+def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> RenyiBounds:
+    """Rényi divergences of n shuffled messages that a blanket pair stands for.
+
+    Source: the module's notes. For the clones pair: Feldman, McMillan and Talwar 2021
+    (feldman2021clones), Theorem 3.1, whose reduction holds for every f-divergence.
+
+    Args:
+        pair: a blanket pair without neutral messages.
+        clients: n ≥ 1; each sends one message.
+        orders: real α's above 1, rising.
+
+    Returns:
+        The same upper bounds in both directions, under replace-one; never below the divergences
+        of the pair, about 1e-4 of themselves above them, and no larger than ln(v_h/v_l). With a
+        few hundred clients all terms are summed and only rounding is added.
+
+    Raises:
+        ParameterError: n or the orders are out of range.
+        UnsupportedError: the pair has neutral messages.
+    """
+    checks.count(clients=clients)
+    alphas = np.array(checked_orders(orders))
+    if pair.neutral:
+        raise UnsupportedError("no Rényi curve of a pair with neutral messages")
+    chance = min(2 * pair.share, _LARGEST_CHANCE)  # a little less hides a little less
+    law = _ratio_law(2 * pair.low, chance, clients, float(alphas[-1]))
+    most = pair.local_epsilon
+    logs = law.log_excess(alphas)
+    logs += _SLACK + 1e-13 * np.maximum(logs, 0.0) + 16 * UNIT_ROUNDOFF * alphas * (1 + most)
+    bounds = np.minimum(np.logaddexp(0.0, logs) / (alphas - 1), most)
+    values = tuple(float(bound) for bound in bounds * (1 + 8 * UNIT_ROUNDOFF))
+    return RenyiBounds(tuple(alphas.tolist()), values, values)
+
+
+def blanket_renyi_curve(pair: BlanketPair, clients: int, largest_order: int = 256) -> RenyiCurve:
+    """The same at all whole orders, as a curve that composes and turns into (ε, δ).
+
+    Args:
+        pair: a blanket pair without neutral messages.
+        clients: n ≥ 1; each sends one message.
+        largest_order: A ≥ 2. A single use at n = 10⁶ wants thousands, a thousand uses some tens.
+
+    Returns:
+        Upper bounds on ln D_α, α = 0 … A.
+    """
+    from turnout.accounting.theorems.renyi import RenyiCurve  # theorems import this package
+
+    checks.count(2, largest_order=largest_order)
+    orders = np.arange(2.0, largest_order + 1)
+    bounds = np.array(blanket_renyi(pair, clients, tuple(orders)).remove)
+    return RenyiCurve(np.concatenate([[0.0, 0.0], (orders - 1) * bounds]))
+
+
+def alike_renyi(
+    local_epsilon: float, clients: int, orders: Sequence[float]
+) -> tuple[FloatArray, FloatArray]:
+    """Rényi divergences of shuffled binary randomized response if all others hold one value.
+
+    Source: Girgis 2023 (girgis2023thesis), Theorem 5.3.3, there for whole orders and the first
+    direction. An ε₀-randomizer's shuffle may be worth more: at ε₀ > ln 2 three-valued response is
+    (docs/errata.md, thesis 9).
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement.
+        clients: n ≥ 1; each sends one message.
+        orders: real α's above 1, rising.
+
+    Returns:
+        D_α(D′‖D) and D_α(D‖D′), shape of the orders; in D all hold one value, in D′ one client the
+        other. Never above the true divergences, and about 1e-4 of themselves below them.
+    """
+    checks.positive(local_epsilon=local_epsilon)
+    checks.count(clients=clients)
+    local_epsilon = min(local_epsilon, _LARGEST_LOCAL_EPSILON)
+    alphas = np.array(checked_orders(orders))
+    rare = 1 / (1 + math.exp(local_epsilon))
+    rise = 2 * math.sinh(local_epsilon) / clients  # of the ratio with one rare message more
+    deviation = math.sqrt(clients * rare * (1 - rare))
+    ahead = _TILT_REACH * float(alphas[-1]) * math.tanh(local_epsilon / 2)
+    reach = _DEVIATIONS * (deviation + 1) + ahead
+    low = max(0, math.floor(clients * rare - reach))
+    counts = np.arange(low, min(clients, math.ceil(clients * rare + reach)) + 1)
+    logs = log_binomial_law(clients, rare, counts)
+    # The mean of a convex function is no less than its value at the mean of each cell.
+    starts = np.arange(0, counts.size, max(1, int(deviation / _CELLS_A_DEVIATION)))
+    sizes = np.diff(starts, append=counts.size)
+    top = np.maximum.reduceat(logs, starts)
+    scaled = np.exp(logs - np.repeat(top, sizes))
+    masses = np.add.reduceat(scaled, starts)
+    away = np.add.reduceat(scaled * (counts - clients * rare), starts) / masses
+    masses = top + np.log(masses) - _SLACK
+    y, seen = rise * away, away / clients + rare
+    ratios = math.exp(local_epsilon) * seen + math.exp(-local_epsilon) * (1 - seen)
+    logs = np.where(y > -0.5, np.log1p(np.maximum(y, -0.5)), np.log(ratios))
+    return (
+        np.array([_convex_excess(a, y, logs, masses) / (a - 1) for a in alphas]),
+        np.array([_convex_excess(1 - a, y, logs, masses) / (a - 1) for a in alphas]),
+    )
+
+
+def _convex_excess(
+    power: float, y: FloatArray, log_ratios: FloatArray, masses: FloatArray
+) -> float:
+    """Ln(1 + E[x^p − 1 − p·y]), x = 1 + y, rounded down; E[y] = 0 and all terms are ≥ 0."""
+    exponents = power * log_ratios
+    small = exponents < 30.0
+    inner = np.where(small, exponents, 0.0)
+    error = 8 * UNIT_ROUNDOFF * (np.exp(inner) * (1 + np.abs(inner)) * np.abs(inner))
+    terms = np.expm1(inner) - power * y - error - 8 * UNIT_ROUNDOFF * np.abs(power * y)
+    with np.errstate(divide="ignore"):
+        near = np.log(np.maximum(terms, 0.0))
+    far = exponents + np.log1p(-(1 + power * y) * np.exp(-np.maximum(exponents, 30.0)))
+    logs = masses + np.where(small, near, far) - 16 * UNIT_ROUNDOFF * np.abs(exponents)
+    top = float(logs.max())
+    if top == -math.inf:
+        return 0.0
+    found = top + math.log(float(np.exp(logs - top).sum()))
+    return float(np.logaddexp(0.0, found)) * (1 - 8 * UNIT_ROUNDOFF)
+
+
+def _ratio_law(lightest: float, chance: float, clients: int, order: float) -> RatioLaw:
+    """The law of t·u/m over all m, for orders up to one."""
+    share, others = 1.0 - lightest, clients - 1
+    typical = 1 + others * chance
+    # Under the α-th power the walk of m steps is about 2αt ahead ...
+    ahead = _TILT_REACH * 2 * order * share
+    # ... and m as many standard deviations smaller as this.
+    deviation = math.sqrt(typical)
+    shift = 2 * (order * share / typical) ** 2 * deviation
+    lowest = max(0.0, others * chance - (_DEVIATIONS + 2 * shift) * deviation)
+    reach = ahead + _DEVIATIONS * deviation
+    if clients <= _FEW_CLIENTS:
+        first = np.arange(others + 1.0)
+        masses = log_binomial_law(others, chance, first)
+        law, reach = RatioLaw(lightest), math.inf
+    else:
+        count = _POINTS / (0.5 * min(reach, typical))
+        count = int(np.clip(count, _FEWEST_GROUPS, _MOST_GROUPS))
+        first, masses = _groups(others, chance, lowest, count)
+        relative = (ahead + _DEVIATIONS * math.sqrt(lowest + 1)) / (lowest + 1)
+        law = RatioLaw(lightest, nodes(1 / deviation, min(relative, 1.0)))
+    for clones, mass in zip(first, masses, strict=True):
+        m = int(clones) + 1
+        law.add(float(mass), m, float(m), reach)
+    return law
+
+
+def _groups(trials: int, chance: float, lowest: float, count: int) -> tuple[FloatArray, FloatArray]:
+    """Least C of each group and ln of a bound on its chance, C ~ Bin(trials, chance).
+
+    Even groups from ``lowest`` to 9 standard deviations above the mean, wider ones below.
+    """
+    deviation = math.sqrt(trials * chance + 1)
+    start = math.floor(lowest)
+    end = min(trials, math.ceil(trials * chance + _DEVIATIONS * deviation))
+    counts = np.arange(start, end + 1)
+    logs = log_binomial_law(trials, chance, counts)
+    step = max(1, math.ceil(2 * _DEVIATIONS * deviation / count))
+    starts = np.arange(0, counts.size, step)
+    top = np.maximum.reduceat(logs, starts)
+    sizes = np.diff(starts, append=counts.size)
+    masses = top + np.log(np.add.reduceat(np.exp(logs - np.repeat(top, sizes)), starts))
+    if end < trials:  # whoever has more counts as the first of the last group
+        beyond = log_below(trials, 1 - chance, trials - end - 1)
+        masses[-1] = np.logaddexp(masses[-1], beyond)
+    edges, width = [float(start)], deviation
+    while edges[-1] > 0:
+        edges.append(max(0.0, math.floor(edges[-1] - width)))
+        width *= _WIDENING
+    low = [log_below(trials, chance, edge - 1) for edge in edges[:-1]]
+    first = np.concatenate([edges[:0:-1], counts[starts]])
+    return first, np.concatenate([low[::-1], masses])
