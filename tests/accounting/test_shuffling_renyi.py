@@ -22,7 +22,6 @@ from turnout.accounting.shuffling.blanket import (
     stronger_clones_pair,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blanket import clones_pair
 from turnout.accounting.shuffling.blocks import BlanketBlock
 from turnout.accounting.shuffling.clones import clones_2021
 from turnout.accounting.shuffling.renyi import alike_renyi, blanket_renyi, blanket_renyi_curve
