@@ -18,7 +18,7 @@ import numpy as np
 
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling import ClonesBlock
+from turnout.accounting.shuffling import BlanketBlock, clones_pair
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.levels import LARGEST_EPSILON
@@ -116,7 +116,10 @@ def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -
     """
     checks.count(clients=clients)
     checks.open_unit(delta=delta)
-    run = [(ClonesBlock(level, clients), count) for level, count in message_levels(randomizer)]
+    run = [
+        (BlanketBlock(clones_pair(level), clients), count)
+        for level, count in message_levels(randomizer)
+    ]
     amplified = run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, 0)
     return min(amplified, randomizer.epsilon0)
 

@@ -4,6 +4,29 @@ Every client sends one message a round, made by a randomizer of her own; a shuff
 what. Neighbours differ in one client's record (replace-one).
 """
 
-from turnout.accounting.shuffling.clones import ClonesBlock, clones_2021, shuffled_gaussian
+from turnout.accounting.shuffling.blanket import (
+    BlanketPair,
+    clones_pair,
+    hadamard_pair,
+    kary_pair,
+    stronger_clones_pair,
+    third_value_pair,
+    trinomial_cell,
+    trinomial_pair,
+)
+from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.clones import clones_2021, shuffled_gaussian
 
-__all__ = ["ClonesBlock", "clones_2021", "shuffled_gaussian"]
+__all__ = [
+    "BlanketBlock",
+    "BlanketPair",
+    "clones_2021",
+    "clones_pair",
+    "hadamard_pair",
+    "kary_pair",
+    "shuffled_gaussian",
+    "stronger_clones_pair",
+    "third_value_pair",
+    "trinomial_cell",
+    "trinomial_pair",
+]

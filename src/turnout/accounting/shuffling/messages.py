@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.blocks import Block
-from turnout.accounting.shuffling.clones import ClonesBlock
+from turnout.accounting.shuffling.blanket import clones_pair
+from turnout.accounting.shuffling.blocks import BlanketBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import PureRandomizer
 
@@ -40,5 +41,5 @@ def one_round(randomizer: object, clients: int) -> Round:
 
 @one_round.register
 def _(randomizer: PureRandomizer, clients: int) -> Round:
-    upper = ClonesBlock(randomizer.epsilon0, clients)
+    upper = BlanketBlock(clones_pair(randomizer.epsilon0), clients)
     return Round(upper, None, "clones (Feldman et al. 2021) of any randomizers, numerically")

@@ -1,0 +1,204 @@
+"""Blanket pairs: what a shuffler's view of one client's message is worth, in five numbers.
+
+Neighbours differ in one client's record (replace-one). Her message is of kind *high*, *low* or
+neutral: in one world with masses (v_h, v_l, v₃), in the other with (v_l, v_h, v₃). Every other
+client's message is, independently, high or low with mass β each and neutral with mass β₃; else
+its sender is known and it is worth nothing. The view is how many of the n messages are high, low
+and neutral.
+
+Notation
+    ε₀             of the local randomizer      e = e^{ε₀}
+    v_h, v_l, v₃   `high`, `low`, `neutral`
+    β, β₃          `share`, `neutral_share`
+    α              with which chance the victim's message is low, if two of her records differ as
+                   much as they can; total variation is (e − 1)α
+    a₃(α)          1 − (e + 1)α
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+_LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class BlanketPair:
+    """One victim's message against those of the others.
+
+    Attributes:
+        high: v_h, the mass of the likelier kind.
+        low: v_l, of the less likely one, 0 < v_l < v_h.
+        share: β in (0, ½], with which another's message is high, and with which it is low.
+        neutral_share: β₃; positive if the victim's message may be neutral.
+    """
+
+    high: float
+    low: float
+    share: float
+    neutral_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive(high=self.high, low=self.low, share=self.share)
+        checks.non_negative(neutral_share=self.neutral_share)
+        if not self.low < self.high:
+            raise ParameterError("low", self.low, f"below high = {self.high:g}")
+        if self.high + self.low > 1.0 + _ROUNDING:
+            raise ParameterError("high", self.high, f"at most 1 - low = {1 - self.low:g}")
+        if 2 * self.share + self.neutral_share > 1.0 + _ROUNDING:
+            raise ParameterError("share", self.share, "at most half of what is not neutral")
+        if self.neutral > 0 and not self.neutral_share > 0:
+            raise ParameterError("neutral_share", self.neutral_share, "a number above 0")
+
+    @property
+    def neutral(self) -> float:
+        """v₃, with which the victim's message is worth nothing in either world."""
+        rest = 1.0 - self.high - self.low
+        return rest if rest > _ROUNDING else 0.0
+
+    @property
+    def neutral_ratio(self) -> float:
+        """v₃/β₃, 0 where nothing is neutral."""
+        return self.neutral / self.neutral_share if self.neutral > 0 else 0.0
+
+    @property
+    def local_epsilon(self) -> float:
+        """ln(v_h/v_l): alone in the world, the message costs no more."""
+        return math.log(self.high / self.low)
+
+
+def clones_pair(local_epsilon: float) -> BlanketPair:
+    """The pair of the clones bound, for any ε₀-randomizers, adaptive ones too.
+
+    Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1.
+    Status: proved, upper bound. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some laws U
+    and V, q = e/(e + 1), and every other message has a law ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+
+    >>> clones_pair(1.0).share == 0.5 * math.exp(-1)
+    True
+    """
+    e, high, low = _response(local_epsilon)
+    return BlanketPair(high, low, 0.5 / e)
+
+
+def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
+    """The pair of the stronger clones bound.
+
+    Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, of which an
+    erratum took the proof back.
+    Status: conjectured for any ε₀-randomizer. Proved where the two records' laws are as far apart
+    as they can be, (e − 1)/(e + 1) in total variation, as those of binary randomized response:
+    then it is `trinomial_pair` at α = 1/(e + 1).
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+    """
+    _, high, low = _response(local_epsilon)
+    return BlanketPair(high, low, low)
+
+
+def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
+    """The pair of one fixed randomizer and two records at total variation (e − 1)α.
+
+    Source: the privacy blanket (balle2019blanket) of two records' laws P and P'.
+    Status: proved, upper bound. P = eαQ₀ + αQ₁ + a₃Q* and P' = αQ₀ + eαQ₁ + a₃Q* for some laws,
+    of which αQ₀ ≤ (P' ∧ P − a₃Q*)…, and any other law is ≥ αQ₀ + αQ₁ + (a₃/e)Q*.
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+        alpha: α in (0, 1/(e + 1)].
+    """
+    e, _, low = _response(local_epsilon)
+    alpha = _alpha(alpha, low)
+    neutral = _neutral(e, alpha, low)
+    return BlanketPair(e * alpha, alpha, alpha, neutral / e)
+
+
+def trinomial_cell(local_epsilon: float, least: float, most: float) -> BlanketPair:
+    """A pair that is worth at least as much as every `trinomial_pair` with α₁ ≤ α ≤ α₂.
+
+    Status: proved, upper bound. With fewer blanket messages the others hide less (data
+    processing). A victim at α is one at α₂ with chance α/α₂ and neutral else, in both worlds, so
+    the pair at α mixes one that is worth nothing with the one at α₂ (convexity).
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+        least: α₁ in (0, α₂].
+        most: α₂ in (0, 1/(e + 1)].
+    """
+    e, _, low = _response(local_epsilon)
+    most, least = _alpha(most, low), _alpha(least, low)
+    if least > most:
+        raise ParameterError("least", least, f"at most {most:g}")
+    return BlanketPair(e * most, most, least, _neutral(e, most, low) / e)
+
+
+def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
+    """The pair of k-ary randomized response.
+
+    Status: proved, upper bound; exact where what others' records add to the uniform blanket is
+    known. A message is any of k values with mass α = 1/(e + k − 1) each, whoever sends it; the
+    victim's two values have e times as much in one world each.
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+        values: k ≥ 2.
+    """
+    checks.count(2, values=values)
+    e, _, _ = _response(local_epsilon)
+    alpha = 1.0 / (e + (values - 1))
+    return BlanketPair(e * alpha, alpha, alpha, (values - 2) * alpha)
+
+
+def hadamard_pair(local_epsilon: float) -> BlanketPair:
+    """The pair of Hadamard response, whatever its order.
+
+    Status: proved, upper bound. α = 1/(2(e + 1)): of all messages a quarter each is likely for
+    one record only or for the other only, the rest is likely for both or for neither, with
+    ratios e and 1 to the blanket. Taking all of it at the ratio e is a mean-preserving spread.
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+    """
+    e, high, low = _response(local_epsilon)
+    return BlanketPair(0.5 * high, 0.5 * low, 0.5 * low, 0.5 / e)
+
+
+def third_value_pair(local_epsilon: float) -> BlanketPair:
+    """The law of three-valued randomized response when all others hold the third value.
+
+    Status: exact, so a lower bound for all ε₀-randomizers together.
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
+    """
+    e, _, _ = _response(local_epsilon)
+    low = 1.0 / (e + 2.0)
+    return BlanketPair(e * low, low, low, e * low)
+
+
+def _response(local_epsilon: float) -> tuple[float, float, float]:
+    """e, and the masses e/(e + 1) and 1/(e + 1)."""
+    checks.positive(local_epsilon=local_epsilon)
+    e = math.exp(min(local_epsilon, _LARGEST_LOCAL_EPSILON))
+    return e, e / (e + 1.0), 1.0 / (e + 1.0)
+
+
+def _alpha(alpha: float, most: float) -> float:
+    checks.positive(alpha=alpha)
+    if alpha > most * (1.0 + _ROUNDING):
+        raise ParameterError("alpha", alpha, f"at most 1/(exp(local_epsilon) + 1) = {most:g}")
+    return min(alpha, most)
+
+
+def _neutral(e: float, alpha: float, most: float) -> float:
+    """1 − (e + 1)α, exactly 0 at the largest α."""
+    return max(1.0 - (e + 1.0) * alpha, 0.0) if alpha < most else 0.0
