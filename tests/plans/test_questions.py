@@ -144,7 +144,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ),
         (
             {"randomizer": "laplace", "scale": 1.0, "epsilon0": 2.0},
-            "--epsilon0 = 2.0: expected --randomizer pure or approximate beside it",
+            "--epsilon0 = 2.0: expected --randomizer pure, approximate, fixed, kary-response, ",
         ),
         (
             {"randomizer": "approximate", "epsilon0": 1.0},
@@ -294,7 +294,7 @@ def test_picks_stay_within_the_window():
     [
         ("none", "noise-multiplier steps delta"),
         ("poisson", "noise-multiplier rate steps delta"),
-        ("check-in", "noise-multiplier window windows probability delta"),
+        ("check-in", "noise-multiplier window windows probability clients delta"),
         ("sliding", "noise-multiplier window delta"),
         ("k-subset", "noise-multiplier window windows picks delta"),
         ("fixed-assignment", "noise-multiplier window probability epochs delta"),

@@ -17,14 +17,14 @@ from turnout.cli.options import question_options
     default="noise",
     help="The one option that is not given: the randomizer's noise-multiplier, scale, epsilon0 or "
     "standard-deviation (default), window, windows, probability, rate, steps, picks, "
-    "epochs or delta.",
+    "epochs, rounds, sampled, clients or delta.",
 )
 @question_options
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Prints the least noise, or the value of another parameter, that meets a target ε.
 
-    What comes out is the smallest noise, window or δ, or the largest of anything else, whose proved
-    ε is at most the target.
+    What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
+    else, whose proved ε is at most the target.
     """
     from turnout.reporting import answers
 

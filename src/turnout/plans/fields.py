@@ -53,3 +53,5 @@ Count = Annotated[int, _checked(checks.count)]
 """A whole number of at least 1."""
 CountFromZero = Annotated[int, _checked(partial(checks.count, 0))]
 """A whole number of at least 0."""
+Categories = Annotated[int, _checked(partial(checks.count, 2))]
+"""A whole number of at least 2."""

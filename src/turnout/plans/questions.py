@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, ValidationError
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import OpenUnit, Positive, Section
 from turnout.plans.laws import (
-    CheckInSection,
     EveryStepSection,
     FixedAssignmentSection,
     KSubsetSection,
@@ -25,6 +24,16 @@ from turnout.plans.randomizers import (
     RoundedGaussianSection,
 )
 from turnout.plans.refusals import MISSING, choices, refusal, tables
+from turnout.plans.shuffles import (
+    CountedCheckInSection,
+    SelfSampledShuffleSection,
+    Shuffled,
+    ShuffleSection,
+    SubsampledShuffleSection,
+    counted_population,
+    shuffled_flags,
+    shuffled_scheme,
+)
 from turnout.spec import Relation, ReleaseRule, Scheme
 
 if TYPE_CHECKING:
@@ -38,12 +47,18 @@ SCHEMES = {
     "sliding": "sliding",
     "k-subset": "k-subset",
     "fixed-assignment": "fixed-assignment",
+    "shuffle": "shuffle",
+    "subsampled-shuffle": "subsampled-shuffle",
+    "self-sampled-shuffle": "self-sampled-shuffle",
 }
-"""What a question calls a law, and what a plan calls it."""
+"""What a question calls a law, and what its section (a plan's, where plans have it) calls it."""
+SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
+"""Schemes whose messages go through a shuffler."""
 GAUSSIAN = "gaussian"
-"""The randomizer of a question that names none."""
+"""The randomizer of a question that names none and trusts a coordinator."""
 NOISE, DELTA = "noise", "delta"
 """What can be solved for besides the parameters of a law; noise by its randomizer's own name."""
+_FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
 class _Promise(Section):
@@ -63,10 +78,13 @@ class Question(Section):
     participation: Annotated[
         EveryStepSection
         | PoissonSection
-        | CheckInSection
+        | CountedCheckInSection
         | SlidingSection
         | KSubsetSection
-        | FixedAssignmentSection,
+        | FixedAssignmentSection
+        | ShuffleSection
+        | SubsampledShuffleSection
+        | SelfSampledShuffleSection,
         Field(discriminator="law"),
     ]
     promise: _Promise
@@ -74,15 +92,19 @@ class Question(Section):
     @property
     def scheme(self) -> Scheme:
         """What is asked about."""
-        law = self.participation
+        law, promise = self.participation, self.promise
+        if isinstance(law, Shuffled):
+            return shuffled_scheme(law, self.randomizer.spec())
+        counted = isinstance(law, CountedCheckInSection)
         # A client's guarantee under sliding windows is her own window's. The run must be so long
         # that somebody's whole window is released: 2·window − 1 slots, warm-up included.
         population = 2 * law.window - 1 if isinstance(law, SlidingSection) else 1
         return Scheme(
             self.randomizer.spec(),
             law.spec(population),
-            self.promise.relation,
-            self.promise.release,
+            promise.relation,
+            promise.release,
+            population=counted_population(law, promise.release) if counted else None,
         )
 
     def answered(self, unknown: str, value: float) -> Self:
@@ -111,7 +133,11 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     if scheme not in SCHEMES:
         value = MISSING if scheme is None else scheme
         raise ParameterError("--scheme", value, f"one of {', '.join(map(repr, SCHEMES))}")
-    kind = str(given.setdefault("randomizer", GAUSSIAN))
+    kind = str(given.get("randomizer", GAUSSIAN))
+    if kind in _kinds() and scheme in SHUFFLED:
+        given = shuffled_flags(str(scheme), given, unknown)
+        kind = str(given["randomizer"])
+    given["randomizer"] = kind
     if kind not in _kinds():
         raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, _kinds()))}")
     if unknown is not None:
@@ -120,7 +146,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     randomizer = {name: given.pop(name) for name in _owners() if name in given}
     for name, value in randomizer.items():
         if kind not in _owners()[name]:
-            beside = " or ".join(_owners()[name])
+            beside = _any_of(_owners()[name])
             raise ParameterError(_flag(name), value, f"--randomizer {beside} beside it")
     law = {"law": SCHEMES[str(scheme)], **given}
     parts = {"randomizer": randomizer, "participation": law, "promise": promise}
@@ -147,7 +173,13 @@ def _flag(key: str) -> str:
     name = key.rpartition(".")[2]
     if name.startswith("--"):
         return name
-    return "--scheme" if name == "law" else "--" + name.replace("_", "-")
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def _any_of(words: list[str]) -> str:
+    """Alternatives as text."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def account(question: Question) -> Guarantee:
@@ -242,6 +274,9 @@ def _stand_in(
     allowed, key = solvable(scheme, randomizer), unknown.replace("-", "_")
     if unknown not in allowed:
         raise ParameterError("--solve-for", unknown, f"one of {', '.join(map(repr, allowed))}")
+    averaged = given.get("release") == ReleaseRule.AVERAGED
+    if unknown == "clients" and scheme not in SHUFFLED and not averaged:
+        raise ParameterError("--solve-for", unknown, "--release averaged beside it")
     if key in given:
         raise ParameterError(_flag(key), given[key], f"nothing beside --solve-for {unknown}")
     return {key: _unknown(unknown).private_limit}
@@ -256,8 +291,10 @@ def _unknown(name: str) -> Unknown:
 
 
 def _within_question(unknown: Unknown, question: Question) -> Unknown:
-    """The unknown within the limits that the rest leaves: picks fit into a window."""
+    """The unknown within the limits that the rest leaves, and where to look first."""
     law, randomizer = question.participation, question.randomizer
+    if isinstance(law, Shuffled):
+        return _shuffled_unknown(unknown, question, law)
     if isinstance(law, KSubsetSection) and unknown.name == "picks":
         return replace(unknown, most=law.window)
     if isinstance(law, KSubsetSection) and unknown.name == "window":
@@ -270,3 +307,21 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
         least = unknown.least * moved
         return replace(unknown, least=least, most=most_deviation(moved), start=float(moved))
     return unknown
+
+
+def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Unknown:
+    """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
+    from turnout.accounting.calibration.guesses import guessed
+
+    if isinstance(law, SubsampledShuffleSection):
+        if unknown.name == "sampled":
+            unknown = replace(unknown, most=law.clients)
+        if unknown.name == "clients":
+            unknown = replace(unknown, least=law.sampled)
+    promise = question.promise
+    return guessed(
+        lambda value: question.answered(unknown.name, value).scheme,
+        unknown,
+        promise.epsilon or 0.0,
+        promise.delta,
+    )

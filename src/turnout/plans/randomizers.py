@@ -10,11 +10,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.plans.fields import Count, OpenUnit, Positive, Section
+from turnout.plans.fields import Categories, Count, OpenUnit, Positive, Section
 from turnout.spec import (
     ApproximateRandomizer,
+    BitResponse,
     DiscreteGaussianNoise,
+    FixedRandomizer,
     GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
     LaplaceNoise,
     PureRandomizer,
     Randomizer,
@@ -80,6 +84,55 @@ class ApproximateSection(Section):
         return ApproximateRandomizer(self.epsilon0, self.delta0)
 
 
+class FixedSection(Section):
+    """One ε₀-DP randomizer that all clients of a round use."""
+
+    noise: ClassVar[str] = "epsilon0"
+    randomizer: Literal["fixed"] = Field(description=KIND)
+    epsilon0: Positive = Field(description=EPSILON0)
+
+    def spec(self) -> Randomizer:
+        """The randomizer."""
+        return FixedRandomizer(self.epsilon0)
+
+
+class KaryResponseSection(Section):
+    """The true category or, by chance, any other."""
+
+    noise: ClassVar[str] = "epsilon0"
+    randomizer: Literal["kary-response"] = Field(description=KIND)
+    epsilon0: Positive = Field(description=EPSILON0)
+    categories: Categories = Field(2, description="categories, of which a client has one")
+
+    def spec(self) -> Randomizer:
+        """The randomizer."""
+        return KaryResponse(self.epsilon0, self.categories)
+
+
+class HadamardResponseSection(Section):
+    """A message of her value's half of all messages, or of the other half."""
+
+    noise: ClassVar[str] = "epsilon0"
+    randomizer: Literal["hadamard-response"] = Field(description=KIND)
+    epsilon0: Positive = Field(description=EPSILON0)
+
+    def spec(self) -> Randomizer:
+        """The randomizer."""
+        return HadamardResponse(self.epsilon0)
+
+
+class BitResponseSection(Section):
+    """The number of a random coordinate and its bit, true or not."""
+
+    noise: ClassVar[str] = "epsilon0"
+    randomizer: Literal["bit-response"] = Field(description=KIND)
+    epsilon0: Positive = Field(description=EPSILON0)
+
+    def spec(self) -> Randomizer:
+        """The randomizer."""
+        return BitResponse(self.epsilon0)
+
+
 class DiscreteGaussianSection(Section):
     """Discrete Gaussian noise on one integer."""
 
@@ -126,6 +179,10 @@ RandomizerSection = Annotated[
     | LaplaceSection
     | PureSection
     | ApproximateSection
+    | FixedSection
+    | KaryResponseSection
+    | HadamardResponseSection
+    | BitResponseSection
     | DiscreteGaussianSection
     | RoundedGaussianSection
     | TableSection,

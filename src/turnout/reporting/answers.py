@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from turnout import plans
 from turnout.reporting.calibrations import Found
 from turnout.reporting.explanation import Explanation, explain
+from turnout.reporting.footnotes import Footnotes
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
+from turnout.spec import TrustModel
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
@@ -27,6 +29,7 @@ class Answer:
         found: what was calibrated, if anything was.
         guarantee: what that is worth.
         seconds: how long the answer took.
+        footnotes: what stands under the guarantee.
         explanation: what the guarantee means for a person, where that was asked.
     """
 
@@ -35,6 +38,7 @@ class Answer:
     found: Found | None
     guarantee: Guarantee
     seconds: float
+    footnotes: Footnotes
     explanation: Explanation | None = None
 
     def record(self) -> dict[str, Any]:
@@ -42,6 +46,7 @@ class Answer:
         record: dict[str, Any] = {
             "randomizer": self.randomizer,
             **guarantee_record(self.guarantee),
+            **self.footnotes.record(),
             "scheme": self.scheme,
             "seconds": self.seconds,
         }
@@ -63,7 +68,7 @@ def account(
     guarantee = plans.account(question)
     seconds = time.perf_counter() - started
     explanation = explain(question.scheme, guarantee, prior) if explained else None
-    return Answer(*_echo(question), None, guarantee, seconds, explanation)
+    return _answer(question, None, guarantee, seconds, explanation)
 
 
 def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
@@ -77,7 +82,7 @@ def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
     promise = question.promise
     guarantee = calibration.guarantee or price(question.scheme, promise.delta, promise.tolerance)
     seconds = time.perf_counter() - started
-    return Answer(*_echo(question), Found(calibration, target), guarantee, seconds)
+    return _answer(question, Found(calibration, target), guarantee, seconds)
 
 
 def show(answer: Answer, *, as_json: bool) -> None:
@@ -91,6 +96,8 @@ def show(answer: Answer, *, as_json: bool) -> None:
     if answer.found is not None:
         rows[answer.found.unknown.name.replace("-", " ")] = answer.found.words()
     table = guarantee_table(answer.guarantee, "", rows)
+    for name, value in answer.footnotes.rows().items():
+        table.add_row(name, value)
     if answer.explanation is not None:
         table.add_row()
         for name, value in answer.explanation.rows().items():
@@ -110,9 +117,30 @@ def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def _answer(
+    question: plans.Question,
+    found: Found | None,
+    guarantee: Guarantee,
+    seconds: float,
+    explanation: Explanation | None = None,
+) -> Answer:
+    """The answer to a question, with what it says besides."""
+    return Answer(
+        *_echo(question),
+        found,
+        guarantee,
+        seconds,
+        Footnotes.of(question.scheme, guarantee.delta),
+        explanation,
+    )
+
+
 def _echo(question: plans.Question) -> tuple[dict[str, Any], dict[str, Any]]:
     """The question's law and randomizer under the user's own words."""
     names = {law: name for name, law in plans.SCHEMES.items()}
-    fields, noise = question.participation.model_dump(), question.randomizer.model_dump()
-    law = {"name": names[fields.pop("law")], **fields, "release": question.promise.release.value}
+    fields = question.participation.model_dump(exclude_none=True)
+    noise, shuffled = question.randomizer.model_dump(), question.scheme.trust is TrustModel.SHUFFLED
+    law = {"name": names[fields.pop("law")], **fields}
+    if not shuffled:
+        law["release"] = question.promise.release.value
     return law, {"name": noise.pop("randomizer"), **noise}

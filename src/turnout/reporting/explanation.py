@@ -19,7 +19,7 @@ from turnout.accounting.tradeoff import TradeOff
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.reporting.words import RELATIONS, rounded_down, rounded_up
+from turnout.reporting.words import RELATIONS, WATCHERS, rounded_down, rounded_up
 from turnout.spec import Relation, Scheme
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Explanation:
         """The explanation in words, row by row."""
         relation = self.guarantee.relation
         rows = {
-            "as a bet": f"two worlds: {RELATIONS[relation]}. Somebody who knows all else and sees "
-            "every released model bets on one of them, at even odds. He wins "
+            "as a bet": f"two worlds: {RELATIONS[relation]}. {WATCHERS[self.guarantee.trust]} "
+            "bets on one of them, at even odds. He wins "
             f"{_percent(self.success(EVEN))} of such bets; a coin wins 50 %",
             "advantage": f"{_percent(self.advantage)}: true minus false positives, at the best "
             "threshold",

@@ -25,6 +25,13 @@ TRUST = {
 }
 """Who could break the promise."""
 
+WATCHERS = {
+    TrustModel.CENTRAL: "Somebody who knows all else and sees every released model",
+    TrustModel.LOCAL: "Somebody who knows all else and sees her messages",
+    TrustModel.SHUFFLED: "Somebody who knows what all others hold and sees all shuffled messages",
+}
+"""Against whom the promise holds."""
+
 DIRECTIONS = {
     "remove": "she took part; could anybody tell?",
     "add": "she did not take part; could anybody rule her out?",

@@ -75,6 +75,9 @@ _ALL = (
     Unknown("rate", False, 1e-15, 1.0, start=1e-3, power=1.0),
     Unknown("steps", False, 1, 10**7, start=100, power=0.5, whole=True),
     Unknown("epochs", False, 1, 10**6, start=1, power=0.7, whole=True),
+    Unknown("rounds", False, 1, 10**7, start=100, power=0.5, whole=True),
+    Unknown("sampled", False, 1, 10**9, start=1000, power=0.5, whole=True),
+    Unknown("clients", True, 1, 10**9, start=10**5, power=0.5, whole=True),
     Unknown("picks", False, 1, 10**6, start=1, power=1.0, whole=True),
 )
 

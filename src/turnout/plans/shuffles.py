@@ -1,0 +1,152 @@
+"""Laws of a question about shuffled messages: one section for each scheme.
+
+No plan has them: training sends updates to a coordinator, not messages through a shuffler.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.plans.fields import Count, Probability, Section
+from turnout.plans.laws import LAW, CheckInSection
+from turnout.spec import (
+    EveryStep,
+    FixedSize,
+    ParticipationLaw,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    TrustModel,
+)
+from turnout.spec.randomizers import Randomizer
+
+CLIENTS = "clients there are, all of whom follow the protocol"
+ROUNDS = "rounds, each of which is shuffled afresh"
+RELATION = Relation.REPLACE_ONE
+"""The one relation of shuffled messages, whose number everybody sees."""
+RANDOMIZERS = (
+    "pure",
+    "fixed",
+    "kary-response",
+    "hadamard-response",
+    "bit-response",
+    "approximate",
+    "gaussian",
+)
+"""Randomizers of which shuffled messages have an analysis."""
+
+
+class ShuffleSection(Section):
+    """Every client sends one message a round through a shuffler."""
+
+    law: Literal["shuffle"] = Field(description=LAW)
+    clients: Count = Field(description=CLIENTS)
+    rounds: Count = Field(1, description=ROUNDS)
+
+    def spec(self, population: int) -> ParticipationLaw:
+        """The law."""
+        return EveryStep(self.rounds)
+
+
+class SubsampledShuffleSection(Section):
+    """Each round the shuffler asks ``sampled`` of all clients, a uniform subset."""
+
+    law: Literal["subsampled-shuffle"] = Field(description=LAW)
+    sampled: Count = Field(description="clients who send a message in a round")
+    clients: Count = Field(description=CLIENTS)
+    rounds: Count = Field(1, description=ROUNDS)
+
+    @model_validator(mode="after")
+    def _sampled_of_clients(self) -> Self:
+        checks.at_most("clients", self.clients, sampled=self.sampled)
+        return self
+
+    def spec(self, population: int) -> ParticipationLaw:
+        """The law."""
+        return FixedSize(self.sampled, self.clients, self.rounds)
+
+
+class SelfSampledShuffleSection(Section):
+    """Each round each client, by her own coin, sends a message with probability ``rate``."""
+
+    law: Literal["self-sampled-shuffle"] = Field(description=LAW)
+    rate: Probability = Field(description="chance of a client in a round")
+    clients: Count = Field(description=CLIENTS)
+    rounds: Count = Field(1, description=ROUNDS)
+
+    def spec(self, population: int) -> ParticipationLaw:
+        """The law."""
+        return SelfSampling(self.rate, self.rounds)
+
+
+class CountedCheckInSection(CheckInSection):
+    """Check-ins of a known number of clients, whose noisy updates hide each other if averaged."""
+
+    clients: Count | None = Field(None, description=CLIENTS)
+
+
+Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSampledShuffleSection
+"""The laws under which a shuffler hides who sent what."""
+
+
+def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:
+    """A scheme of shuffled messages."""
+    return Scheme(
+        randomizer,
+        law.spec(law.clients),
+        RELATION,
+        trust=TrustModel.SHUFFLED,
+        population=law.clients,
+    )
+
+
+def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -> dict[str, object]:
+    """The flags of a question about shuffled messages, with what need not be said.
+
+    Args:
+        scheme: its name.
+        given: flags by name, without those that were not given.
+        unknown: what is solved for, if anything is.
+
+    Raises:
+        ParameterError: a relation, release or randomizer that shuffled messages do not have.
+    """
+    relation, release = given.get("relation", RELATION.value), given.get("release")
+    if relation != RELATION.value:
+        expected = (
+            f"{RELATION.value}, the default with --scheme {scheme}: everybody sees how many "
+            "messages there are, so whether she took part is not hidden"
+        )
+        raise ParameterError("--relation", relation, expected)
+    if release is not None:
+        expected = f"nothing beside --scheme {scheme}: a shuffler shows all messages"
+        raise ParameterError("--release", release, expected)
+    kind = given.get("randomizer", _inferred(given, unknown))
+    if kind not in RANDOMIZERS:
+        expected = f"one of {', '.join(map(repr, RANDOMIZERS))} beside --scheme {scheme}"
+        raise ParameterError("--randomizer", kind, expected)
+    return {**given, "relation": relation, "randomizer": kind}
+
+
+def counted_population(law: CountedCheckInSection, release: ReleaseRule) -> int | None:
+    """How many clients hide each other at a check-in.
+
+    Raises:
+        ParameterError: a number of clients where it counts for nothing.
+    """
+    if law.clients is not None and release is not ReleaseRule.AVERAGED:
+        raise ParameterError("--clients", law.clients, "--release averaged beside it")
+    return law.clients
+
+
+def _inferred(given: dict[str, object], unknown: str | None) -> str:
+    """The randomizer that is meant by the level that is given, or asked for."""
+    if "delta0" in given:
+        return "approximate"
+    noise = "noise_multiplier" in given or unknown == "noise-multiplier"
+    return "gaussian" if noise and "epsilon0" not in given else "pure"

@@ -1,0 +1,141 @@
+"""What an answer says under its guarantee: what it rests on, and what would be left without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Self
+
+from turnout.reporting.words import rounded_up
+from turnout.spec import (
+    ApproximateRandomizer,
+    EveryStep,
+    FixedRandomizer,
+    PureRandomizer,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    TrustModel,
+)
+
+_HINT = (
+    "--clients says how many clients there are; if they all follow the protocol, their noise hides "
+    "her too, and a smaller ε may be proved"
+)
+_AS_PURE = "any ε₀-DP randomizer; the lower bound is that of the worst one"
+
+
+@dataclass(frozen=True, slots=True)
+class Unshuffled:
+    """What the messages of one client are worth to somebody who sees that they are hers.
+
+    Attributes:
+        epsilon: of all rounds together, never below the true one; None where nothing is proved.
+        delta: its own δ; 0 where ε is pure.
+        each: what one message is worth.
+        rounds: messages she sends at most.
+    """
+
+    epsilon: float | None
+    delta: float
+    each: str
+    rounds: int
+
+    def record(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {"epsilon": self.epsilon, "delta": self.delta}
+
+    def words(self) -> str:
+        """As a line of a table."""
+        kind = f"δ = {self.delta:.10g}" if self.delta else "pure"
+        total = f"ε = {self.epsilon:.10g} ({kind}, local)"
+        if self.epsilon is None:
+            total = "nothing is proved"
+        return total if self.rounds == 1 else f"{total}: {self.rounds:,} messages of {self.each}"
+
+
+@dataclass(frozen=True, slots=True)
+class Footnotes:
+    """Everything under a guarantee; empty under most.
+
+    Attributes:
+        unshuffled: what is left without the shuffler, where there is one.
+        assumptions: what must hold besides the trust model.
+        priced_as: what the randomizer counts as, where that is less than what it is.
+        hint: which option might prove more.
+    """
+
+    unshuffled: Unshuffled | None = None
+    assumptions: tuple[str, ...] = ()
+    priced_as: str | None = None
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, scheme: Scheme, delta: float) -> Self:
+        """Those of a scheme's price at δ."""
+        shuffled, known = scheme.trust is TrustModel.SHUFFLED, scheme.population is not None
+        averaged = scheme.release is ReleaseRule.AVERAGED
+        hopeful = averaged and not known and scheme.relation is not Relation.ADD_REMOVE
+        of_class = isinstance(scheme.randomizer, FixedRandomizer) and not shuffled
+        return cls(
+            unshuffled(scheme, delta) if shuffled else None,
+            (f"all {scheme.population:,} clients follow the protocol",) if known else (),
+            _AS_PURE if of_class else None,
+            _HINT if hopeful else None,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """As JSON-ready values, of what there is."""
+        found = {
+            "without_shuffler": self.unshuffled and self.unshuffled.record(),
+            "assumptions": list(self.assumptions),
+            "priced_as": self.priced_as,
+            "hint": self.hint,
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def rows(self) -> dict[str, str]:
+        """In words, of what there is."""
+        found = {
+            "no shuffler": self.unshuffled and self.unshuffled.words(),
+            "assumes": "; ".join(self.assumptions),
+            "priced as": self.priced_as,
+            "hint": self.hint,
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
+    """What shuffled messages would be worth if everybody saw who sent which.
+
+    T messages of an (ε₀, δ₀)-randomizer are (T·ε₀, T·δ₀)-private together; Gaussian ones add up to
+    one, which is priced exactly.
+
+    Args:
+        scheme: what happens.
+        delta: δ that Gaussian messages are priced at.
+    """
+    randomizer, rounds = scheme.randomizer, scheme.participation.steps
+    if isinstance(randomizer, PureRandomizer):
+        each = f"ε₀ = {randomizer.epsilon0:g}"
+        return Unshuffled(_times(rounds, randomizer.epsilon0), 0.0, each, rounds)
+    if isinstance(randomizer, ApproximateRandomizer):
+        each = f"ε₀ = {randomizer.epsilon0:g} and δ₀ = {randomizer.delta0:g}"
+        lost = _times(rounds, randomizer.delta0)
+        if lost >= 1:
+            return Unshuffled(None, 1.0, each, rounds)
+        return Unshuffled(_times(rounds, randomizer.epsilon0), lost, each, rounds)
+    from turnout.accounting import epsilon_upper
+
+    central = replace(scheme, trust=TrustModel.CENTRAL, population=None)
+
+    def seen(times: int) -> float:
+        alone = replace(central, participation=EveryStep(times))
+        return float(rounded_up(epsilon_upper(alone, delta), 5))
+
+    return Unshuffled(seen(rounds), delta, f"ε = {seen(1):g}", rounds)
+
+
+def _times(rounds: int, value: float) -> float:
+    """The product of what the value's digits say."""
+    return float(rounds * Decimal(repr(value)))

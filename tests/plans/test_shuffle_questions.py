@@ -1,0 +1,273 @@
+"""Questions about shuffled messages: flags become a scheme, or one line; unknowns are certified."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from turnout.accounting import epsilon_upper, price
+from turnout.core.errors import ParameterError
+from turnout.plans import account, ask, calibrate, solvable
+from turnout.plans.plan import Plan
+from turnout.plans.preparation import prepare
+from turnout.spec import (
+    ApproximateRandomizer,
+    BitResponse,
+    CheckIn,
+    EveryStep,
+    FixedRandomizer,
+    FixedSize,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    PureRandomizer,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    TrustModel,
+)
+
+N = 5000
+SHUFFLE = {"scheme": "shuffle", "clients": N, "delta": 1e-6}
+ALL = {**SHUFFLE, "epsilon0": 1.0}
+
+
+def without(flags, *names):
+    return {name: value for name, value in flags.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("flags", "law"),
+    [
+        ({}, EveryStep(1)),
+        ({"rounds": 7}, EveryStep(7)),
+        ({"scheme": "subsampled-shuffle", "sampled": 40}, FixedSize(40, N, 1)),
+        ({"scheme": "subsampled-shuffle", "sampled": N, "rounds": 3}, FixedSize(N, N, 3)),
+        ({"scheme": "self-sampled-shuffle", "rate": 0.25, "rounds": 3}, SelfSampling(0.25, 3)),
+        ({"relation": "replace-one"}, EveryStep(1)),
+    ],
+)
+def test_flags_become_a_scheme_of_shuffled_messages(flags, law):
+    assert ask({**ALL, **flags}).scheme == Scheme(
+        PureRandomizer(1.0),
+        law,
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=N,
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "randomizer"),
+    [
+        ({"epsilon0": 2.0}, PureRandomizer(2.0)),
+        ({"epsilon0": 2.0, "delta0": 1e-9}, ApproximateRandomizer(2.0, 1e-9)),
+        ({"noise_multiplier": 2.0}, GaussianNoise(2.0)),
+        ({"epsilon0": 2.0, "randomizer": "pure"}, PureRandomizer(2.0)),
+        ({"epsilon0": 2.0, "randomizer": "fixed"}, FixedRandomizer(2.0)),
+        ({"epsilon0": 2.0, "randomizer": "kary-response"}, KaryResponse(2.0, 2)),
+        (
+            {"epsilon0": 2.0, "randomizer": "kary-response", "categories": 9},
+            KaryResponse(2.0, 9),
+        ),
+        ({"epsilon0": 2.0, "randomizer": "hadamard-response"}, HadamardResponse(2.0)),
+        ({"epsilon0": 2.0, "randomizer": "bit-response"}, BitResponse(2.0)),
+    ],
+)
+def test_the_randomizer_is_what_the_flags_say(flags, randomizer):
+    found = ask({**SHUFFLE, **flags}).scheme.randomizer
+    assert (type(found), found) == (type(randomizer), randomizer)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "given", "kind"),
+    [
+        ("noise", {}, PureRandomizer),
+        ("epsilon0", {}, PureRandomizer),
+        ("epsilon0", {"delta0": 1e-9}, ApproximateRandomizer),
+        ("noise", {"delta0": 1e-9}, ApproximateRandomizer),
+        ("noise-multiplier", {}, GaussianNoise),
+        ("rounds", {"noise_multiplier": 2.0}, GaussianNoise),
+        ("rounds", {"epsilon0": 2.0}, PureRandomizer),
+        ("noise", {"randomizer": "kary-response"}, KaryResponse),
+    ],
+)
+def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
+    assert type(ask({**SHUFFLE, **given}, unknown).scheme.randomizer) is kind
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"clients": None}, "--clients = (missing): expected a value (clients there are, all of"),
+        ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
+        ({"rounds": 0}, "--rounds = 0: expected a whole number of at least 1"),
+        ({"delta": None}, "--delta = (missing): expected a value"),
+        ({"delta": 0.0}, "--delta = 0.0: expected a number strictly between 0 and 1"),
+        ({"delta": 1.0}, "--delta = 1.0: expected a number strictly between 0 and 1"),
+        ({"epsilon0": None}, "--epsilon0 = (missing): expected a value"),
+        ({"epsilon0": -1.0}, "--epsilon0 = -1.0: expected a finite number above 0"),
+        ({"window": 5}, "--window = 5: expected one of the keys --scheme, --clients, --rounds"),
+        ({"steps": 5}, "--steps = 5: expected one of the keys --scheme, --clients, --rounds"),
+        ({"sampled": 5}, "--sampled = 5: expected one of the keys --scheme, --clients, --rounds"),
+        ({"relation": "add-remove"}, "--relation = 'add-remove': expected replace-one, the defau"),
+        ({"relation": "swap"}, "--relation = 'swap': expected replace-one, the default with"),
+        ({"release": "aggregated"}, "--release = 'aggregated': expected nothing beside --scheme"),
+        ({"randomizer": "laplace"}, "--randomizer = 'laplace': expected one of 'pure', 'fixed',"),
+        ({"randomizer": "gauss"}, "--randomizer = 'gauss': expected one of 'gaussian', 'laplace'"),
+        ({"categories": 3}, "--categories = 3: expected --randomizer kary-response beside it"),
+        (
+            {"categories": 1, "randomizer": "kary-response"},
+            "--categories = 1: expected a whole number of at least 2",
+        ),
+        ({"noise_multiplier": 1.0}, "--noise-multiplier = 1.0: expected --randomizer gaussian"),
+        ({"delta0": 1.0}, "--delta0 = 1.0: expected a number strictly between 0 and 1"),
+        (
+            {"scheme": "subsampled-shuffle"},
+            "--sampled = (missing): expected a value (clients who send a message in a round)",
+        ),
+        (
+            {"scheme": "subsampled-shuffle", "sampled": N + 1},
+            f"--sampled = {N + 1}: expected at most clients = {N}",
+        ),
+        ({"scheme": "self-sampled-shuffle"}, "--rate = (missing): expected a value (chance of a"),
+        (
+            {"scheme": "self-sampled-shuffle", "rate": 1.5},
+            "--rate = 1.5: expected a number from 0 to 1",
+        ),
+        (
+            {"scheme": "check-in", "window": 5, "relation": "replace-one", "randomizer": "pure"},
+            f"--clients = {N}: expected --release averaged beside it",
+        ),
+        (
+            {"scheme": "poisson", "rate": 0.1, "steps": 2, "relation": "replace-one"}
+            | {"randomizer": "pure"},
+            f"--clients = {N}: expected one of the keys --scheme, --rate, --steps",
+        ),
+    ],
+)
+def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
+    with pytest.raises(ParameterError, match=re.escape(line)) as error:
+        ask({**ALL, **flags})
+    assert "\n" not in str(error.value)
+
+
+AVERAGED = {"scheme": "check-in", "window": 5, "release": "averaged", "relation": "replace-one"}
+AVERAGED |= {"noise_multiplier": 3.0, "delta": 1e-6}
+
+
+def test_averaged_check_ins_may_say_how_many_clients_there_are():
+    known = Scheme(
+        GaussianNoise(3.0),
+        CheckIn(5),
+        Relation.REPLACE_ONE,
+        ReleaseRule.AVERAGED,
+        population=N,
+    )
+    assert ask({**AVERAGED, "clients": N}).scheme == known
+    assert ask(AVERAGED).scheme.population is None
+
+
+def test_a_plan_says_nothing_of_others_who_follow_the_protocol(small_plan):
+    prepared = prepare(Plan.from_toml(small_plan), 1437)
+    assert prepared.scheme.population is None
+    assert prepared.scheme.trust is TrustModel.CENTRAL
+    with pytest.raises(ParameterError, match="participation"):
+        Plan.from_toml(small_plan.replace("window = 10", "window = 10\nclients = 9"))
+    with pytest.raises(ParameterError, match=re.escape("participation.law = 'shuffle'")):
+        Plan.from_toml(small_plan.replace('"check-in"', '"shuffle"'))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "randomizer", "names"),
+    [
+        ("shuffle", "pure", "epsilon0 rounds clients delta"),
+        ("shuffle", "gaussian", "noise-multiplier rounds clients delta"),
+        ("subsampled-shuffle", "kary-response", "epsilon0 rounds sampled clients delta"),
+        ("self-sampled-shuffle", "approximate", "epsilon0 rate rounds clients delta"),
+    ],
+)
+def test_what_can_be_solved_for(scheme, randomizer, names):
+    assert solvable(scheme, randomizer) == names.split()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "flags", "line"),
+    [
+        ("clients", ALL, f"--clients = {N}: expected nothing beside --solve-for clients"),
+        ("epsilon0", ALL, "--epsilon0 = 1.0: expected nothing beside --solve-for epsilon0"),
+        ("noise", ALL, "--epsilon0 = 1.0: expected nothing beside --solve-for epsilon0"),
+        ("sampled", ALL, "--solve-for = 'sampled': expected one of 'epsilon0', 'rounds', 'clien"),
+        ("window", ALL, "--solve-for = 'window': expected one of 'epsilon0', 'rounds', "),
+        ("rounds", ALL, "--epsilon = (missing): expected a finite number above 0"),
+        ("clients", AVERAGED | {"release": None}, "--solve-for = 'clients': expected --release"),
+    ],
+)
+def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
+    with pytest.raises(ParameterError, match=re.escape(line)):
+        calibrate(ask(flags, unknown), unknown)
+
+
+def bisected(flags, key, low, high, falling):
+    """The extreme whole number that meets the target, from the flags alone."""
+
+    def meets(value):
+        return epsilon_upper(ask({**flags, key: value}).scheme, flags["delta"]) <= flags["epsilon"]
+
+    assert meets(low) != falling
+    assert meets(high) == falling
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(middle) == falling else (middle, high)
+    return high if falling else low
+
+
+WHOLE = [
+    ("rounds", {**ALL, "epsilon": 0.5}, 16, 512),
+    ("clients", {**without(ALL, "clients"), "epsilon": 0.5}, 64, 1024),
+]
+
+
+@pytest.mark.parametrize(("unknown", "flags", "low", "high"), WHOLE)
+def test_a_whole_unknown_is_what_bisection_finds(unknown, flags, low, high):
+    _, found = calibrate(ask(without(flags, unknown), unknown), unknown)
+    expected = bisected(flags, unknown, low, high, found.unknown.falling)
+    # The answer is certified by the sharper price, so it may be a little better, never worse.
+    better = expected - found.value if found.unknown.falling else found.value - expected
+    assert 0 <= better <= 0.01 * expected
+    assert abs(found.refused - found.value) == 1
+    assert found.evaluations <= 10
+    assert found.epsilon <= flags["epsilon"]
+    again = ask({**flags, unknown: found.value}).scheme
+    assert price(again, flags["delta"]).epsilon.upper <= flags["epsilon"]
+
+
+@pytest.mark.parametrize(("rounds", "epsilon"), [(1, 0.05), (1, 1.0), (50, 0.5)])
+def test_the_largest_level_is_what_bisection_finds(rounds, epsilon):
+    flags = {**SHUFFLE, "rounds": rounds, "epsilon": epsilon}
+
+    def meets(epsilon0):
+        return epsilon_upper(ask({**flags, "epsilon0": epsilon0}).scheme, 1e-6) <= epsilon
+
+    asked, found = calibrate(ask(flags, "epsilon0"), "epsilon0")
+    assert asked.scheme.randomizer == PureRandomizer(found.value)
+    assert found.evaluations <= 10
+    assert account(asked).epsilon.upper <= epsilon
+    low, high = 0.8 * found.value, 1.2 * found.value
+    assert meets(low)
+    assert not meets(high)
+    while high - low > 2e-4 * low:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    assert low * (1 - 4e-4) <= found.value <= low * (1 + 2e-3)
+
+
+def test_a_value_beside_the_answer_misses_the_target():
+    """The control: neither one client less nor one round more would do."""
+    flags = {**ALL, "epsilon": 0.5}
+    for unknown, step in (("rounds", 1), ("clients", -1)):
+        _, found = calibrate(ask(without(flags, unknown), unknown), unknown)
+        beside = ask({**flags, unknown: found.value + step})
+        assert epsilon_upper(beside.scheme, 1e-6) > 0.5
