@@ -93,10 +93,9 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
     """The pair of the stronger clones bound.
 
     Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, of which an
-    erratum took the proof back.
-    Status: conjectured for any ε₀-randomizer. Proved where the two records' laws are as far apart
-    as they can be, (e − 1)/(e + 1) in total variation, as those of binary randomized response:
-    then it is `trinomial_pair` at α = 1/(e + 1).
+    erratum took the proof back for general randomizers.
+    Status: proved, upper bound for any ε₀-randomizers, adaptive ones too (docs/design/shuffling.md,
+    Theorem 3): it is `trinomial_pair` at α = 1/(e + 1), the supremum over α. See `supremum`.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
