@@ -1,0 +1,303 @@
+"""CPU-seconds of ε for shuffled messages, against limits and against a loop over the clones.
+
+Single answers are to take 100 ms up to 10⁶ clients, composed ones 2 s. Each answer is a bracket
+by `turnout.accounting.price` at the tolerance 1e-3, from cold caches, the least of three; a
+CPU-second is one of ``process_time``, without imports.
+
+Beside it: the published cost of the code that comes with Feldman, McMillan and Talwar 2021 (0.2 to
+3.4 s an answer, 1.4 to 11 s composed), and, measured here in the same run, the plain way to
+evaluate their Theorem 3.1: one clone count after the other, two binomial tails each, bisection.
+
+    python benchmarks/shuffling.py [--json FILE] [--markdown FILE] [--reference-clients 100000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from accounting import forget, surroundings
+from scipy.stats import binom
+
+from turnout.accounting import price
+from turnout.accounting.shuffling import clones_2021
+from turnout.core.errors import TurnoutError
+from turnout.spec import (
+    ApproximateRandomizer,
+    EveryStep,
+    FixedRandomizer,
+    FixedSize,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    ParticipationLaw,
+    PureRandomizer,
+    Randomizer,
+    Relation,
+    Scheme,
+    SelfSampling,
+    TrustModel,
+)
+
+TOLERANCE, REPEATS = 1e-3, 3
+SINGLE_LIMIT, COMPOSED_LIMIT = 0.1, 2.0  # CPU-seconds
+PUBLISHED_SINGLE, PUBLISHED_COMPOSED = (0.2, 3.4), (1.4, 11.0)
+AGREEMENT = 1e-3  # relative, between our clones and the loop
+SIZES = (10**3, 10**4, 10**5, 10**6)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question: what is known of the randomizer, who comes, n, δ."""
+
+    name: str
+    randomizer: Randomizer
+    law: ParticipationLaw
+    clients: int
+    delta: float
+
+    @property
+    def composed(self) -> bool:
+        return self.law.steps > 1
+
+    def __str__(self) -> str:
+        rounds = f", {self.law.steps} rounds" if self.composed else ""
+        return f"{self.name}, n = {self.clients:,}{rounds}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came out, in the least CPU-seconds of some repeats."""
+
+    lower: float | None
+    upper: float | None
+    seconds: float | None
+    failure: str = ""
+
+
+def singles() -> list[Case]:
+    """One round, by kind of question and number of clients."""
+    kinds: list[tuple[str, Randomizer, Callable[[int], ParticipationLaw]]] = [
+        ("any randomizers, ε₀ = 1", PureRandomizer(1.0), _all),
+        ("any randomizers, ε₀ = 4", PureRandomizer(4.0), _all),
+        ("one fixed, ε₀ = 1", FixedRandomizer(1.0), _all),
+        ("binary response, ε₀ = 1", KaryResponse(1.0), _all),
+        ("20-ary response, ε₀ = 2", KaryResponse(2.0, 20), _all),
+        ("Hadamard response, ε₀ = 2", HadamardResponse(2.0), _all),
+        ("(1, 1e-14)-randomizers", ApproximateRandomizer(1.0, 1e-14), _all),
+        ("Gaussian messages, σ = 6", GaussianNoise(6.0), _all),
+        ("a tenth sampled, ε₀ = 1", PureRandomizer(1.0), _a_tenth),
+        ("self-sampled by a tenth, ε₀ = 1", PureRandomizer(1.0), _own_coins),
+    ]
+    return [Case(name, r, law(n), n, 1e-6) for name, r, law in kinds for n in SIZES]
+
+
+def composed() -> list[Case]:
+    """Many rounds."""
+    a_tenth = FixedSize(10_000, 60_000, 1200)
+    thousandth = FixedSize(1000, 10**6, 10**5)
+    return [
+        Case("any randomizers, ε₀ = 0.5", PureRandomizer(0.5), EveryStep(1000), 10**6, 1e-8),
+        Case("binary response, ε₀ = 0.5", KaryResponse(0.5), EveryStep(1000), 10**6, 1e-8),
+        Case("Gaussian messages, σ = 8", GaussianNoise(8.0), EveryStep(100), 10**5, 1e-6),
+        Case("10,000 sampled, ε₀ = 1.5", PureRandomizer(1.5), a_tenth, 60_000, 1e-5),
+        Case("1,000 sampled, ε₀ = 2", PureRandomizer(2.0), thousandth, 10**6, 1e-8),
+        Case(
+            "self-sampled, ε₀ = 1.5", PureRandomizer(1.5), SelfSampling(1 / 6, 1200), 60_000, 1e-5
+        ),
+    ]
+
+
+def _all(clients: int) -> ParticipationLaw:
+    return EveryStep(1)
+
+
+def _a_tenth(clients: int) -> ParticipationLaw:
+    return FixedSize(clients // 10, clients, 1)
+
+
+def _own_coins(clients: int) -> ParticipationLaw:
+    return SelfSampling(0.1, 1)
+
+
+def answer(case: Case) -> Answer:
+    """Our bracket."""
+    given = {"trust": TrustModel.SHUFFLED, "population": case.clients}
+    scheme = Scheme(case.randomizer, case.law, Relation.REPLACE_ONE, **given)
+    try:
+        seconds, found = timed(lambda: price(scheme, case.delta, TOLERANCE).epsilon)
+    except TurnoutError as error:
+        return Answer(None, None, None, f"{type(error).__name__}: {error}")
+    return Answer(found.lower, found.upper, seconds)
+
+
+def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
+    """The least CPU-seconds of some calls from cold caches, and what came out."""
+    seconds = []
+    for _ in range(repeats):
+        forget()
+        started = time.process_time()
+        found = work()
+        seconds.append(time.process_time() - started)
+    return min(seconds), found
+
+
+def loop_epsilon(local_epsilon: float, clients: int, delta: float, steps: int = 20) -> float:
+    """ε of Theorem 3.1 of Feldman, McMillan and Talwar 2021, by bisection."""
+    low, high = 0.0, local_epsilon
+    for _ in range(steps):
+        middle = (low + high) / 2
+        if loop_delta(middle, local_epsilon, clients) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def loop_delta(epsilon: float, local_epsilon: float, clients: int) -> float:
+    """δ of the clones pair, one number of clones after the other, within 8 deviations.
+
+    Given c clones, "more than a share θ of the c + 1 bits are ones" is the best event. The victim's
+    bit is 1 with chance q in one world and 1 − q in the other.
+    """
+    q, k = 1 / (1 + math.exp(-local_epsilon)), math.exp(epsilon)
+    chance, others = math.exp(-local_epsilon), clients - 1
+    mean, reach = others * chance, 8 * math.sqrt(others * chance) + 8
+    first, last = max(0, math.floor(mean - reach)), min(others, math.ceil(mean + reach))
+    theta = (k * q - (1 - q)) / ((2 * q - 1) * (1 + k))
+    total = binom.cdf(first - 1, others, chance) + binom.sf(last, others, chance)
+    for clones in range(first, last + 1):
+        least = math.floor(theta * (clones + 1)) + 1  # ones, of which the victim's is one or not
+        with_hers, without = binom.sf(least - 2, clones, 0.5), binom.sf(least - 1, clones, 0.5)
+        gain, loss = q * with_hers + (1 - q) * without, (1 - q) * with_hers + q * without
+        total += binom.pmf(clones, others, chance) * max(gain - k * loss, 0.0)
+    return float(total)
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Our clones beside the loop, on the same question."""
+
+    local_epsilon: float
+    clients: int
+    delta: float
+    ours: float
+    loop: float
+    seconds: float
+    loop_seconds: float
+
+    @property
+    def difference(self) -> float:
+        """Relative."""
+        return self.ours / self.loop - 1
+
+
+def duel(local_epsilon: float, clients: int, delta: float) -> Duel:
+    """Both, timed."""
+    seconds, ours = timed(lambda: clones_2021(local_epsilon, clients, delta))
+    loop_seconds, loop = timed(lambda: loop_epsilon(local_epsilon, clients, delta), repeats=1)
+    return Duel(local_epsilon, clients, delta, ours, loop, seconds, loop_seconds)
+
+
+def published(case: Case, seconds: float) -> str:
+    """How many times ours the published cost is, at least and at most."""
+    least, most = PUBLISHED_COMPOSED if case.composed else PUBLISHED_SINGLE
+    return f"{least / seconds:,.0f}–{most / seconds:,.0f}×"
+
+
+def shortfall(case: Case, found: Answer) -> str:
+    """What is missing, if anything."""
+    if found.seconds is None:
+        return f"no answer ({found.failure})"
+    limit = COMPOSED_LIMIT if case.composed else SINGLE_LIMIT
+    return f"{found.seconds:.3f} s, limit {limit:g}" if found.seconds > limit else ""
+
+
+def row(case: Case, found: Answer) -> list[str]:
+    """A case as cells of a table."""
+    if found.seconds is None or found.upper is None:
+        return [str(case), "–", "–", "–", found.failure]
+    lower = "–" if not found.lower else f"{found.lower:.4g}"
+    milliseconds = f"{1000 * found.seconds:.0f}"
+    return [str(case), lower, f"{found.upper:.4g}", milliseconds, published(case, found.seconds)]
+
+
+def duel_row(one: Duel) -> list[str]:
+    """A duel as cells of a table."""
+    return [
+        f"ε₀ = {one.local_epsilon:g}, n = {one.clients:,}, δ = {one.delta:g}",
+        f"{one.loop:.6g}",
+        f"{one.ours:.6g}",
+        f"{one.loop_seconds:.2f}",
+        f"{1000 * one.seconds:.0f}",
+        f"{one.loop_seconds / one.seconds:,.0f}×",
+    ]
+
+
+HEADS = ["question", "ε at least", "ε at most", "CPU-ms", "published cost / ours"]
+DUEL_HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "ratio"]
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as the page docs/benchmarks.md has it."""
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def show(cells: Sequence[str]) -> None:
+    first, *rest = cells
+    print(f"{first:48}" + "".join(f"{cell:>13}" for cell in rest), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="also write everything there")
+    parser.add_argument("--markdown", type=Path, help="also write the tables there")
+    parser.add_argument(
+        "--reference-clients", type=int, default=10**5, help="most clients of the loop"
+    )
+    given = parser.parse_args()
+    answer(Case("first", PureRandomizer(1.1), EveryStep(2), 900, 1e-5))  # imports are not measured
+    rows, table, missing = [], [], []
+    show(HEADS)
+    for case in [*singles(), *composed()]:
+        found = answer(case)
+        short = shortfall(case, found)
+        missing += [f"{case}: {short}"] if short else []
+        table.append(row(case, found))
+        show(table[-1])
+        rows.append({"question": str(case), "delta": case.delta, **asdict(found), "short": short})
+    print()
+    show(DUEL_HEADS)
+    duels = []
+    for local_epsilon, clients, delta in [
+        (0.5, 10**4, 1e-6),
+        (1.0, 10**5, 1e-6),
+        (2.0, 10**6, 1e-8),
+    ]:
+        if clients > given.reference_clients:
+            continue
+        duels.append(duel(local_epsilon, clients, delta))
+        show(duel_row(duels[-1]))
+        if abs(duels[-1].difference) > AGREEMENT:
+            missing.append(f"the loop disagrees: {duels[-1]}")
+    print("", *[f"falls short: {line}" for line in missing], sep="\n")
+    print(f"{len(rows) - len(missing)} of {len(rows)} questions within their limits")
+    if given.json:
+        document = {"about": surroundings(), "rows": rows, "loop": [asdict(one) for one in duels]}
+        given.json.write_text(json.dumps(document, indent=1) + "\n")
+    if given.markdown:
+        duel_table = markdown(DUEL_HEADS, [duel_row(one) for one in duels])
+        given.markdown.write_text(markdown(HEADS, table) + "\n" + duel_table)
+    sys.exit(1 if missing else 0)
+
+
+if __name__ == "__main__":
+    main()
