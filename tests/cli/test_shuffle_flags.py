@@ -1,0 +1,167 @@
+"""`turnout account` and `calibrate` about shuffled messages: what is printed, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnout.cli.main import main
+
+SHUFFLE = "--scheme shuffle --clients 5000 --delta 1e-6"
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; gives its exit code, stdout and stderr."""
+
+    def run(command: str, flags: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main([command, *flags.split()])
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_json_says_everything_that_the_number_rests_on(run):
+    code, out, err = run("account", f"{SHUFFLE} --epsilon0 1 --json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert answer["randomizer"] == {"name": "pure", "epsilon0": 1.0}
+    assert answer["scheme"] == {"name": "shuffle", "clients": 5000, "rounds": 1}
+    assert (answer["relation"], answer["unit"]) == ("replace-one", "client")
+    assert answer["trust_model"] == "shuffled"
+    assert answer["without_shuffler"] == {"epsilon": 1.0, "delta": 0.0}
+    assert answer["assumptions"] == ["all 5,000 clients follow the protocol"]
+    assert list(answer["directions"]) == ["replace"]
+    assert answer["directions"]["replace"]["epsilon"] == answer["epsilon"]
+    assert answer["epsilon_lower"] <= answer["epsilon"] < 0.1
+    assert "hint" not in answer
+
+
+def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
+    code, out, err = run("account", f"{SHUFFLE} --epsilon0 0.1 --rounds 3")
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    for part in (
+        "scheme shuffle: clients 5000, rounds 3",
+        "randomizer pure: epsilon0 0.1",
+        "ε (proved) 0.0",
+        "ε at least 0",
+        "direction replace",
+        "relation replace-one: ",
+        "unit client: ",
+        "trust model shuffled: ",
+        "method ",
+        "no shuffler ε = 0.3 (pure, local): 3 messages of ε₀ = 0.1",
+        "assumes all 5,000 clients follow the protocol",
+    ):
+        assert part in words
+    assert "release" not in words
+
+
+AVERAGED = "--scheme check-in --window 4 --release averaged --relation replace-one --delta 1e-6"
+
+
+def test_averaged_check_ins_point_to_the_number_of_clients(run):
+    _, out, err = run("account", f"{AVERAGED} --noise-multiplier 3 --json")
+    alone = json.loads(out)
+    assert err == ""
+    assert alone["hint"].startswith("--clients says how many clients there are")
+    assert "clients" not in alone["scheme"]
+    assert "assumptions" not in alone
+    words = " ".join(run("account", f"{AVERAGED} --noise-multiplier 3")[1].split())
+    assert "hint --clients says how many clients there are" in words
+    known = json.loads(run("account", f"{AVERAGED} --noise-multiplier 3 --clients 9000 --json")[1])
+    assert "hint" not in known
+    assert known["scheme"]["clients"] == 9000
+    assert known["assumptions"] == ["all 9,000 clients follow the protocol"]
+    assert known["epsilon"] <= alone["epsilon"]
+
+
+def test_a_response_under_a_coordinator_is_priced_as_any_pure_randomizer(run):
+    law = "--scheme poisson --rate 0.1 --steps 3 --delta 1e-6 --relation add-remove --epsilon0 1"
+    pure = json.loads(run("account", f"{law} --randomizer pure --json")[1])
+    for name in ("fixed", "kary-response", "hadamard-response", "bit-response"):
+        code, out, err = run("account", f"{law} --randomizer {name} --json")
+        assert (code, err) == (0, "")
+        answer = json.loads(out)
+        assert answer["priced_as"].startswith("any ε₀-DP randomizer")
+        assert answer["directions"] == pure["directions"]
+    assert "priced_as" not in pure
+
+
+def test_the_largest_level_is_solved_for(run):
+    target = f"{SHUFFLE} --rounds 20 --epsilon 0.3"
+    for named in ("", "--solve-for epsilon0"):
+        code, out, err = run("calibrate", f"{target} {named} --json")
+        assert (code, err) == (0, "")
+        answer = json.loads(out)
+        assert answer["solved_for"] == "epsilon0"
+        assert answer["randomizer"] == {"name": "pure", "epsilon0": answer["value"]}
+        assert 0.29 < answer["epsilon"] <= 0.3
+        assert answer["value"] < answer["next_refused"] < 1.01 * answer["value"]
+    words = " ".join(run("calibrate", target)[1].split())
+    assert f"epsilon0 {answer['value']:g}, the largest certified to meet ε ≤ 0.3" in words
+    assert f"20 messages of ε₀ = {answer['value']:g}" in words
+
+
+def test_the_fewest_clients_are_solved_for(run):
+    target = "--scheme shuffle --epsilon0 1 --delta 1e-6 --epsilon 0.3 --solve-for clients"
+    code, out, err = run("calibrate", f"{target} --json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    fewest = answer["value"]
+    assert answer["scheme"]["clients"] == fewest
+    assert answer["next_refused"] == fewest - 1
+    assert f"all {fewest:,} clients follow the protocol" in answer["assumptions"]
+    words = " ".join(run("calibrate", target)[1].split())
+    assert f"clients {fewest:,}, the smallest certified to meet ε ≤ 0.3" in words
+
+
+def test_what_shuffling_means_for_a_person(run, tmp_path):
+    picture = tmp_path / "shuffled.svg"
+    flags = f"{SHUFFLE} --epsilon0 2 --explain --prior 0.1"
+    code, out, err = run("account", f"{flags} --picture {picture}")
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    assert "Somebody who knows what all others hold and sees all shuffled messages bets on" in words
+    assert "prior 10 %" in words
+    assert "released model" not in words
+    assert "quoted" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "line"),
+    [
+        ("account", "--epsilon0 1 --window 9", "--window = 9: expected one of the keys --scheme,"),
+        ("account", "--epsilon0 1 --relation zero-out", "--relation = 'zero-out': expected replac"),
+        ("account", "--epsilon0 1 --clients 0", "--clients = 0: expected a whole number of at"),
+        ("account", "--epsilon0 1 --delta 2", "--delta = 2.0: expected a number strictly between"),
+        ("account", "", "--epsilon0 = (missing): expected a value (largest ln of the ratio"),
+        ("account", "--epsilon0 1 --clients many", "Invalid value for '--clients': 'many'"),
+        ("calibrate", "--epsilon0 1 --epsilon 1", "--epsilon0 = 1.0: expected nothing beside"),
+        ("calibrate", "--solve-for sampled --epsilon 1", "--solve-for = 'sampled': expected one"),
+        ("calibrate", "--epsilon0 1 --solve-for rounds", "--epsilon = (missing): expected a finit"),
+    ],
+)
+def test_refusals_are_one_line(run, command, flags, line):
+    code, out, err = run(command, f"{SHUFFLE} {flags}")
+    assert code == 2
+    assert out == ""
+    assert err.startswith(f"turnout: {line}")
+    assert err.count("\n") == 1
+
+
+def test_a_shuffle_cannot_do_without_clients(run):
+    code, _, err = run("account", "--scheme shuffle --epsilon0 1 --delta 1e-6")
+    assert code == 2
+    assert err.startswith("turnout: --clients = (missing): expected a value (clients there are")
+
+
+def test_check_ins_take_clients_for_averaged_releases_alone(run):
+    flags = f"{AVERAGED} --noise-multiplier 3 --clients 9".replace("averaged", "aggregated")
+    code, _, err = run("account", flags)
+    assert code == 2
+    assert err == "turnout: --clients = 9: expected --release averaged beside it\n"

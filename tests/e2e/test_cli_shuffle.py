@@ -1,0 +1,62 @@
+"""Shuffled messages as a user asks about them: another process, and nothing on stderr."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+PROMISE = ["--delta", "1e-6", "--json"]
+ANSWERS = "--scheme shuffle --epsilon0 1 --clients 100000"
+ROUNDS = "--scheme shuffle --clients 20000 --rounds 100"
+
+
+def test_what_n_shuffled_answers_have(turnout):
+    done = turnout("account", *ANSWERS.split(), *PROMISE)
+    assert (done.returncode, done.stderr) == (0, "")
+    answer = json.loads(done.stdout)
+    # No more than clones 2021 prove, no less than binary responses really have.
+    assert 0.01013 < answer["epsilon"] < 0.01529
+    assert answer["epsilon_lower"] <= answer["epsilon"]
+    assert (answer["relation"], answer["trust_model"]) == ("replace-one", "shuffled")
+
+
+def test_the_level_that_calibrate_finds_is_worth_its_target(turnout):
+    law = ROUNDS.split()
+    done = turnout("calibrate", *law, "--epsilon", "1", "--solve-for", "epsilon0", *PROMISE)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert 0.98 < found["epsilon"] <= 1
+    for value, within in ((found["value"], True), (1.02 * found["value"], False)):
+        done = turnout("account", *law, "--epsilon0", repr(value), *PROMISE)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (json.loads(done.stdout)["epsilon"] <= 1) == within
+
+
+def test_the_table_says_who_is_trusted_and_what_is_left_without(turnout):
+    done = turnout("account", *ANSWERS.split(), "--delta", "1e-6")
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("replace-one", "client", "shuffled", "no shuffler", "assumes", "ε at least", "δ"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--scheme shuffle --epsilon0 1", "--clients = (missing): expected a value"),
+        ("--scheme shuffle --epsilon0 1 --clients 0", "--clients = 0: expected a whole number"),
+        (
+            "--scheme subsampled-shuffle --epsilon0 1 --clients 9 --sampled 10",
+            "--sampled = 10: expected at most clients = 9",
+        ),
+        (
+            "--scheme shuffle --epsilon0 1 --clients 9 --relation add-remove",
+            "--relation = 'add-remove': expected replace-one, the default with --scheme shuffle",
+        ),
+    ],
+)
+def test_bad_flags_get_one_line(turnout, flags, line):
+    done = turnout("account", *flags.split(), "--delta", "1e-6")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"turnout: {line}")
+    assert done.stderr.count("\n") == 1
