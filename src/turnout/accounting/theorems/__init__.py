@@ -11,6 +11,11 @@ from turnout.accounting.theorems import (
     check_ins_approximate,
     check_ins_utility,
     random_allocation,
+    shuffling,
+    shuffling_blanket,
+    shuffling_rdp,
+    shuffling_subsampled,
+    strong_composition,
 )
 from turnout.accounting.theorems.results import PrivacyPoint, Result, Status
 
@@ -21,6 +26,11 @@ RESULTS: tuple[Result, ...] = (
     *random_allocation.RESULTS,
     *allocation_rdp.RESULTS,
     *allocation_sampling.RESULTS,
+    *shuffling.RESULTS,
+    *shuffling_blanket.RESULTS,
+    *shuffling_rdp.RESULTS,
+    *shuffling_subsampled.RESULTS,
+    *strong_composition.RESULTS,
 )
 
 __all__ = ["RESULTS", "PrivacyPoint", "Result", "Status"]

@@ -19,6 +19,22 @@ FloatArray = np.ndarray
 _ORDERS_A_UNIT = 20  # real orders tried between two whole ones
 
 
+def epsilon_at(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
+    """The ε that each order proves at δ, unrounded: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
+
+    Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Lemma 2.1.3 of
+    Girgis 2023 (girgis2023thesis).
+    """
+    lost = (math.log(delta) + np.log(orders)) / (orders - 1)
+    return divergences + np.log1p(-1 / orders) - lost
+
+
+def log_delta_at(orders: FloatArray, divergences: FloatArray, epsilon: float) -> FloatArray:
+    """Ln of the δ that each order proves at ε, unrounded: see `epsilon_at`."""
+    logs = (orders - 1) * (divergences - epsilon) + orders * np.log1p(-1 / orders)
+    return logs - np.log(orders - 1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RenyiCurve:
     """Upper bounds on ln D_α = (α − 1)·R_α at whole orders, in one direction.
@@ -64,9 +80,7 @@ class RenyiCurve:
         ε = R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
         """
         checks.open_unit(delta=delta)
-        orders, divergences = self._all()
-        bounds = divergences + np.log1p(-1 / orders)
-        bounds -= (math.log(delta) + np.log(orders)) / (orders - 1)
+        bounds = epsilon_at(*self._all(), delta)
         return max(0.0, float(np.min(bounds)) + 1e-12)
 
     def delta(self, epsilon: float) -> float:
@@ -76,9 +90,8 @@ class RenyiCurve:
         Shenfeld 2025.
         """
         checks.non_negative(epsilon=epsilon)
-        orders, divergences = self._all()
-        logs = (orders - 1) * (divergences - epsilon) + orders * np.log1p(-1 / orders)
-        return min(1.0, math.exp(min(0.0, float(np.min(logs - np.log(orders - 1))))) * (1 + 1e-12))
+        logs = log_delta_at(*self._all(), epsilon)
+        return min(1.0, math.exp(min(0.0, float(np.min(logs)))) * (1 + 1e-12))
 
     def _all(self) -> tuple[FloatArray, FloatArray]:
         count = (self.largest_order - 1) * _ORDERS_A_UNIT

@@ -17,6 +17,8 @@ class Status(StrEnum):
     """A proved bound in the range that the function accepts."""
     UNSAFE = "as printed, unsafe"
     """Known to promise more than is true, or more than its proof gives; for comparison only."""
+    CONJECTURED = "conjectured"
+    """No counterexample is known, but the proof has a gap or covers special cases only."""
     REPRODUCTION = "reproduction only"
     """Not known to be wrong, but a step of its proof is missing or its constants are not stated."""
     SAMPLED = "holds with the stated confidence"
