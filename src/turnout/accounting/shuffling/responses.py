@@ -1,0 +1,153 @@
+"""Shuffled binary response as curves and as a block of a run: exact for known others, else close.
+
+docs/design/shuffling.md, "Binary response", says why; `splits` computes it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from turnout.accounting.curves import Curve, Direction, Side
+from turnout.accounting.losses import CurvePair
+from turnout.accounting.polygons import PricedSide, nodes_down_to, nodes_near, upper_polygon
+from turnout.accounting.shuffling.splits import SplitPrices, split_prices, worst_split
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+FloatArray = np.ndarray
+_LARGEST_LOCAL_EPSILON = 600.0
+_ALL_SPLITS = 256  # others so few that every split is looked at
+_LOOSE, _LOOSEST = 2e-3, 0.05  # relative width of a bracket on δ, as a multiple of 1 + z²
+_DENSITY = 6.0  # nodes a standard deviation of a composed round's upper curve
+_REACHED = 0.9  # how far below the last δ a curve goes
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryResponseCurve:
+    """δ(K) of shuffled binary response where the others' bits are known, exact but for rounding.
+
+    Source: docs/design/shuffling.md, "Binary response".
+
+    Attributes:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+        ones: how many of the n − 1 others hold a 1.
+        direction: REMOVE: events that a victim who holds 1 makes likelier; ADD: one who holds 0.
+        side: on which side rounding falls.
+
+    >>> curve = BinaryResponseCurve(1.0, 100_000, 99_999, Direction.REMOVE, Side.LOWER)
+    >>> float(curve.delta(np.exp(0.01014)).round(9))
+    1.001e-06
+    """
+
+    local_epsilon: float
+    clients: int
+    ones: int
+    direction: Direction
+    side: Side
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon)
+        checks.count(clients=self.clients)
+        checks.count(0, ones=self.ones)
+        if self.ones >= self.clients:
+            raise ParameterError("ones", self.ones, f"at most clients - 1 = {self.clients - 1}")
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        prices = self._prices(k)
+        return prices.upper if self.side is Side.UPPER else prices.lower
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """Minus the chance of the best event in the world in which it is less likely."""
+        return self._prices(k).slope
+
+    def _prices(self, k: FloatArray) -> SplitPrices:
+        alike, opposed = self.ones, self.clients - 1 - self.ones
+        if self.direction is Direction.ADD:
+            alike, opposed = opposed, alike
+        epsilon = min(self.local_epsilon, _LARGEST_LOCAL_EPSILON)
+        return split_prices(epsilon, np.array(alike), np.array(opposed), k)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryResponseBlock:
+    """One round of shuffled binary response, whatever bits the others hold.
+
+    UPPER is the supremum over all splits of the others at each K. LOWER is one split, all others
+    alike: as REMOVE the direction in which they share the bit of the likelier world, mostly the
+    worst one, as ADD the other.
+    """
+
+    local_epsilon: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon)
+        checks.count(clients=self.clients)
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the likelihood ratio, at most 1."""
+        return binary_spread(self.local_epsilon, self.clients)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """LOWER: exact at every K, in the worse direction. UPPER: sharp near one δ."""
+        if side is Side.LOWER:
+            return self._alike(Direction.REMOVE)
+
+        def priced(k: float, _: Side) -> float:
+            return self.supremum(k, refinement)
+
+        return _through(priced, nodes_near(priced, side, delta, self.spread), self.local_epsilon)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """LOWER: both directions of one split. UPPER: the same curve in both directions."""
+        if side is Side.LOWER:
+            return CurvePair(side, [self._alike(Direction.REMOVE)], [self._alike(Direction.ADD)])
+        curve = _composed(self, delta, refinement)
+        return CurvePair(side, [curve], [curve])
+
+    def supremum(self, k: float, refinement: int) -> float:
+        """The largest δ(K) over all splits of the others, from above."""
+        others = self.clients - 1
+        deviations = math.log(k) / self.spread
+        width = min(_LOOSE * (1.0 + deviations**2), _LOOSEST) / 2**refinement
+        return _supremum(self.local_epsilon, others, k, width if others > _ALL_SPLITS else 0.0)
+
+    def _alike(self, direction: Direction) -> Curve:
+        others = self.clients - 1
+        return BinaryResponseCurve(self.local_epsilon, self.clients, others, direction, Side.LOWER)
+
+
+def binary_spread(local_epsilon: float, clients: int) -> float:
+    """About the standard deviation of the likelihood ratio of shuffled bits, at most 1."""
+    half = min(0.5 * local_epsilon, 0.5 * _LARGEST_LOCAL_EPSILON)
+    return min(1.0, 2.0 * math.sinh(half) / math.sqrt(clients))
+
+
+@lru_cache(maxsize=8192)
+def _supremum(local_epsilon: float, others: int, k: float, width: float) -> float:
+    return worst_split(min(local_epsilon, _LARGEST_LOCAL_EPSILON), others, k, width)[1]
+
+
+@lru_cache(maxsize=64)
+def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
+    def priced(k: float, _: Side) -> float:
+        return block.supremum(k, refinement)
+
+    density = _DENSITY * 2**refinement
+    nodes = nodes_down_to(priced, _REACHED * delta, block.spread, density)
+    return _through(priced, nodes, block.local_epsilon)
+
+
+def _through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
+    """The upper curve through computed points, none beyond ε₀, where nothing is left."""
+    if math.log(nodes[-1]) > local_epsilon:
+        end = math.exp(local_epsilon) * (1.0 + 1e-12)
+        nodes = np.append(nodes[nodes < end], end)
+    return upper_polygon(nodes, np.array([priced(float(k), Side.UPPER) for k in nodes]))
