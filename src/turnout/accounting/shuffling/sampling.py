@@ -1,0 +1,293 @@
+"""Shuffled messages of some of the clients: a uniform subset, or whoever tossed heads.
+
+Neighbours differ in one client's record (replace-one), so that how many messages there are shows
+nothing of it. docs/design/shuffling.md ("Sampling") has the proofs.
+
+Notation
+    n    clients           N    messages of a round; the N who sent one are a uniform subset
+    q    each one's chance of sending one, by a coin of her own: N ~ Bin(n, q)
+    γ    N/n               K = e^ε
+    δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
+
+**Uniform subset** (Balle, Barthe and Gaboardi 2018, balle2018subsampling, Theorem 10 with their
+advanced joint convexity). δ(K) ≤ γ·δ_N(K'), K' = 1 + (K − 1)/γ: the round is (1 − γ)M₀ + γM₁
+against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within one record.
+
+**Others alike.** If all others hold the record that hers is replaced by, then M₀ = M₁' = Q and
+the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is a
+lower bound, and in the direction *remove* it is the upper bound's formula.
+
+**Own coins.** Given N, which is seen, a uniform subset; see `mixtures`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from turnout.accounting.blocks import Block
+from turnout.accounting.curves import Curve, Direction, Side, diluted, epsilon_at
+from turnout.accounting.losses import CurvePair
+from turnout.accounting.polygons import PolygonCurve, lower_polygon, nodes_down_to, upper_polygon
+from turnout.accounting.shuffling.mixtures import (
+    MessageBlocks,
+    Mixture,
+    Sample,
+    best_curve,
+    dilution_of,
+    floor_of,
+    wide_curve,
+)
+from turnout.core import checks
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+
+FloatArray = np.ndarray
+_LARGEST_HINT = 0.5
+_APART = 3e-3  # of the ε's among which the one at δ is looked for, relative
+_BRACKETS = 14
+_LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 600.0
+_DENSITY, _REACHED = 20.0, 0.5
+_FURTHER, _AT_ONCE = 1.02, 8
+
+
+@dataclass(frozen=True, slots=True)
+class SubsampledBlock:
+    """One round of k of n clients, a uniform subset, whose messages are shuffled.
+
+    Source: Balle, Barthe and Gaboardi 2018 (balle2018subsampling); see the module's notes.
+
+    Attributes:
+        base: k shuffled messages, under replace-one; each direction bounds both orders.
+        rate: γ = k/n in (0, 1].
+        alike: that ``base`` is the law of records of which one differs from all others in P and
+            none does in Q. Then the law of the sample is exact, and there are lower curves.
+    """
+
+    base: Block
+    rate: float
+    alike: bool = False
+
+    def __post_init__(self) -> None:
+        _rate("rate", self.rate)
+
+    @property
+    def spread(self) -> float:
+        """As of a pair diluted at this rate."""
+        return self.rate * self.base.spread
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A curve made sharp near one δ.
+
+        Raises:
+            UnsupportedError: a lower curve though the others' records are not alike.
+        """
+        _require_side(side, alike=self.alike)
+        if self.alike and direction is Direction.ADD:
+            # The base's δ behind this one is not known beforehand.
+            return best_curve(self.curves(side, delta, refinement), direction)
+        hint = min(_LARGEST_HINT, delta / self.rate)
+        base = self.base.curve(direction, side, hint, refinement)
+        return diluted(base, Direction.REMOVE, self.rate)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves that are as sharp as the base's from 1 down to δ/γ.
+
+        Raises:
+            UnsupportedError: a lower curve though the others' records are not alike.
+        """
+        _require_side(side, alike=self.alike)
+        base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
+        floors = self.rate * base.floors[0], self.rate * base.floors[1]
+        if self.alike and self.rate < 1:
+            floors = floors[0], 0.0  # nothing is impossible with her, for she may stay away
+        return CurvePair(
+            side,
+            [diluted(c, Direction.REMOVE, self.rate) for c in base.remove],
+            [diluted(c, dilution_of(Direction.ADD, alike=self.alike), self.rate) for c in base.add],
+            floors,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSampledBlock:
+    """One round in which each of n clients sends a message with chance q, by her own coin.
+
+    The number of messages is seen. Source: the module's notes; docs/errata.md, thesis 4.
+
+    Attributes:
+        base: the block of N shuffled messages, for every N ≥ 1, as in `SubsampledBlock`.
+        population: n ≥ 1.
+        rate: q in (0, 1].
+        alike: as in `SubsampledBlock`, for every N.
+    """
+
+    base: MessageBlocks
+    population: int
+    rate: float
+    alike: bool = False
+
+    def __post_init__(self) -> None:
+        checks.count(population=self.population)
+        _rate("rate", self.rate)
+
+    @property
+    def spread(self) -> float:
+        """As of the mean number of messages."""
+        return self.mean.spread
+
+    @property
+    def sample(self) -> Sample:
+        """Who is mixed."""
+        return Sample(self.base, self.population, self.rate, self.alike)
+
+    @property
+    def mean(self) -> SubsampledBlock:
+        """A uniform subset of about as many messages as come on average."""
+        messages = min(max(round(self.population * self.rate), 1), self.population)
+        return SubsampledBlock(self.base(messages), messages / self.population, self.alike)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A polygon that is sharp at one δ.
+
+        Raises:
+            UnsupportedError: a lower curve though the others' records are not alike.
+            NumericalError: no upper bound comes down to δ.
+        """
+        _require_side(side, alike=self.alike)
+        return _near(self, direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Polygons from 1 down to δ.
+
+        Raises:
+            UnsupportedError: a lower curve though the others' records are not alike.
+            NumericalError: no upper bound comes down to δ.
+        """
+        _require_side(side, alike=self.alike)
+        return _down_to(self, side, delta, refinement)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _StepCurve:
+    """Proved lower bounds at a few K's; what falls is no smaller before the next of them."""
+
+    nodes: FloatArray
+    values: FloatArray
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        return np.append(self.values, 0.0)[np.searchsorted(self.nodes, k, side="left")]
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """0 but at the steps."""
+        return np.zeros(np.shape(k))
+
+
+@lru_cache(maxsize=64)
+def _near(
+    block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
+) -> Curve:
+    """A curve through a few K's around the one at which it reaches δ."""
+    mixture = Mixture.of(block.sample, direction, side, _REACHED * delta, refinement)
+    guess = max(_guess(block, direction, side, delta), _LEAST_EPSILON)
+    known: dict[float, float] = {0.0: block.rate if side is Side.UPPER else 0.0}
+    apart = _APART
+    for _ in range(_BRACKETS):
+        epsilons = guess * (1.0 + apart * np.array([-1.0, 0.0, 1.0, 3.0]))
+        values = mixture.delta(np.exp(epsilons))
+        known.update(zip(epsilons.tolist(), values.tolist(), strict=True))
+        low = max((e for e, value in known.items() if value > delta), default=0.0)
+        high = min((e for e, value in known.items() if value <= delta and e > 0), default=math.inf)
+        if high <= max(low * (1.0 + 2.5 * _APART), _LEAST_EPSILON):
+            return _through_few(known, side)
+        if low > 0.0 and math.isfinite(high):
+            guess, apart = _crossing(known, low, high, delta), _APART
+        else:
+            apart = min(4.0 * apart, 0.9)
+            guess = high / (1.0 + apart) if math.isfinite(high) else low * (1.0 + 2.0 * apart)
+        if guess > _LARGEST_EPSILON:
+            break
+    raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+
+
+def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: float) -> float:
+    """About the ε at which the mixture reaches δ: as if N were its mean."""
+    mean = block.mean
+    curve = mean.curve(Direction.REMOVE, side, delta, 0)
+    if block.alike and direction is Direction.ADD:
+        curve = mean.curve(direction, side, delta, 0)
+    return epsilon_at(curve, delta, side)
+
+
+def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
+    """Where ln δ, a straight line over ε, would cross; not too close to either end."""
+    logs = [math.log(max(known[e], 1e-300)) for e in (low, high)]
+    share = (logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-12)
+    return low + min(max(share, 0.02), 0.98) * (high - low)
+
+
+def _through_few(known: dict[float, float], side: Side) -> Curve:
+    nodes = np.array(sorted(known))
+    values = np.array([known[float(node)] for node in nodes])
+    if side is Side.UPPER:
+        return upper_polygon(np.exp(nodes), values)
+    return _StepCurve(np.exp(nodes), values)
+
+
+@lru_cache(maxsize=64)
+def _down_to(block: SelfSampledBlock, side: Side, delta: float, refinement: int) -> CurvePair:
+    """Polygons from 1 down to δ in both directions."""
+    directions = list(Direction) if block.alike else [Direction.REMOVE]
+    found = [_polygon(block, direction, side, delta, refinement) for direction in directions]
+    (remove, under_remove), (add, under_add) = found[0], found[-1]
+    return CurvePair(side, [remove], [add], (under_remove, under_add))
+
+
+def _polygon(
+    block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
+) -> tuple[PolygonCurve, float]:
+    """A polygon and its floor."""
+    uppers = Mixture.of(block.sample, direction, Side.UPPER, _REACHED * delta, refinement)
+    nodes, above = _nodes(block, uppers, delta, refinement)
+    if side is Side.UPPER:
+        return upper_polygon(nodes, above), uppers.floor
+    lowers = Mixture.of(block.sample, direction, Side.LOWER, _REACHED * delta, refinement)
+    return lower_polygon(nodes, lowers.delta(nodes), above), lowers.floor
+
+
+def _nodes(
+    block: SelfSampledBlock, uppers: Mixture, delta: float, refinement: int
+) -> tuple[FloatArray, FloatArray]:
+    """K's from 1 to where the mixture falls below δ, as dense as its curve is bent, and its δ's."""
+    mean = block.mean
+    base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
+    curve = diluted(base, Direction.REMOVE, mean.rate)
+    cut = floor_of(mean.base, Side.UPPER) * mean.rate * (1.0 + 1e-9) + _REACHED * delta
+
+    def priced(k: float, _: Side) -> float:
+        return float(curve.delta(np.array(k)))
+
+    nodes = nodes_down_to(priced, cut, mean.spread, _DENSITY * 2**refinement)
+    above = uppers.delta(nodes)
+    # With few messages more is shown than with a middling number: it may go on for long.
+    while above[-1] > uppers.floor * (1.0 + 1e-9) + _REACHED * delta:
+        furthest = max(math.log(nodes[-1]), mean.spread)
+        further = np.exp(furthest * _FURTHER ** np.arange(1, _AT_ONCE + 1))
+        if not furthest < _LARGEST_EPSILON:
+            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+        nodes, above = np.append(nodes, further), np.append(above, uppers.delta(further))
+    return nodes, above
+
+
+def _require_side(side: Side, *, alike: bool) -> None:
+    if side is Side.LOWER and not alike:
+        raise UnsupportedError("a sample is priced from below only where all others are alike")
+
+
+def _rate(name: str, value: float) -> None:
+    checks.probability(**{name: value})
+    if value == 0:
+        raise ParameterError(name, value, "a number above 0: with 0 nobody sends anything")
