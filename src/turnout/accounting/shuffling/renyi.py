@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +41,7 @@ from turnout.core.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.blanket import BlanketPair
-    from turnout.accounting.theorems.renyi import RenyiCurve
+    from turnout.accounting.theorems.renyi_formulas import RenyiFormula
 
 FloatArray = np.ndarray
 _DEVIATIONS = 9.0  # of m around where it counts
@@ -52,6 +53,7 @@ _CELLS_A_DEVIATION = 50
 _LARGEST_LOCAL_EPSILON = 600.0
 _LARGEST_CHANCE = 1 - 1e-15
 _TILT_REACH = 1.6  # nodes reach so many times as far as the largest order looks
+_USUAL_DEVIATIONS = 4.0  # a law serves orders that look this far, or 2, 4, … times as far
 _SLACK = 1e-10  # relative, above what rounding does to a mass
 
 
@@ -77,35 +79,54 @@ def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> R
     """
     checks.count(clients=clients)
     alphas = np.array(checked_orders(orders))
-    if pair.neutral:
-        raise UnsupportedError("no Rényi curve of a pair with neutral messages")
-    chance = min(2 * pair.share, _LARGEST_CHANCE)  # a little less hides a little less
-    law = _ratio_law(2 * pair.low, chance, clients, float(alphas[-1]))
-    most = pair.local_epsilon
-    logs = law.log_excess(alphas)
-    logs += _SLACK + 1e-13 * np.maximum(logs, 0.0) + 16 * UNIT_ROUNDOFF * alphas * (1 + most)
-    bounds = np.minimum(np.logaddexp(0.0, logs) / (alphas - 1), most)
-    values = tuple(float(bound) for bound in bounds * (1 + 8 * UNIT_ROUNDOFF))
+    _check_pair(pair)
+    bounds = _log_moments(pair, clients, alphas) / (alphas - 1) * (1 + 8 * UNIT_ROUNDOFF)
+    values = tuple(float(bound) for bound in bounds)
     return RenyiBounds(tuple(alphas.tolist()), values, values)
 
 
-def blanket_renyi_curve(pair: BlanketPair, clients: int, largest_order: int = 256) -> RenyiCurve:
-    """The same at all whole orders, as a curve that composes and turns into (ε, δ).
+def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
+    """The same at all real orders on demand: composes, and turns into (ε, δ).
 
     Args:
         pair: a blanket pair without neutral messages.
         clients: n ≥ 1; each sends one message.
-        largest_order: A ≥ 2. A single use at n = 10⁶ wants thousands, a thousand uses some tens.
 
     Returns:
-        Upper bounds on ln D_α, α = 0 … A.
-    """
-    from turnout.accounting.theorems.renyi import RenyiCurve  # theorems import this package
+        Upper bounds on ln D_α, as those of the papers' theorems.
 
-    checks.count(2, largest_order=largest_order)
-    orders = np.arange(2.0, largest_order + 1)
-    bounds = np.array(blanket_renyi(pair, clients, tuple(orders)).remove)
-    return RenyiCurve(np.concatenate([[0.0, 0.0], (orders - 1) * bounds]))
+    Raises:
+        UnsupportedError: the pair has neutral messages.
+
+    >>> from turnout.accounting.shuffling.blanket import clones_pair
+    >>> rounds = blanket_renyi_formula(clones_pair(0.5), 10**6).composed(1000)
+    >>> round(rounds.epsilon(1e-8), 4)
+    0.0972
+    """
+    from turnout.accounting.theorems.renyi_formulas import RenyiFormula  # it imports this package
+
+    _check_pair(pair)
+    checks.count(clients=clients)
+    return RenyiFormula(lambda orders: _log_moments(pair, clients, orders), real_orders=True)
+
+
+def _check_pair(pair: BlanketPair) -> None:
+    if pair.neutral:
+        raise UnsupportedError("no Rényi curve of a pair with neutral messages")
+
+
+def _log_moments(pair: BlanketPair, clients: int, alphas: FloatArray) -> FloatArray:
+    """(α − 1)·D_α at any orders, rounded up."""
+    chance = min(2 * pair.share, _LARGEST_CHANCE)  # a little less hides a little less
+    # One law serves all orders up to those of δ's of 1e-10 or so for a single use.
+    usual = math.sqrt(clients * chance) * _USUAL_DEVIATIONS / (pair.high - pair.low)
+    steps = max(0, math.ceil(math.log2(float(alphas.max()) / usual)))
+    law = _ratio_law(2 * pair.low, chance, clients, usual * 2**steps)
+    most = pair.local_epsilon
+    logs = law.log_excess(alphas)
+    logs += _SLACK + 1e-13 * np.maximum(logs, 0.0) + 16 * UNIT_ROUNDOFF * alphas * (1 + most)
+    moments = np.minimum(np.logaddexp(0.0, logs), (alphas - 1) * most)
+    return moments * (1 + 8 * UNIT_ROUNDOFF)
 
 
 def alike_renyi(
@@ -175,6 +196,7 @@ def _convex_excess(
     return float(np.logaddexp(0.0, found)) * (1 - 8 * UNIT_ROUNDOFF)
 
 
+@lru_cache(maxsize=16)
 def _ratio_law(lightest: float, chance: float, clients: int, order: float) -> RatioLaw:
     """The law of t·u/m over all m, for orders up to one."""
     share, others = 1.0 - lightest, clients - 1
