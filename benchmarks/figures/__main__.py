@@ -20,6 +20,9 @@ from refinement import (
     figure_7_10,
     table_7_1,
 )
+from shuffling import figure_2 as figure_shuffling
+from shuffling import figure_5_2, figure_5_3
+from shuffling_composed import figure_5_4, figure_5_5, figure_5_6
 
 FIGURES = {
     1: figure_1,
@@ -34,6 +37,12 @@ FIGURES = {
     10: figure_7_10,
     11: table_7_1,
     12: figure_3_2,
+    13: figure_shuffling,
+    14: figure_5_2,
+    15: figure_5_3,
+    16: figure_5_4,
+    17: figure_5_5,
+    18: figure_5_6,
 }
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
 

@@ -1,0 +1,296 @@
+"""Figures on one shuffle: Figure 2 of the check-in paper, 5.2 and 5.3 of Girgis 2023, with ours.
+
+Where the thesis' text does not state a panel's parameters they are the nearest stated ones: Figure
+5.4's ε₀ = 0.5 and 2 and n = 10⁵ and 10⁶. Figure 2's n are powers of ten, at δ = 1e-6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from curves import Curve, Panel, line, picture
+
+from turnout.accounting import price
+from turnout.accounting.shuffling import clones_2021
+from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair
+from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.renyi import alike_renyi, blanket_renyi
+from turnout.accounting.theorems import check_ins, shuffling, shuffling_rdp
+from turnout.accounting.theorems.shuffling_blanket import (
+    blanket_2019_bennett,
+    blanket_2019_hoeffding,
+)
+from turnout.core.bounds import Bounds
+from turnout.reporting.drawing import Picture
+from turnout.spec import (
+    EveryStep,
+    FixedRandomizer,
+    FixedSize,
+    KaryResponse,
+    PureRandomizer,
+    Randomizer,
+    Relation,
+    Scheme,
+    SelfSampling,
+    TrustModel,
+)
+
+DELTA = 1e-6
+LOCAL = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+LOCAL_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4)
+CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
+ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+SIZES = (10**3, 10**4, 10**5, 10**6)
+
+
+def figure_2() -> Picture:
+    """Theorem 5.1 and Erlingsson et al. against ε₀, at four numbers of clients."""
+    grid = (0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
+    drawn = {clients: amplification(grid, clients) for clients in SIZES}
+    for clients, larger in pairwise(SIZES):
+        text = f"Erlingsson et al., n = {larger:,}, over Theorem 5.1, n = {clients:,}"
+        ratios(text, drawn[larger][1], drawn[clients][0])
+    panels = []
+    for pair in (SIZES[:2], SIZES[2:]):
+        curves = [curve for clients in pair for curve in drawn[clients]]
+        curves.append(line("no amplification", "local", grid, float))
+        panels.append(
+            Panel(
+                "n shuffled messages, δ = 1e-6, replace-one",
+                grid,
+                "ε₀ of one message",
+                "ε",
+                curves,
+                limits=(1e-4, 10.0),
+                ticks=(LOCAL_TICKS, ()),
+            )
+        )
+    return picture(
+        "shuffling-2",
+        "Amplification by shuffling",
+        "ε of n shuffled messages against the ε₀ of each, by two published bounds and by ours.",
+        panels,
+    )
+
+
+def amplification(grid: Sequence[float], clients: int) -> list[Curve]:
+    """Three bounds at one n."""
+    methods: tuple[tuple[str, str, Callable[[float], float]], ...] = (
+        ("Theorem 5.1", "theorem 4.1", lambda e: check_ins.theorem_5_1(e, clients, DELTA)),
+        ("Erlingsson et al.", "poisson", lambda e: shuffling.efm19_theorem_7(e, clients, DELTA)),
+        ("turnout", "turnout", lambda e: certified(e, clients, DELTA).upper),
+    )
+    name = f"{clients:,}".replace(",", " ")
+    change = {"linestyle": "--" if clients in SIZES[::2] else "-"}
+    curves = [
+        line(f"{label}, n = {name}", style, grid, lambda e, f=value: shown(f(e), e), change)
+        for label, style, value in methods
+    ]
+    for other in curves[:2]:
+        ratios(f"{other.label}, over turnout", other, curves[2])
+    return curves
+
+
+def figure_5_2() -> Picture:
+    """Rényi divergences against the order, against ε₀ and against n."""
+    panels = [
+        renyi_panel(f"ε₀ = {e:g}, n = 10⁶", ORDERS, "order α", lambda a, e=e: (e, 10**6, a))
+        for e in (0.5, 2.0)
+    ]
+    for order, clients in ((4.0, 10**5), (64.0, 10**6)):
+        power = round(math.log10(clients))
+        panel = renyi_panel(
+            f"α = {order:g}, n = 10{'⁰¹²³⁴⁵⁶'[power]}",
+            LOCAL,
+            "ε₀",
+            lambda e, a=order, n=clients: (e, n, a),
+        )
+        panel.ticks = (LOCAL_TICKS, ())
+        panels.append(panel)
+    panels.append(
+        renyi_panel("ε₀ = 2, α = 16", CLIENTS, "clients n", lambda n: (2.0, int(n), 16.0))
+    )
+    return picture(
+        "shuffling-5-2",
+        "Rényi divergence of shuffled messages",
+        "Rényi divergence of shuffled messages by published bounds and by ours.",
+        panels,
+    )
+
+
+def renyi_panel(
+    title: str,
+    grid: Sequence[float],
+    x_label: str,
+    at: Callable[[float], tuple[float, int, float]],
+) -> Panel:
+    """One panel of 5.2; ``at`` gives (ε₀, n, α) of a point. No more than ε₀ is ever true."""
+    print(f"  {title}")
+    curves = [
+        line(label, style, grid, lambda x, f=value: shown(f(*at(x)), at(x)[0]), change)
+        for label, style, value, change in (
+            ("EFM19, Remark 1", "shuffling", efm19_rdp, {}),
+            ("Theorem 5.3.2", "theorem 4.1", theorem_5_3_2_rdp, {}),
+            ("Theorem 5.3.1", "rdp", theorem_5_3_1_rdp, {}),
+            ("clones 2021", "variance", clones_rdp, {}),
+            ("turnout", "turnout", ours_rdp, {}),
+            ("Theorem 5.3.3, of 2RR", "local", theorem_5_3_3_rdp, {"linestyle": "--"}),
+        )
+    ]
+    for other in curves[:4]:
+        ratios(f"{other.label} over turnout", other, curves[4])
+    ratios("turnout over Theorem 5.3.3", curves[4], curves[5])
+    return Panel(title, grid, x_label, "divergence", curves)
+
+
+def shown(value: float, local_epsilon: float) -> float:
+    """NaN for what is far above the message's worth on its own: it leaves the panel."""
+    return value if value <= 10 * local_epsilon else math.nan
+
+
+def efm19_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    return shuffling_rdp.efm19_remark_1(local_epsilon, clients).divergence(order)
+
+
+def theorem_5_3_1_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    return shuffling_rdp.theorem_5_3_1(local_epsilon, clients).divergence(order)
+
+
+def theorem_5_3_2_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    return shuffling_rdp.theorem_5_3_2(local_epsilon, clients).divergence(order)
+
+
+def theorem_5_3_3_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    """In the larger direction; the thesis has one of them."""
+    one, other = alike_renyi(local_epsilon, clients, (order,))
+    return float(max(one[0], other[0]))
+
+
+def clones_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    return blanket_renyi(clones_pair(local_epsilon), clients, (order,)).remove[0]
+
+
+def ours_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    return blanket_renyi(default_pair(local_epsilon, clients), clients, (order,)).remove[0]
+
+
+def default_pair(local_epsilon: float, clients: int) -> BlanketPair:
+    """What `price` takes for any ε₀-randomizers."""
+    return one_round(PureRandomizer(local_epsilon), clients).upper.upper
+
+
+def figure_5_3() -> Picture:
+    """ε at δ = 1e-6 against n and against ε₀."""
+    panels = []
+    for local_epsilon in (0.5, 2.0):
+        panel = epsilon_panel(
+            f"ε₀ = {local_epsilon:g}, δ = 1e-6",
+            CLIENTS,
+            "clients n",
+            lambda n, e=local_epsilon: (e, int(n)),
+        )
+        panels.append(panel)
+    for clients, text in ((10**5, "10⁵"), (10**6, "10⁶")):
+        panel = epsilon_panel(
+            f"n = {text}, δ = 1e-6", LOCAL, "ε₀", lambda e, n=clients: (float(e), n)
+        )
+        panel.ticks = (LOCAL_TICKS, ())
+        panels.append(panel)
+    return picture(
+        "shuffling-5-3",
+        "One shuffle in ε and δ",
+        "ε of shuffled messages at delta 1e-6 by published bounds and by ours.",
+        panels,
+    )
+
+
+def epsilon_panel(
+    title: str,
+    grid: Sequence[float],
+    x_label: str,
+    at: Callable[[float], tuple[float, int]],
+) -> Panel:
+    """One panel of 5.3; ``at`` gives (ε₀, n) of a point."""
+    print(f"  {title}")
+
+    def drawn(label: str, style: str, value: Callable[[float, int], float], **change) -> Curve:
+        return line(label, style, grid, lambda x: shown(value(*at(x)), at(x)[0]), change)
+
+    curves = [
+        drawn("EFM19, RDP", "shuffling", efm19),
+        drawn("blanket 2019", "poisson", blanket_2019),
+        drawn("clones 2021, closed form", "dong", clones_closed),
+        drawn("Theorem 5.3.2, RDP", "theorem 4.1", theorem_5_3_2),
+        drawn("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
+        drawn("clones 2021, numeric", "variance", lambda e, n: clones_2021(e, n, DELTA)),
+        drawn("turnout", "turnout", lambda e, n: certified(e, n, DELTA).upper),
+        drawn(
+            "turnout, binary response",
+            "turnout",
+            lambda e, n: certified(e, n, DELTA, KaryResponse(e)).upper,
+            linestyle="--",
+            linewidth=1.2,
+        ),
+        drawn("attained by somebody", "local", lambda e, n: attained(e, n, DELTA)),
+    ]
+    for other in (*curves[:6], *curves[7:]):
+        ratios(f"{other.label} over turnout", other, curves[6])
+    return Panel(title, grid, x_label, "ε", curves)
+
+
+def efm19(local_epsilon: float, clients: int) -> float:
+    return shuffling_rdp.efm19_remark_1(local_epsilon, clients).epsilon(DELTA)
+
+
+def theorem_5_3_1(local_epsilon: float, clients: int) -> float:
+    return shuffling_rdp.theorem_5_3_1(local_epsilon, clients).epsilon(DELTA)
+
+
+def theorem_5_3_2(local_epsilon: float, clients: int) -> float:
+    return shuffling_rdp.theorem_5_3_2(local_epsilon, clients).epsilon(DELTA)
+
+
+def blanket_2019(local_epsilon: float, clients: int) -> float:
+    """The smaller of both inequalities' bounds, for one fixed randomizer."""
+    return min(
+        method(local_epsilon, clients, DELTA)
+        for method in (blanket_2019_bennett, blanket_2019_hoeffding)
+    )
+
+
+def clones_closed(local_epsilon: float, clients: int) -> float:
+    return shuffling.clones_2021_closed_form(local_epsilon, clients, DELTA)
+
+
+def certified(
+    local_epsilon: float, clients: int, delta: float, randomizer: Randomizer | None = None
+) -> Bounds:
+    """`price` of one shuffle, of any ε₀-randomizers unless one is named."""
+    return priced(randomizer or PureRandomizer(float(local_epsilon)), clients, delta, EveryStep(1))
+
+
+def attained(local_epsilon: float, clients: int, delta: float) -> float:
+    """What shuffled messages of some ε₀-randomizer do cost; NaN where nothing is known."""
+    randomizer = FixedRandomizer(float(local_epsilon))
+    return priced(randomizer, clients, delta, EveryStep(1)).lower or math.nan
+
+
+@lru_cache(maxsize=1024)
+def priced(
+    randomizer: Randomizer, clients: int, delta: float, law: EveryStep | FixedSize | SelfSampling
+) -> Bounds:
+    """`price` of shuffled messages under replace-one."""
+    scheme = Scheme(
+        randomizer, law, Relation.REPLACE_ONE, trust=TrustModel.SHUFFLED, population=int(clients)
+    )
+    return price(scheme, delta, 1e-2).epsilon
+
+
+def ratios(text: str, one: Curve, other: Curve) -> None:
+    """Prints one curve divided by another."""
+    values = np.array(one.values) / np.array(other.values)
+    print(f"  -> {text}: " + " ".join("-" if np.isnan(v) else f"{v:.3g}" for v in values))

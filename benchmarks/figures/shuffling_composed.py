@@ -1,0 +1,351 @@
+"""Figures 5.4 to 5.6 of Girgis 2023, shuffles composed and sampled, with our curves.
+
+The panels of 5.4 are the thesis'. Of 5.5 and 5.6 its text states δ = 1e-8, γ, ε₀ = 2, n and k of
+what is drawn here, but not which rounds: T runs from 10 to 10⁵, and is 10⁴ where n is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from curves import Curve, Panel, line, picture
+from scipy.special import gammaln, logsumexp
+from shuffling import LOCAL, LOCAL_TICKS, priced, ratios
+
+from turnout.accounting.theorems import shuffling_rdp, shuffling_subsampled
+from turnout.accounting.theorems.renyi_formulas import RenyiFormula, RenyiLowerFormula
+from turnout.accounting.theorems.strong_composition import kov_of_shuffle
+from turnout.reporting.drawing import Picture
+from turnout.spec import EveryStep, FixedRandomizer, FixedSize, PureRandomizer, SelfSampling
+
+DELTA = 1e-8
+ROUNDS = (10, 10**2, 10**3, 10**4, 10**5)
+CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
+HOPELESS = 1e3  # what a curve that leaves the panel is above
+Law = EveryStep | FixedSize | SelfSampling
+Point = tuple[float, int, int]
+"""ε₀, n and T."""
+
+
+def figure_5_4() -> Picture:
+    """ε of T shuffles by RDP, by strong composition and by composed privacy losses."""
+    panels = []
+    for local_epsilon in (0.5, 2.0):
+        panels.append(
+            composed_panel(
+                f"ε₀ = {local_epsilon:g}, n = 10⁶",
+                ROUNDS,
+                "rounds T",
+                lambda t, e=local_epsilon: (e, 10**6, int(t)),
+            )
+        )
+        panels.append(
+            composed_panel(
+                f"ε₀ = {local_epsilon:g}, T = 10⁴",
+                CLIENTS,
+                "clients n",
+                lambda n, e=local_epsilon: (e, int(n), 10**4),
+            )
+        )
+    for clients, text in ((10**5, "10⁵"), (10**6, "10⁶")):
+        panel = composed_panel(
+            f"n = {text}, T = 10⁴", LOCAL, "ε₀", lambda e, n=clients: (float(e), n, 10**4)
+        )
+        panel.ticks = (LOCAL_TICKS, ())
+        panels.append(panel)
+    return picture(
+        "shuffling-5-4",
+        "Many shuffles",
+        "ε of many rounds of shuffled messages at delta 1e-8 by published bounds and by ours.",
+        panels,
+    )
+
+
+def composed_panel(
+    title: str, grid: Sequence[float], x_label: str, at: Callable[[float], Point]
+) -> Panel:
+    """One panel of 5.4."""
+    return panel_of(
+        title,
+        grid,
+        x_label,
+        at,
+        [
+            ("EFM19, RDP", "shuffling", efm19),
+            ("clones 2021 + KOV 2015", "dong", clones_and_kov),
+            ("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
+            ("turnout", "turnout", ours(lambda point: EveryStep(point[2]))),
+            ("Theorem 5.3.3, RDP of 2RR", "local", theorem_5_3_3),
+            ("attained by somebody", "variance", attained(lambda point: EveryStep(point[2]))),
+        ],
+    )
+
+
+def panel_of(
+    title: str,
+    grid: Sequence[float],
+    x_label: str,
+    at: Callable[[float], Point],
+    methods: list[tuple[str, str, Callable[[Point], float]]],
+) -> Panel:
+    """A panel of methods, and on the terminal how far each is above ours."""
+    print(f"  {title}")
+
+    def curve(label: str, style: str, value: Callable[[Point], float]) -> Curve:
+        def shown(x: float) -> float:
+            found = value(at(x))
+            return found if found < HOPELESS else math.nan
+
+        dashes = {"linestyle": "--"} if style == "local" else {}
+        return line(label, style, grid, shown, dashes)
+
+    curves = [curve(*method) for method in methods]
+    own = next(curve for curve in curves if curve.style == "turnout")
+    for other in curves:
+        if other is not own:
+            ratios(f"{other.label} over turnout", other, own)
+    return Panel(f"{title}, δ = 1e-8", grid, x_label, "ε", curves)
+
+
+def efm19(point: Point) -> float:
+    local_epsilon, clients, rounds = point
+    bound = shuffling_rdp.efm19_remark_1(local_epsilon, clients)
+    return bound.composed(rounds).epsilon(DELTA)
+
+
+def clones_and_kov(point: Point) -> float:
+    local_epsilon, clients, rounds = point
+    return kov_of_shuffle(local_epsilon, clients, DELTA, rounds)
+
+
+def theorem_5_3_1(point: Point) -> float:
+    local_epsilon, clients, rounds = point
+    return shuffling_rdp.theorem_5_3_1(local_epsilon, clients).composed(rounds).epsilon(DELTA)
+
+
+def theorem_5_3_3(point: Point) -> float:
+    local_epsilon, clients, rounds = point
+    bound = shuffling_rdp.theorem_5_3_3(local_epsilon, clients).composed(rounds)
+    return bound.smallest_provable_epsilon(DELTA)
+
+
+def ours(law: Callable[[Point], Law]) -> Callable[[Point], float]:
+    """The upper bound of `price` for any ε₀-randomizers."""
+    return lambda point: priced(PureRandomizer(point[0]), point[1], DELTA, law(point)).upper
+
+
+def attained(law: Callable[[Point], Law]) -> Callable[[Point], float]:
+    """The lower bound of `price`: some ε₀-randomizer costs as much."""
+
+    def lower(point: Point) -> float:
+        found = priced(FixedRandomizer(point[0]), point[1], DELTA, law(point)).lower
+        return found or math.nan
+
+    return lower
+
+
+def figure_5_5() -> Picture:
+    """ε of shuffles to which everybody comes by a coin of her own."""
+    panels = []
+    for clients, text in ((10**6, "10⁶"), (10**7, "10⁷")):
+        panels.append(
+            panel_of(
+                f"γ = 0.001, ε₀ = 2, n = {text}",
+                ROUNDS,
+                "rounds T",
+                lambda t, n=clients: (2.0, n, int(t)),
+                [
+                    ("clones 2021, γ, KOV 2015", "dong", sampled_clones_and_kov(0.001)),
+                    ("Theorem 5.3.1, Zhu & Wang 2019", "rdp", by_coins(0.001)),
+                    ("turnout", "turnout", ours(lambda point: SelfSampling(0.001, point[2]))),
+                    ("Theorem 5.3.3, Zhu & Wang 2019", "local", by_coins_below(0.001)),
+                ],
+            )
+        )
+    return picture(
+        "shuffling-5-5",
+        "Shuffles of clients who come by coins of their own",
+        "ε of many rounds of Poisson-sampled shuffled messages at delta 1e-8.",
+        panels,
+    )
+
+
+def sampled_clones_and_kov(rate: float) -> Callable[[Point], float]:
+    """The clones bound for γn messages, amplified by γ, under strong composition."""
+
+    def epsilon(point: Point) -> float:
+        local_epsilon, clients, rounds = point
+        sampled = round(rate * clients)
+        return kov_of_shuffle(
+            local_epsilon,
+            clients,
+            DELTA,
+            rounds,
+            bound=lambda e, n, d: shuffling_subsampled.lemma_4_3_1(e, n, sampled, d),
+        )
+
+    return epsilon
+
+
+def by_coins(rate: float) -> Callable[[Point], float]:
+    """Theorem 5.3.1 for γn messages and Poisson sampling of any Rényi curve.
+
+    Zhu and Wang 2019, "Poisson subsampled Rényi differential privacy", Theorem 5. It is stated for
+    add-remove, and takes γn messages for certain; drawn as the thesis draws it.
+    """
+
+    def epsilon(point: Point) -> float:
+        local_epsilon, clients, rounds = point
+        base = shuffling_rdp.theorem_5_3_1(local_epsilon, round(rate * clients))
+        formula = RenyiFormula(poisson_sampled(base, rate)).composed(rounds)
+        return formula.epsilon(DELTA)
+
+    return epsilon
+
+
+def by_coins_below(rate: float) -> Callable[[Point], float]:
+    """The same with what two-valued response attains in the place of the theorem."""
+
+    def epsilon(point: Point) -> float:
+        local_epsilon, clients, rounds = point
+        base = shuffling_rdp.theorem_5_3_3(local_epsilon, round(rate * clients))
+        formula = RenyiLowerFormula(poisson_sampled(base, rate)).composed(rounds)
+        return formula.smallest_provable_epsilon(DELTA)
+
+    return epsilon
+
+
+def poisson_sampled(
+    base: RenyiFormula | RenyiLowerFormula, rate: float
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Ln D_α at whole orders, by those of the mechanism that is sampled."""
+    logs_of = moments_table(base)
+
+    def one(order: int) -> float:
+        j = np.arange(3.0, order + 1)
+        log_terms = log_choices(order, j) + (order - j) * math.log1p(-rate) + j * math.log(rate)
+        first = (order - 1) * math.log1p(-rate) + math.log1p((order - 1) * rate)
+        second = (order - 2) * math.log1p(-rate) + 2 * math.log(rate)
+        second += math.log(order * (order - 1) / 2)
+        moments = logs_of(order)
+        return float(
+            logsumexp([first, second + moments[2], *(math.log(3) + log_terms + moments[3:])])
+        )
+
+    return lambda orders: np.array([one(int(order)) for order in orders])
+
+
+def figure_5_6() -> Picture:
+    """ε of shuffles of a uniform subset of the clients."""
+    panels = []
+    for sampled, text in ((10**3, "10³"), (10**4, "10⁴")):
+        panels.append(
+            subset_panel(
+                f"n = 10⁶, k = {text}, ε₀ = 2",
+                ROUNDS,
+                "rounds T",
+                lambda t: (2.0, 10**6, int(t)),
+                sampled,
+            )
+        )
+    panels.append(
+        subset_panel(
+            "k = 10³, ε₀ = 2, T = 10⁴", CLIENTS, "clients n", lambda n: (2.0, int(n), 10**4), 10**3
+        )
+    )
+    return picture(
+        "shuffling-5-6",
+        "Shuffles of a uniform subset",
+        "ε of many rounds of shuffled messages of some clients at delta 1e-8.",
+        panels,
+    )
+
+
+def subset_panel(
+    title: str,
+    grid: Sequence[float],
+    x_label: str,
+    at: Callable[[float], Point],
+    sampled: int,
+) -> Panel:
+    """One panel of 5.6."""
+
+    def law(point: Point) -> FixedSize:
+        return FixedSize(sampled, point[1], point[2])
+
+    def kov(point: Point) -> float:
+        return sampled_clones_and_kov(sampled / point[1])(point)
+
+    def theorem_5_4_1(point: Point) -> float:
+        bound = shuffling_subsampled.theorem_5_4_1(point[0], point[1], sampled)
+        return bound.composed(point[2]).epsilon(DELTA)
+
+    def theorem_5_4_2(point: Point) -> float:
+        bound = shuffling_subsampled.theorem_5_4_2(point[0], point[1], sampled)
+        return bound.composed(point[2]).smallest_provable_epsilon(DELTA)
+
+    def wang(point: Point) -> float:
+        base = shuffling_rdp.theorem_5_3_1(point[0], sampled)
+        moments = subset_sampled(base, sampled / point[1], point[0])
+        return RenyiFormula(moments).composed(point[2]).epsilon(DELTA)
+
+    return panel_of(
+        title,
+        grid,
+        x_label,
+        at,
+        [
+            ("clones 2021, γ, KOV 2015", "dong", kov),
+            ("Theorem 5.3.1, Wang et al. 2019", "shuffling", wang),
+            ("Theorem 5.4.1, RDP", "rdp", theorem_5_4_1),
+            ("turnout", "turnout", ours(law)),
+            ("Theorem 5.4.2, RDP of 2RR", "local", theorem_5_4_2),
+            ("attained by somebody", "variance", attained(law)),
+        ],
+    )
+
+
+def subset_sampled(
+    base: RenyiFormula, rate: float, pure_epsilon: float
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Ln D_α at whole orders of a mechanism that a uniform subset is given to.
+
+    Wang, Balle and Kasiviswanathan 2019, "Subsampled Rényi differential privacy and analytical
+    moments accountant", Theorem 9.
+    """
+    logs_of = moments_table(base)
+    # ln min(2, (e^ε − 1)^j)
+    growth = math.log(math.expm1(pure_epsilon))
+
+    def one(order: int) -> float:
+        j = np.arange(3.0, order + 1)
+        moments = logs_of(order)
+        pairs = 2 * math.log(rate) + math.log(order * (order - 1) / 2)
+        pairs += min(
+            math.log(4 * math.expm1(moments[2])), moments[2] + min(math.log(2), 2 * growth)
+        )
+        rest = j * math.log(rate) + log_choices(order, j) + moments[3:]
+        return float(logsumexp([0.0, pairs, *(rest + np.minimum(math.log(2), j * growth))]))
+
+    return lambda orders: np.array([one(int(order)) for order in orders])
+
+
+def moments_table(base: RenyiFormula | RenyiLowerFormula) -> Callable[[int], np.ndarray]:
+    """Ln D_0 … ln D_A of a formula, asked for once."""
+    known = np.zeros(2)
+
+    def up_to(order: int) -> np.ndarray:
+        nonlocal known
+        if known.size <= order:
+            more = np.arange(float(known.size), 2.0 * order + 1)
+            known = np.concatenate([known, base.log_moments(more)])
+        return known[: order + 1]
+
+    return up_to
+
+
+def log_choices(order: int, j: np.ndarray) -> np.ndarray:
+    """Ln C(α, j)."""
+    return gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
