@@ -107,9 +107,10 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     """The pair of one fixed randomizer and two records at total variation (e − 1)α.
 
-    Source: the privacy blanket (balle2019blanket) of two records' laws P and P'.
-    Status: proved, upper bound. P = eαQ₀ + αQ₁ + a₃Q* and P' = αQ₀ + eαQ₁ + a₃Q* for some laws,
-    of which αQ₀ ≤ (P' ∧ P − a₃Q*)…, and any other law is ≥ αQ₀ + αQ₁ + (a₃/e)Q*.
+    Source: the privacy blanket (balle2019blanket), of two records' laws P and P'.
+    Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
+    and P' = αQ₀ + eαQ₁ + a₃Q* for some law Q*, and every other record's law is at least
+    max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
@@ -143,9 +144,8 @@ def trinomial_cell(local_epsilon: float, least: float, most: float) -> BlanketPa
 def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     """The pair of k-ary randomized response.
 
-    Status: proved, upper bound; exact where what others' records add to the uniform blanket is
-    known. A message is any of k values with mass α = 1/(e + k − 1) each, whoever sends it; the
-    victim's two values have e times as much in one world each.
+    Status: proved, upper bound. With α = 1/(e + k − 1), a message of any record has mass α at least
+    on each of the k values: the victim's own in one world is high, her own in the other low.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
@@ -160,9 +160,10 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
 def hadamard_pair(local_epsilon: float) -> BlanketPair:
     """The pair of Hadamard response, whatever its order.
 
-    Status: proved, upper bound. α = 1/(2(e + 1)): of all messages a quarter each is likely for
-    one record only or for the other only, the rest is likely for both or for neither, with
-    ratios e and 1 to the blanket. Taking all of it at the ratio e is a mean-preserving spread.
+    Status: proved, upper bound. Two records share half of their likely messages, so a quarter of
+    all messages is likely for the first only, high, and a quarter for the second only, low. The
+    rest is e times or just as likely as in the blanket; that it is all the former, and less often,
+    is larger in convex order.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.

@@ -21,47 +21,29 @@ E[(u − s)₊] rises in N. So the group is worth at most
 and at least the same with N₁ and N₂ exchanged. Which is sharper depends on what the drift is made
 of; without neutral messages it is the first, with nothing lost in t. In c the price is convex and
 falls: from above c is spread over a few points that keep its mean (hat weights), from below it
-is put on its mean (Jensen).
+is put on the means of few intervals (Jensen).
+
+The price of a cell is what its best event A ≥ a gains, Pr₀ − K·Pr₁, and its slope in K is −Pr₁. As
+another K's best event gains no less than this one, that line lies below the price.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betainc, betaincc
 
 from turnout.accounting.curves import Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.shuffling.blanket import BlanketPair
+from turnout.accounting.shuffling.blanket_cells import Cells
 from turnout.accounting.shuffling.coins import at_least, heads
 from turnout.core import checks
 
 FloatArray = np.ndarray
-_BEND, _FURTHEST = 4.0, 30.0  # deviations of N up to which groups are narrow, and which they cover
-_SPARED = 2.5  # that many times the groups there may be if each is then a single N
 _SLACK = 1e-9  # relative error that a binomial probability may have
 _AT_ONCE = 1 << 17  # prices, so that arrays stay small
-_COARSEST, _FINE = 2.0, 6000.0  # points of c: at most 2 deviations apart, and √(c/6000)
-_INNER, _OUTER = 6.0, np.array([-30.0, -18.0, -10.0])  # deviations of c
-_SURE = 1.0 - 1e-12  # β₃/(1 − 2β) above which all that is not high or low is neutral
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cells:
-    """What N and c are taken to be, and how often, shape (cells,) each.
-
-    Attributes:
-        coins: steps of the walk but one.
-        excess: (y·(v_h − v_l))/N − (v_h + v_l), which moves the strike.
-        weight: chance.
-    """
-
-    coins: FloatArray
-    excess: FloatArray
-    weight: FloatArray
 
 
 @dataclass(frozen=True)
@@ -72,7 +54,7 @@ class BlanketCurve:
         pair: the pair.
         clients: n ≥ 1.
         side: on which side of the pair's δ the curve lies.
-        groups: about how many groups N is cut into.
+        groups: N is cut into groups about N/(8·groups) wide, or single ones.
     """
 
     pair: BlanketPair
@@ -85,16 +67,23 @@ class BlanketCurve:
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, shape of ``k``."""
-        flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
-        step = max(1, _AT_ONCE // self._cells.weight.size)
-        parts = [self._deltas(flat[i : i + step]) for i in range(0, flat.size, step)]
-        return np.concatenate(parts).reshape(np.shape(k))
+        return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Always 0, which lies above the true slope: lower curves are composed as polygons."""
-        return np.zeros(np.shape(k))
+        """The slope of a line through δ(K) below the pair's curve, or 0 for an upper curve."""
+        return self.delta_and_slope(k)[1]
 
-    def _deltas(self, k: FloatArray) -> FloatArray:
+    def delta_and_slope(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Both at once, shape of ``k`` each."""
+        flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
+        step = max(1, _AT_ONCE // self._cells.weight.size)
+        parts = [self._priced(flat[i : i + step]) for i in range(0, flat.size, step)]
+        deltas, slopes = (
+            np.concatenate(part).reshape(np.shape(k)) for part in zip(*parts, strict=True)
+        )
+        return deltas, slopes
+
+    def _priced(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
         cells, k = self._cells, k[None, :]
         high, low = self.pair.high, self.pair.low
         coins, excess = cells.coins[:, None], cells.excess[:, None]
@@ -106,109 +95,18 @@ class BlanketCurve:
         share = high - low / k + 0.5 * (1.0 - 1.0 / k) * excess
         share = np.where(possible, share / ((1.0 + 1.0 / k) * (high - low)), 1.0)
         above = np.minimum(np.floor((coins + 1.0) * share), coins)
-        mass, tail = heads(coins, above), at_least(coins, above + 1.0)
-        gain, loss = mass * most, (k - 1.0) * (high + low + excess) * tail
+        mass, tail = heads(coins, above), (high + low + excess) * at_least(coins, above + 1.0)
+        gain, loss = mass * most, (k - 1.0) * tail
         value = np.where(possible, gain - loss, 0.0)
         slack = np.where(possible, _SLACK * (np.abs(gain) + loss) + mass * rounding, 0.0)
         if self.side is Side.UPPER:
             total = cells.weight @ (np.maximum(value, 0.0) + slack)
-            return np.minimum(total * (1.0 + _SLACK), 1.0)
-        return (cells.weight @ np.maximum(value - slack, 0.0)) * (1.0 - _SLACK)
+            return np.minimum(total * (1.0 + _SLACK), 1.0), np.zeros(total.shape)
+        # The gain of the same event at another K, which is at most what the best event gains.
+        fall = np.where(value > slack, mass * (low + 0.5 * excess) + tail, 0.0)
+        total = cells.weight @ np.maximum(value - slack, 0.0)
+        return total * (1.0 - _SLACK), -(cells.weight @ fall)
 
     @cached_property
-    def _cells(self) -> _Cells:
-        """Groups of N, each with all the points that c is put on."""
-        first, last, chance = self._groups
-        if self.pair.neutral == 0.0:
-            coins = first if self.side is Side.UPPER else last
-            return _Cells(coins, np.zeros(coins.size), chance)
-        near, far = (first, last) if self.side is Side.UPPER else (last, first)
-        neutrals, weights = self._neutrals(far)
-        sums = self.pair.high + self.pair.low
-        drift = 2.0 * self.pair.neutral_ratio * self.pair.share * neutrals
-        # By the mean of the walk the price loses in the share of c, by the walk in that of N.
-        by_mean = np.sum(weights * drift, axis=1) <= sums * (far + 1.0)
-        moved = np.where(by_mean, 0.0, sums * (near - far))
-        excess = (moved[:, None] + drift) / (far[:, None] + 1.0)
-        chance = chance * np.where(by_mean, 1.0, (far + 1.0) / (near + 1.0))
-        weights = chance[:, None] * weights
-        coins = np.broadcast_to(np.where(by_mean, near, far)[:, None], weights.shape)
-        kept = weights > 0
-        return _Cells(coins[kept], excess[kept], weights[kept])
-
-    @cached_property
-    def _groups(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """First and last N − 1 of each group and its chance, moved to the side of the curve."""
-        others, chance = self.clients - 1, min(2.0 * self.pair.share, 1.0)
-        if others < _SPARED * self.groups:
-            first = np.arange(others + 1.0)
-        else:
-            mean, deviation = others * chance, math.sqrt(others * chance * (1.0 - chance)) + 1.0
-            reach = _BEND * math.asinh(_FURTHEST / _BEND)
-            singles = math.ceil(2.0 * reach * deviation)
-            count = singles if singles <= _SPARED * self.groups else self.groups
-            edges = np.sinh(np.linspace(-reach, reach, count + 1) / _BEND)
-            edges = np.clip(mean + _BEND * deviation * edges, 0.0, others)
-            first = np.unique(np.floor(np.append(0.0, edges)))
-        last = np.append(first[1:] - 1.0, float(others))
-        return first, last, _between(first, others, chance, self.side)
-
-    def _neutrals(self, others: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Points that stand for c given N − 1, and their weights, shape (groups, points)."""
-        rest = 1.0 - 2.0 * self.pair.share
-        sure = self.pair.neutral_share >= _SURE * rest
-        chance = 1.0 if sure else self.pair.neutral_share / rest
-        trials = (self.clients - 1.0 - others)[:, None]
-        if sure or self.side is Side.LOWER:
-            return trials * chance, np.ones(trials.shape)
-        return _hats(trials, chance)
-
-
-def _between(first: FloatArray, trials: int, chance: float, side: Side) -> FloatArray:
-    """The chance of each group of a binomial, from the smaller tail, on the right side."""
-    inner = np.maximum(first[1:], 1.0)
-    rest = np.maximum(trials - inner + 1.0, 1.0)
-    below = np.concatenate([[0.0], betaincc(inner, rest, chance), [1.0]])
-    above = np.concatenate([[1.0], betainc(inner, rest, chance), [0.0]])
-    left = below[1:] <= above[:-1]
-    mass = np.where(left, np.diff(below), -np.diff(above))
-    error = _SLACK * np.where(left, below[1:], above[:-1])
-    if side is Side.UPPER:
-        return np.minimum(np.maximum(mass, 0.0) + error, 1.0)
-    return np.maximum(mass - error, 0.0)
-
-
-def _hats(trials: FloatArray, chance: float) -> tuple[FloatArray, FloatArray]:
-    """Points for a binomial number, and weights with which a price there is no smaller.
-
-    The price is convex and falls, so a number between two points may count as both of them, in
-    proportion, and one beyond the last point as the last.
-    """
-    mean = trials * chance
-    deviation = np.sqrt(mean * (1.0 - chance)) + 1e-9
-    apart = min(_COARSEST, math.sqrt((float(np.max(mean)) + 1.0) / _FINE))
-    apart = max(apart, 1.0 / float(np.max(deviation)))
-    inner = np.append(_OUTER, np.arange(-_INNER, _INNER + apart, apart))
-    points = np.clip(np.rint(mean + inner * deviation), 0.0, trials)
-    points = np.concatenate([np.zeros_like(mean), points], axis=1)
-    puts, rounding = _puts(points, trials, chance)
-    gaps = np.diff(points, axis=1)
-    # Σ weight·price = last price + Σ slope of the put·(fall of the price from point to point).
-    slopes = (np.diff(puts, axis=1) + rounding[:, 1:]) / np.where(gaps > 0, gaps, 1.0)
-    slopes = np.maximum.accumulate(np.clip(np.where(gaps > 0, slopes, 0.0), 0.0, 1.0), axis=1)
-    steps = np.concatenate([np.zeros_like(mean), slopes, np.ones_like(mean)], axis=1)
-    return points, np.diff(steps, axis=1)
-
-
-def _puts(points: FloatArray, trials: FloatArray, chance: float) -> tuple[FloatArray, FloatArray]:
-    """E[(x − c)₊] of a binomial c at each point, and a bound on the rounding of its two parts."""
-    inside = (points < trials) & (points >= 0)
-    x, n = np.where(inside, points, 0.0), np.where(inside, trials, 1.0)
-    whole = x * betaincc(x + 1.0, n - x, chance)
-    most = n > 1
-    fewer = np.where(
-        most & (x > 0), betaincc(np.maximum(x, 1.0), np.maximum(n - x, 1.0), chance), 0.0
-    )
-    part = n * chance * fewer
-    puts = np.where(inside, whole - part, points - trials * chance)
-    return puts, _SLACK * np.where(inside, whole + part, points + trials * chance)
+    def _cells(self) -> Cells:
+        return Cells.of(self.pair, self.clients, self.side, self.groups)

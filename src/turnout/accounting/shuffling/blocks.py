@@ -12,7 +12,6 @@ from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.polygons import (
     PricedSide,
-    lower_polygon,
     nodes_down_to,
     nodes_near,
     upper_polygon,
@@ -23,10 +22,11 @@ from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 
 FloatArray = np.ndarray
-_SINGLE, _COMPOSED = 256, 64  # groups for one round, for one of many
-_DENSITY = 20.0  # K's a standard deviation of the loss, for a curve to be composed
+_SINGLE, _COMPOSED, _ROUGH = 256, 128, 16  # groups of one round, of many, to place K's by
+_DENSITY = 40.0  # K's a standard deviation of the loss, for a curve to be composed
 _CLOSE = 0.01  # how close about δ's root K's lie, of two that enclose it
 _REACHED = 0.9  # the part of the δ at which curves may be cut off down to which they are made
+_ROUNDING = 1e-8  # of slopes, and of points between nodes
 _LARGEST_LOCAL_EPSILON = 140.0  # from which on roots may lie too far away for `polygons`
 
 
@@ -94,10 +94,10 @@ def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement:
 @lru_cache(maxsize=256)
 def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
     groups, density = _COMPOSED << refinement, _DENSITY * 2**refinement
-    curve = BlanketCurve(pair, clients, Side.UPPER, groups)
+    curve = BlanketCurve(pair, clients, Side.UPPER, _ROUGH)
     if pair.local_epsilon > _LARGEST_LOCAL_EPSILON:
         if side is Side.UPPER:
-            return curve
+            return BlanketCurve(pair, clients, side, groups)
         nodes = np.exp(np.linspace(0.0, pair.local_epsilon, int(20 * density)))
     else:
         spread = _spread(pair, clients)
@@ -128,10 +128,26 @@ def _priced(curve: BlanketCurve) -> PricedSide:
 
 def _polygon(pair: BlanketPair, clients: int, side: Side, nodes: FloatArray, groups: int) -> Curve:
     """The polygon through computed points, and 0 at e^{ε₀} from above."""
-    uppers = BlanketCurve(pair, clients, Side.UPPER, groups).delta(nodes)
-    if side is Side.UPPER:
-        alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))
-        inside = nodes < alone
-        return upper_polygon(np.append(nodes[inside], alone), np.append(uppers[inside], 0.0))
-    lowers = BlanketCurve(pair, clients, Side.LOWER, groups).delta(nodes)
-    return lower_polygon(nodes, lowers, uppers)
+    curve = BlanketCurve(pair, clients, side, groups)
+    if side is Side.LOWER:
+        return _under_tangents(nodes, *curve.delta_and_slope(nodes))
+    alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))
+    inside = nodes[nodes < alone]
+    return upper_polygon(np.append(inside, alone), np.append(curve.delta(inside), 0.0))
+
+
+def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
+    """A polygon of which each side lies on or below the tangent at a node, 0 at the end."""
+    gaps, apart = np.diff(nodes), np.diff(slopes)
+    crossing = values[:-1] - values[1:] + slopes[1:] * gaps
+    crossing = np.where(apart > 0, crossing / np.where(apart > 0, apart, 1.0), 0.5 * gaps)
+    crossing = np.clip(crossing, 0.0, gaps)
+    left = values[:-1] + slopes[:-1] * (1.0 + _ROUNDING) * crossing
+    right = values[1:] - slopes[1:] * (1.0 - _ROUNDING) * (gaps - crossing)
+    last = -values[-1] / slopes[-1] if slopes[-1] < 0 else 0.0
+    ends = [nodes[-1] + last * (1.0 - _ROUNDING)]
+    points = np.concatenate([nodes[:1], nodes[:-1] + crossing, ends])
+    values = np.concatenate([values[:1], np.minimum(left, right), [0.0]])
+    points, first = np.unique(points, return_index=True)
+    # The convex polygon below these points, whose sides only move down.
+    return upper_polygon(points, np.maximum(values[first], 0.0) * (1.0 - _ROUNDING))

@@ -1,0 +1,195 @@
+"""What the numbers of a blanket pair's messages are taken to be, and how often.
+
+N, the number of high and low messages, is cut into groups, and c, the number of neutral ones given
+N, is put on a few points, both so that the price moves to one side only; see `blanket_curve`, from
+which the notation is. N − 1 and c are binomial:
+
+    N − 1 ~ Bin(n − 1, 2β),   c | N ~ Bin(n − N, p),   p = β₃/(1 − 2β).
+
+A price of c is convex and falls. It grows if c is replaced by what is larger in convex order: the
+ends of the interval it lies in, in proportion to how near they are (hats); and falls if by what is
+smaller: the mean of each interval. One set of points serves all N of about the same n − N: since
+the mean of exchangeable trials is a martingale in reverse, (l/l')·Bin(l', p) is larger in convex
+order than Bin(l, p) for l' ≤ l.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import betainc, betaincc
+
+from turnout.accounting.curves import Side
+from turnout.accounting.shuffling.blanket import BlanketPair
+
+FloatArray = np.ndarray
+_SLACK = 1e-9  # relative error that a binomial probability may have
+_BEND, _FURTHEST = 2.0, 30.0  # deviations of N up to which groups are narrow, and which they cover
+_FINER, _MOST, _FEWEST = 8.0, 2.5, 64  # N to a group's width, in groups; most and fewest groups
+_SURE = 1.0 - 1e-12  # p above which all that is not high or low is neutral
+_ALIKE = 1.25  # n − N of the same points are within this factor
+_EVERY = 40  # trials up to which every c is a point
+_FINE, _COARSEST = 20.0, 4.0  # points of c: √(E c/(20·groups))/v₃ deviations apart, at most 4
+_INNER, _OUTER = 6.0, (-30.0, -16.0, -9.0)  # deviations of c up to which, and at which others lie
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Pairs of N and c, shape (cells,) each.
+
+    Attributes:
+        coins: steps of the walk but one.
+        excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the strike.
+        weight: chance.
+    """
+
+    coins: FloatArray
+    excess: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
+        """Cells in which the price is on one side of the truth.
+
+        Args:
+            pair: the blanket pair.
+            clients: n.
+            side: where the price shall lie.
+            groups: groups of N are about N/(8·groups) wide, or single.
+        """
+        others, chance = clients - 1, min(2.0 * pair.share, 1.0)
+        first = _first_of_groups(others, chance, groups)
+        last = np.append(first[1:] - 1.0, float(others))
+        chances = _chances(first, others, chance, side)
+        near, far = (first, last) if side is Side.UPPER else (last, first)
+        if pair.neutral == 0.0:
+            return cls(near, np.zeros(near.size), chances)
+        rest = 1.0 - 2.0 * pair.share
+        p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
+        fine = _FINE * groups * pair.neutral**2
+        row, neutrals, weights = _neutrals(others - far, p if p < _SURE else 1.0, side, fine)
+        drift = 2.0 * pair.neutral_ratio * pair.share * neutrals
+        sums = pair.high + pair.low
+        # By the mean of the walk the price loses in the share of c, by the walk in that of N.
+        mean = np.bincount(row, weights * drift, minlength=far.size)
+        by_mean = mean <= sums * (far + 1.0)
+        moved = np.where(by_mean, 0.0, sums * (near - far))
+        chances = chances * np.where(by_mean, 1.0, (far + 1.0) / (near + 1.0))
+        excess = (moved[row] + drift) / (far[row] + 1.0)
+        weights = chances[row] * weights
+        kept = weights > 0
+        coins = np.where(by_mean, near, far)[row]
+        return cls(coins[kept], excess[kept], weights[kept])
+
+
+def _first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
+    """The least N − 1 of each group, the first 0."""
+    if others < _MOST * groups:
+        return np.arange(others + 1.0)
+    mean, deviation = others * chance, math.sqrt(others * chance * (1.0 - chance)) + 1.0
+    reach = _BEND * math.asinh(_FURTHEST / _BEND)
+    wanted = 2.0 * reach * deviation / (1.0 + mean / (_FINER * groups))
+    count = math.ceil(min(max(wanted, _FEWEST), _MOST * groups))
+    edges = np.sinh(np.linspace(-reach, reach, count + 1) / _BEND)
+    edges = np.clip(mean + _BEND * deviation * edges, 0.0, others)
+    return np.unique(np.floor(np.append(0.0, edges)))
+
+
+def _chances(first: FloatArray, trials: float, chance: float, side: Side) -> FloatArray:
+    """The chance of each group of a binomial, from the smaller tail, on one side of it."""
+    inner = np.maximum(first[1:], 1.0)
+    rest = np.maximum(trials - inner + 1.0, 1.0)
+    below = np.concatenate([[0.0], betaincc(inner, rest, chance), [1.0]])
+    above = np.concatenate([[1.0], betainc(inner, rest, chance), [0.0]])
+    left = below[1:] <= above[:-1]
+    mass = np.maximum(np.where(left, np.diff(below), -np.diff(above)), 0.0)
+    error = _SLACK * np.where(left, below[1:], above[:-1])
+    return np.minimum(mass + error, 1.0) if side is Side.UPPER else np.maximum(mass - error, 0.0)
+
+
+def _neutrals(
+    trials: FloatArray, chance: float, side: Side, fine: float
+) -> tuple[np.ndarray, FloatArray, FloatArray]:
+    """Points that stand for Bin(trials, chance) in each row: row, point and weight of each."""
+    everywhere = np.arange(trials.size)
+    if chance == 1.0:
+        return everywhere, trials * chance, np.ones(trials.size)
+    rows, points, weights = [], [], []
+    for block in _alike(trials):
+        own = trials[block]
+        reference = float(own.min() if side is Side.UPPER else own.max())
+        spread = _hats if side is Side.UPPER else _means
+        values, chances = spread(reference, chance, fine)
+        scaled = np.multiply.outer(own / max(reference, 1.0), values)
+        rows.append(np.repeat(everywhere[block], values.size))
+        points.append(scaled.ravel())
+        weights.append(np.tile(chances, own.size))
+    return np.concatenate(rows), np.concatenate(points), np.concatenate(weights)
+
+
+def _alike(trials: FloatArray) -> list[slice]:
+    """Runs of a falling sequence of whole numbers within a factor of each other."""
+    cuts, size = [0], trials.size
+    while cuts[-1] < size:
+        most = trials[cuts[-1]]
+        least = most if most <= _EVERY else most / _ALIKE
+        cuts.append(int(np.searchsorted(-trials, -least, side="right")))
+    return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def _places(trials: float, chance: float, fine: float) -> FloatArray:
+    """Whole numbers from 0 on between which a binomial number is not told apart."""
+    if trials <= _EVERY:
+        return np.arange(trials + 1.0)
+    mean = trials * chance
+    deviation = math.sqrt(mean * (1.0 - chance)) + 1e-9
+    apart = max(min(_COARSEST, math.sqrt(mean / fine)), 1.0 / deviation)
+    inner = np.append(_OUTER, np.arange(-_INNER, _INNER + apart, apart))
+    places = np.rint(np.append(mean + inner * deviation, mean + 10.0))
+    return np.unique(np.append(0.0, np.clip(places, 0.0, trials)))
+
+
+def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
+    """Points and weights that are larger in convex order, or lie below; all beyond on the last."""
+    points = _places(trials, chance, fine)
+    if points.size == 1:
+        return points, np.ones(1)
+    puts, rounding = _puts(points, trials, chance)
+    # Σ weight·price = last price + Σ slope·(fall of the price from point to point): a slope that
+    # is too large errs upwards.
+    slopes = (np.diff(puts) + rounding[1:] + rounding[:-1]) / np.diff(points)
+    slopes = np.maximum.accumulate(np.clip(slopes, 0.0, 1.0))
+    return points, np.diff(np.concatenate([[0.0], slopes, [1.0]]))
+
+
+def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
+    """The mean of each interval [point, next point) and its chance, none on the wrong side."""
+    first = _places(trials, chance, fine)
+    last = np.append(first[1:] - 1.0, trials)
+    chances = _chances(first, trials, chance, Side.LOWER)
+    puts, rounding = _puts(np.append(first, trials + 1.0), trials, chance)
+    edges = np.append(first, trials + 1.0)
+    below = np.append(_below(first, trials, chance), 1.0)
+    part = np.diff(edges * below - puts) + rounding[1:] + rounding[:-1]
+    means = np.clip(part / np.where(chances > 0, chances, 1.0), first, last)
+    return means[chances > 0], chances[chances > 0]
+
+
+def _below(count: FloatArray, trials: float, chance: float) -> FloatArray:
+    """P(Bin < count), count from 0 to trials."""
+    inner = np.maximum(count, 1.0)
+    return np.where(count > 0, betaincc(inner, trials - inner + 1.0, chance), 0.0)
+
+
+def _puts(points: FloatArray, trials: float, chance: float) -> tuple[FloatArray, FloatArray]:
+    """E[(x − c)₊] of c ~ Bin(trials, chance) at whole x ≤ trials + 1, and its rounding."""
+    inside = np.minimum(points, trials)
+    whole = points * np.where(points <= trials, _below(inside, trials, chance), 1.0)
+    fewer = np.maximum(inside - 1.0, 0.0)
+    sure = (points > trials) | (trials <= 1)
+    part = np.where(sure, 1.0 * (points > 1), _below(fewer, max(trials - 1.0, 1.0), chance))
+    part = trials * chance * part
+    return whole - part, _SLACK * (whole + part)
