@@ -142,15 +142,16 @@ def divergence(one: dict, other: dict, order: float) -> float:
     return float(logsumexp(logs)) / (order - 1)
 
 
+@pytest.mark.parametrize("make", [clones_pair, stronger_clones_pair])
 @pytest.mark.parametrize("values", [2, 3])
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.0, 2.5])
-def test_shuffles_of_randomized_response_lie_below(values: int, local_epsilon: float) -> None:
+def test_shuffles_of_randomized_response_lie_below(make, values: int, local_epsilon: float) -> None:
     e, orders, clients = math.exp(local_epsilon), (1.5, 2.0, 6.0, 30.0), 5
     laws = [
         {x: (e if x == own else 1) / (e + values - 1) for x in range(values)}
         for own in range(values)
     ]
-    found = bound(clones_pair(local_epsilon), clients, orders)
+    found = bound(make(local_epsilon), clients, orders)
     for others in itertools.combinations_with_replacement(range(values), clients - 1):
         rest = [laws[own] for own in others]
         first, second = messages([laws[0], *rest]), messages([laws[1], *rest])
