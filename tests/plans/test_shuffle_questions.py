@@ -226,7 +226,7 @@ def bisected(flags, key, low, high, falling):
 
 WHOLE = [
     ("rounds", {**ALL, "epsilon": 0.5}, 16, 512),
-    ("clients", {**without(ALL, "clients"), "epsilon": 0.5}, 64, 1024),
+    ("clients", {**ALL, "epsilon": 0.5}, 64, 1024),
 ]
 
 
@@ -271,3 +271,23 @@ def test_a_value_beside_the_answer_misses_the_target():
         _, found = calibrate(ask(without(flags, unknown), unknown), unknown)
         beside = ask({**flags, unknown: found.value + step})
         assert epsilon_upper(beside.scheme, 1e-6) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "epsilon"),
+    [(100, 1, 0.01), (100, 1000, 10.0), (10**6, 1, 0.01), (10**6, 1, 1.0), (10**6, 3, 10.0)],
+)
+def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, epsilon):
+    flags = {**SHUFFLE, "clients": clients, "rounds": rounds, "epsilon": epsilon}
+    _, found = calibrate(ask(flags, "epsilon0"), "epsilon0")
+    assert found.evaluations <= 10
+    assert found.epsilon <= epsilon
+    assert found.value >= epsilon / rounds * (1 - 1e-3)  # what needs no shuffler
+    more = ask({**flags, "epsilon0": 1.03 * found.value}).scheme
+    assert epsilon_upper(more, 1e-6) > epsilon
+
+
+def test_without_need_of_a_shuffler_one_client_is_enough():
+    flags = {**ALL, "epsilon": 1.0}
+    _, found = calibrate(ask(without(flags, "clients"), "clients"), "clients")
+    assert (found.value, found.refused) == (1, None)

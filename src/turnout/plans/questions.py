@@ -212,12 +212,18 @@ def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calib
         NumericalError: nothing can be certified.
     """
     from turnout.accounting.calibration import calibrate, calibrate_delta
+    from turnout.accounting.calibration.guesses import guessed_delta
 
     promise = question.promise
     if promise.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
     if unknown == DELTA:
-        found = calibrate_delta(question.scheme, promise.epsilon, tolerance=promise.tolerance)
+        scheme, sought = question.scheme, _unknown(DELTA)
+        if isinstance(question.participation, Shuffled):
+            sought = guessed_delta(scheme, promise.epsilon)
+        found = calibrate_delta(
+            scheme, promise.epsilon, tolerance=promise.tolerance, unknown=sought
+        )
         return question.answered(DELTA, found.value), found
     unknown = _named(unknown, question.randomizer.randomizer)
     with _flags_named():
@@ -313,15 +319,19 @@ def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Un
     """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
     from turnout.accounting.calibration.guesses import guessed
 
+    epsilon = question.promise.epsilon or 0.0
     if isinstance(law, SubsampledShuffleSection):
         if unknown.name == "sampled":
             unknown = replace(unknown, most=law.clients)
         if unknown.name == "clients":
             unknown = replace(unknown, least=law.sampled)
-    promise = question.promise
+    if unknown.name == "epsilon0":
+        unshuffled = epsilon / law.rounds  # costs no more with a shuffler
+        start = min(max(unshuffled, unknown.least), unknown.most)
+        unknown = replace(unknown, start=start, power=max(1.0, start / 2))  # about as e^{ε₀/2}
     return guessed(
         lambda value: question.answered(unknown.name, value).scheme,
         unknown,
-        promise.epsilon or 0.0,
-        promise.delta,
+        epsilon,
+        question.promise.delta,
     )

@@ -47,9 +47,10 @@ class Found:
         value = self.unknown.said(found.value)
         if found.value == self.unknown.costly_limit:
             return f"{value}, the {extreme} there is to try, meets ε ≤ {self.target:g}"
-        text = f"{value}, the {extreme} certified to meet ε ≤ {self.target:g}"
         if refused is None:
-            return text
+            beyond = "smaller" if self.unknown.falling else "larger"
+            return f"{value}, certified to meet ε ≤ {self.target:g} (something {beyond} may, too)"
+        text = f"{value}, the {extreme} certified to meet ε ≤ {self.target:g}"
         apart = self.unknown.whole and abs(refused - found.value) > 1
         rest = "is not; nothing between was tried" if apart else "is not"
         return f"{text} ({self.unknown.said(refused)} {rest})"

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from turnout.accounting.calibration.costs import log_gaussian_mu
-from turnout.accounting.calibration.unknowns import Unknown
+from turnout.accounting.calibration.unknowns import DELTA, Unknown
 from turnout.accounting.decomposition import decompose
 from turnout.spec import Scheme
 
 _CLOSE = 1e-3  # to which ln value is found
 _STEP = 0.05  # of ln value, over which the slope is taken
+_BELOW_THE_END = 0.1  # of ln spread, where a target lies beyond what spreads reach
+_LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # where δ is looked for first
 _LARGEST_JUMP = 4.0  # from a value that is about right
 
 
@@ -33,28 +35,43 @@ def guessed(
     """
     if not epsilon > 0 or unknown.power == 0:
         return unknown
-    target = log_gaussian_mu(epsilon, delta)
 
-    def excess(position: float) -> float:
+    def level(position: float) -> float:
         value = unknown.value(position)
-        return _log_spread(scheme_for(int(value) if unknown.whole else value)) - target
+        return _log_spread(scheme_for(int(value) if unknown.whole else value))
 
     costly, private = (
         unknown.position(unknown.costly_limit),
         unknown.position(unknown.private_limit),
     )
-    if excess(costly) <= 0 or excess(private) >= 0:
+    # Spreads end at 1 for each block; beyond that the rule knows no more than where they end.
+    target = min(log_gaussian_mu(epsilon, delta), level(costly) - _BELOW_THE_END)
+    if not level(private) < target:
         return unknown
     while private - costly > _CLOSE:
         middle = 0.5 * (costly + private)
-        costly, private = (middle, private) if excess(middle) > 0 else (costly, middle)
-    fall = (excess(costly - _STEP) - excess(private + _STEP)) / (private - costly + 2 * _STEP)
+        costly, private = (middle, private) if level(middle) > target else (costly, middle)
+    fall = (level(costly - _STEP) - level(private + _STEP)) / (private - costly + 2 * _STEP)
     return replace(
         unknown,
         start=unknown.value(private),
         power=max(fall, 0.5 * unknown.power),
         largest_jump=_LARGEST_JUMP,
     )
+
+
+def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
+    """δ, to be looked for first where the rule of thumb meets a target ε."""
+
+    def excess(log_delta: float) -> float:
+        return level - log_gaussian_mu(epsilon, math.exp(log_delta))
+
+    level = _log_spread(scheme)
+    low, high = math.log(_LEAST_DELTA), math.log(_MOST_DELTA)
+    while high - low > _CLOSE:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return replace(DELTA, start=math.exp(high))
 
 
 def _log_spread(scheme: Scheme) -> float:

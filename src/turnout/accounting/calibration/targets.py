@@ -84,7 +84,11 @@ def calibrate(
 
 
 def calibrate_delta(
-    scheme: Scheme, epsilon: float, *, tolerance: float | None = None
+    scheme: Scheme,
+    epsilon: float,
+    *,
+    tolerance: float | None = None,
+    unknown: Unknown = DELTA,
 ) -> Calibration:
     """The smallest δ at which a scheme has a target ε.
 
@@ -92,6 +96,7 @@ def calibrate_delta(
         scheme: what happens.
         epsilon: target ε.
         tolerance: as for `calibrate`.
+        unknown: δ, with a start of its own where one is known.
 
     Returns:
         A δ of six digits whose bound on ε is at most ``epsilon``; never below the true δ.
@@ -100,7 +105,7 @@ def calibrate_delta(
         UnsupportedError: no δ up to 0.999999 is enough, or the scheme has no analysis.
         NumericalError: nothing near the answer can be certified.
     """
-    return _calibrated(DELTA, lambda _: scheme, lambda value: value, epsilon, tolerance)
+    return _calibrated(unknown, lambda _: scheme, lambda value: value, epsilon, tolerance)
 
 
 def calibrate_noise(

@@ -1,0 +1,88 @@
+"""Where a calibration looks first: near the answer, and never a part of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from turnout.accounting import UNKNOWNS, calibrate, calibrate_delta, epsilon_upper
+from turnout.accounting.calibration.guesses import guessed, guessed_delta
+from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
+from turnout.spec import EveryStep, GaussianNoise, PureRandomizer, Relation, Scheme, TrustModel
+
+DELTA = 1e-6
+
+
+def shuffle(epsilon0=1.0, clients=10_000, rounds=1):
+    return Scheme(
+        PureRandomizer(epsilon0),
+        EveryStep(rounds),
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=clients,
+    )
+
+
+def by(name):
+    """A scheme as a function of one parameter."""
+    return lambda value: shuffle(**{name: value})
+
+
+CASES = [
+    ("epsilon0", "epsilon0", 0.02),
+    ("rounds", "rounds", 1.0),
+    ("clients", "clients", 0.2),
+]
+
+
+@pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
+def test_a_guess_is_near_the_answer(name, parameter, epsilon):
+    unknown = guessed(by(parameter), UNKNOWNS[name], epsilon, DELTA)
+    found = calibrate(by(parameter), unknown, epsilon, DELTA)
+    assert unknown.start == pytest.approx(found.value, rel=0.05)
+    assert found.evaluations <= 6
+
+
+@pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
+@pytest.mark.parametrize("factor", [0.1, 30])
+def test_a_bad_guess_changes_nothing_that_is_proved(name, parameter, epsilon, factor):
+    unknown = guessed(by(parameter), UNKNOWNS[name], epsilon, DELTA)
+    good = calibrate(by(parameter), unknown, epsilon, DELTA)
+    start = max(unknown.start * factor, unknown.least)
+    start = int(start) if unknown.whole else start
+    bad = calibrate(by(parameter), replace(unknown, start=start), epsilon, DELTA)
+    assert bad.epsilon <= epsilon
+    assert epsilon_upper(by(parameter)(bad.value), DELTA) == bad.epsilon
+    assert bad.value == pytest.approx(good.value, rel=5e-4)
+
+
+def test_a_target_beyond_what_spreads_reach_starts_where_they_end():
+    """One message of ε₀ = 5 meets ε = 5; the rule of thumb must not start at the limit, 300."""
+    unknown = guessed(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
+    assert 3 < unknown.start < 12
+    assert calibrate(by("epsilon0"), unknown, 5.0, DELTA).value >= 5.0 * (1 - 1e-4)
+
+
+def test_a_target_that_nothing_meets_by_the_rule_starts_where_it_did():
+    unknown = UNKNOWNS["rounds"]
+    assert guessed(lambda n: shuffle(6.0, 100, n), unknown, 1e-3, DELTA) == unknown
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.15])
+def test_delta_is_looked_for_where_it_is(epsilon):
+    near = guessed_delta(shuffle(), epsilon)
+    found = calibrate_delta(shuffle(), epsilon, unknown=near)
+    assert found.epsilon <= epsilon
+    assert found.evaluations <= 7
+    assert 0.1 < near.start / found.value < 10
+    far = calibrate_delta(shuffle(), epsilon)
+    if far.refused is not None:
+        assert far.value == pytest.approx(found.value, rel=2e-2)
+
+
+def test_delta_of_gaussian_noise_is_the_rule_itself():
+    scheme = Scheme(GaussianNoise(20.0), EveryStep(1), Relation.ADD_REMOVE)
+    near = guessed_delta(scheme, 0.1)
+    assert near == replace(DELTA_UNKNOWN, start=near.start)
+    assert near.start == pytest.approx(calibrate_delta(scheme, 0.1).value, rel=0.05)
