@@ -1,0 +1,198 @@
+"""What adversaries really get of shuffled messages: lower bounds, and blocks that have both sides.
+
+Notation
+    ε₀        of the randomizer      e = e^{ε₀}
+    x⁰, x¹    the victim's two records
+
+An event likelier than it should be for one choice of the others' records is likelier than it should
+be, so any choice is a lower bound, and so is any processing of the messages.
+docs/design/shuffling.md, "What is attained", says why the choices here are those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.blocks import Block
+from turnout.accounting.curves import Curve, Direction, Side
+from turnout.accounting.losses import CurvePair
+from turnout.accounting.shuffling.blanket import (
+    BlanketPair,
+    hadamard_pair,
+    kary_pair,
+    stronger_clones_pair,
+    third_value_pair,
+)
+from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.responses import BinaryResponseBlock
+from turnout.core import checks
+
+FloatArray = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class LargestCurve:
+    """The largest of several lower curves at each K: a supremum over randomizers."""
+
+    curves: Sequence[Curve]
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        return np.max([curve.delta(k) for curve in self.curves], axis=0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK of the largest curve."""
+        best = np.argmax([curve.delta(k) for curve in self.curves], axis=0)
+        slopes = np.stack([curve.slope(k) for curve in self.curves])
+        return np.take_along_axis(slopes, best[None], axis=0)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class WorstKnownBlock:
+    """One round of messages of any ε₀-randomizers, adaptive or not.
+
+    UPPER is the pair that is proved for them all. LOWER is binary response with all others alike,
+    or three-valued response with all others on the third value, which costs more of many clients
+    where e > 2: in one round the larger at each K; composed the one whose total variation is
+    larger. With others who are all alike no randomizer does better in χ² than the better of these
+    two (docs/design/shuffling.md). As REMOVE it is the worse direction of binary response;
+    three-valued response has but one.
+    """
+
+    local_epsilon: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon)
+        checks.count(clients=self.clients)
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the likelihood ratio of the upper pair, at most 1."""
+        return self._third.spread
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """LOWER: the larger curve at each K, in the worse direction."""
+        if side is Side.UPPER:
+            return self._third.curve(direction, side, delta, refinement)
+        blocks = (self._binary, self._third)
+        return LargestCurve([b.curve(direction, side, delta, refinement) for b in blocks])
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """LOWER: both directions of one randomizer."""
+        third = self._third.curves(side, delta, refinement)
+        if side is Side.UPPER:
+            return third
+        binary, one = self._binary.curves(side, delta, refinement), np.ones(1)
+        larger = third.remove[0].delta(one) > binary.remove[0].delta(one)
+        return third if bool(larger[0]) else binary
+
+    @property
+    def _binary(self) -> BinaryResponseBlock:
+        return BinaryResponseBlock(self.local_epsilon, self.clients)
+
+    @property
+    def _third(self) -> BlanketBlock:
+        upper, lower = (
+            stronger_clones_pair(self.local_epsilon),
+            third_value_pair(self.local_epsilon),
+        )
+        return BlanketBlock(upper, self.clients, lower)
+
+
+@dataclass(frozen=True, slots=True)
+class BracketBlock:
+    """One round that one block bounds from above and another from below."""
+
+    above: Block
+    below: Block
+
+    @property
+    def spread(self) -> float:
+        """Of the upper block."""
+        return self.above.spread
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The curve of the block of that side."""
+        return self._of(side).curve(direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The curves of the block of that side."""
+        return self._of(side).curves(side, delta, refinement)
+
+    def _of(self, side: Side) -> Block:
+        return self.above if side is Side.UPPER else self.below
+
+
+def kary_response_block(local_epsilon: float, values: int, clients: int) -> Block:
+    """One round of k-ary randomized response.
+
+    Source: docs/design/shuffling.md, "What is attained".
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement.
+        values: k ≥ 2.
+        clients: n ≥ 1.
+
+    Returns:
+        UPPER: for k = 2 the supremum over all splits of the others, else the blanket of the
+        victim's two values and the neutral ones. LOWER: for k = 2 all others alike, else all others
+        on one value that is not the victim's, k − 2 values taken as one.
+
+    Raises:
+        ParameterError: arguments outside their domain.
+    """
+    checks.count(2, values=values)
+    if values == 2:
+        return BinaryResponseBlock(local_epsilon, clients)
+    upper = kary_pair(local_epsilon, values)
+    return BlanketBlock(upper, clients, _others_elsewhere(upper))
+
+
+def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
+    """One round of Hadamard response, of any number of values.
+
+    Source: docs/design/shuffling.md, "What is attained".
+
+    Args:
+        local_epsilon: ε₀ > 0, under replacement.
+        clients: n ≥ 1.
+
+    Returns:
+        UPPER: the blanket of any two values. LOWER, where there are three values at least: all
+        others hold the value whose row is the product of the rows of the victim's two.
+
+    Raises:
+        ParameterError: arguments outside their domain.
+    """
+    upper = hadamard_pair(local_epsilon)
+    return BlanketBlock(upper, clients, _others_elsewhere(upper))
+
+
+def bit_response_block(local_epsilon: float, clients: int) -> Block:
+    """One round of messages that are the number of a uniform coordinate and its bit.
+
+    Source: docs/design/shuffling.md, "What is attained".
+
+    Args:
+        local_epsilon: ε₀ > 0, of the bit, under replacement.
+        clients: n ≥ 1.
+
+    Returns:
+        UPPER: the worst pair of any ε₀-randomizer, which two opposite words are. LOWER: binary
+        response, for all others may hold one of the victim's two words, opposite to the other, and
+        then only the number of true bits counts.
+
+    Raises:
+        ParameterError: arguments outside their domain.
+    """
+    upper = BlanketBlock(stronger_clones_pair(local_epsilon), clients)
+    return BracketBlock(upper, BinaryResponseBlock(local_epsilon, clients))
+
+
+def _others_elsewhere(upper: BlanketPair) -> BlanketPair:
+    """The same victim; all that others do not send as high or low is neutral, and taken as one."""
+    return BlanketPair(upper.high, upper.low, upper.share, 1.0 - 2.0 * upper.share)
