@@ -88,7 +88,7 @@ def blanket_2019_hoeffding(
         ε ≤ ε₀, never below the true one.
 
     >>> round(blanket_2019_hoeffding(0.5, 10**4, 1e-6), 4)
-    0.0519
+    0.054
     """
     return _smallest(_log_hoeffding, local_epsilon, clients, delta, categories)
 

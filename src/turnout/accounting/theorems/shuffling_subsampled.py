@@ -1,7 +1,7 @@
 """Shuffles of sampled clients or records, by the thesis' own numbers.
 
 Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5. Replace-one, both directions, one record.
-`turnout.accounting.price` is what to quote: Theorem 5.4.1 is 2 to 8 times looser in the cases that
+`turnout.accounting.price` is what to quote: Theorem 5.4.1 is 5 to 8 times looser in the cases that
 the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
 
 Notation
@@ -220,10 +220,10 @@ def amplified(epsilon: float, chance: float) -> float:
     """Ln(1 + q(e^ε − 1)), rounded up."""
     checks.non_negative(epsilon=epsilon)
     checks.probability(chance=chance)
-    if epsilon > 1:
-        found = epsilon + math.log(chance + (1 - chance) * math.exp(-epsilon)) if chance else 0.0
+    if epsilon > 1 and chance > 0:
+        found = epsilon + math.log(chance + (1 - chance) * math.exp(-epsilon))
         return found * (1 + _ROUNDING) + 1e-15
-    return math.log1p(chance * math.expm1(epsilon)) * (1 + _ROUNDING)
+    return math.log1p(chance * math.expm1(min(epsilon, 1.0))) * (1 + _ROUNDING)
 
 
 def _by_coins(
