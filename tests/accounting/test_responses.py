@@ -14,7 +14,7 @@ from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
 from turnout.accounting.shuffling.clones import clones_2021
 from turnout.accounting.shuffling.responses import BinaryResponseBlock, BinaryResponseCurve
-from turnout.core.errors import ParameterError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 
 def epsilons(block, delta, rounds=1):
@@ -121,6 +121,24 @@ def test_finer_grids_narrow_the_bracket():
     coarse, fine = (curve.delta(points[:1]) for curve in curves)
     lower = block.curve(Direction.ADD, Side.LOWER, 1e-6, 0).delta(points[:1])
     assert lower <= fine <= coarse * (1 + 1e-12)
+
+
+def test_what_rounding_hides_is_left_to_the_bound_for_any_randomizer():
+    lower, upper = epsilons(BinaryResponseBlock(1.0, 10**11), 1e-10)
+    assert lower < upper < 1.25 * lower
+    curve = BinaryResponseCurve(1.0, 10**13, 0, Direction.ADD, Side.UPPER)
+    with pytest.raises(NumericalError, match="rounding"):
+        curve.delta(np.ones(1))
+    with pytest.raises(UnsupportedError, match="300"):
+        BinaryResponseCurve(301.0, 10, 0, Direction.ADD, Side.UPPER).delta(np.ones(1))
+    assert epsilons(BinaryResponseBlock(200.0, 10), 1e-9)[0] > 199.9
+    with pytest.raises(NumericalError):
+        epsilons(BinaryResponseBlock(700.0, 10), 1e-9)
+
+
+def test_hardly_private_messages_are_composed():
+    lower, upper = epsilons(BinaryResponseBlock(30.0, 100), 1e-6, 2)
+    assert 59 < lower <= upper < 61
 
 
 def test_messages_are_never_worth_more_than_alone():

@@ -180,7 +180,7 @@ def nodes_down_to(priced: PricedSide, delta: float, spread: float, density: floa
     unit = spread / density
     while last > delta:
         score = min(epsilons[-1] / spread, 10.0)
-        step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall))
+        step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall, 1.0))
         epsilons.append(epsilons[-1] + step)
         if epsilons[-1] > _LARGEST_EPSILON:
             raise NumericalError(f"delta = {delta:.3g} cannot be certified")

@@ -14,12 +14,15 @@ import numpy as np
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.polygons import PricedSide, nodes_down_to, nodes_near, upper_polygon
+from turnout.accounting.shuffling.blanket import stronger_clones_pair
+from turnout.accounting.shuffling.blanket_curve import BlanketCurve
 from turnout.accounting.shuffling.splits import SplitPrices, split_prices, worst_split
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 FloatArray = np.ndarray
-_LARGEST_LOCAL_EPSILON = 600.0
+_LARGEST_LOCAL_EPSILON, _LARGEST_KNOWN = 600.0, 300.0
+_FAR = 140.0  # ε₀ from which on roots may lie too far away for `polygons`, and shuffling is no help
 _ALL_SPLITS = 256  # others so few that every split is looked at
 _LOOSE, _LOOSEST = 2e-3, 0.05  # relative width of a bracket on δ, as a multiple of 1 + z²
 _DENSITY = 6.0  # nodes a standard deviation of a composed round's upper curve
@@ -58,9 +61,20 @@ class BinaryResponseCurve:
             raise ParameterError("ones", self.ones, f"at most clients - 1 = {self.clients - 1}")
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
-        prices = self._prices(k)
-        return prices.upper if self.side is Side.UPPER else prices.lower
+        """δ at each K ≥ 1, shape of ``k``.
+
+        Raises:
+            NumericalError: an upper bound, and rounding hides which event is best.
+            UnsupportedError: an upper bound for ε₀ > 300.
+        """
+        if self.side is Side.LOWER:
+            return self._prices(k).lower
+        if self.local_epsilon > _LARGEST_KNOWN:
+            raise UnsupportedError(f"bits are priced from above up to epsilon0 = {_LARGEST_KNOWN}")
+        upper = self._prices(k).upper
+        if np.isinf(upper).any():
+            raise NumericalError("rounding hides which event tells two shuffled bits apart best")
+        return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
         """Minus the chance of the best event in the world in which it is less likely."""
@@ -70,7 +84,7 @@ class BinaryResponseCurve:
         alike, opposed = self.ones, self.clients - 1 - self.ones
         if self.direction is Direction.ADD:
             alike, opposed = opposed, alike
-        epsilon = min(self.local_epsilon, _LARGEST_LOCAL_EPSILON)
+        epsilon = min(self.local_epsilon, _LARGEST_KNOWN)
         return split_prices(epsilon, np.array(alike), np.array(opposed), k)
 
 
@@ -78,7 +92,8 @@ class BinaryResponseCurve:
 class BinaryResponseBlock:
     """One round of shuffled binary response, whatever bits the others hold.
 
-    UPPER is the supremum over all splits of the others at each K. LOWER is one split, all others
+    UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
+    where rounding hides it, from some 1e9 clients on. LOWER is one split, all others
     alike: as REMOVE the direction in which they share the bit of the likelier world, mostly the
     worst one, as ADD the other.
     """
@@ -103,7 +118,9 @@ class BinaryResponseBlock:
         def priced(k: float, _: Side) -> float:
             return self.supremum(k, refinement)
 
-        return _through(priced, nodes_near(priced, side, delta, self.spread), self.local_epsilon)
+        far = self.local_epsilon > _FAR
+        nodes = np.ones(1) if far else nodes_near(priced, side, delta, self.spread)
+        return _through(priced, nodes, self.local_epsilon)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """LOWER: both directions of one split. UPPER: the same curve in both directions."""
@@ -132,7 +149,11 @@ def binary_spread(local_epsilon: float, clients: int) -> float:
 
 @lru_cache(maxsize=8192)
 def _supremum(local_epsilon: float, others: int, k: float, width: float) -> float:
-    return worst_split(min(local_epsilon, _LARGEST_LOCAL_EPSILON), others, k, width)[1]
+    upper = worst_split(min(local_epsilon, _LARGEST_LOCAL_EPSILON), others, k, width)[1]
+    if math.isinf(upper):
+        pair = stronger_clones_pair(local_epsilon)
+        return float(BlanketCurve(pair, others + 1, Side.UPPER).delta(np.array(k)))
+    return upper
 
 
 @lru_cache(maxsize=64)
@@ -141,13 +162,18 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
         return block.supremum(k, refinement)
 
     density = _DENSITY * 2**refinement
-    nodes = nodes_down_to(priced, _REACHED * delta, block.spread, density)
+    far = block.local_epsilon > _FAR
+    nodes = (
+        nodes_down_to(priced, _REACHED * delta, block.spread, density) if not far else np.ones(1)
+    )
     return _through(priced, nodes, block.local_epsilon)
 
 
 def _through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
     """The upper curve through computed points, none beyond ε₀, where nothing is left."""
-    if math.log(nodes[-1]) > local_epsilon:
+    if local_epsilon > _LARGEST_LOCAL_EPSILON:
+        return upper_polygon(np.array([1.0, math.exp(_LARGEST_LOCAL_EPSILON)]), np.ones(2))
+    if nodes.size == 1 or math.log(nodes[-1]) > local_epsilon:
         end = math.exp(local_epsilon) * (1.0 + 1e-12)
         nodes = np.append(nodes[nodes < end], end)
     return upper_polygon(nodes, np.array([priced(float(k), Side.UPPER) for k in nodes]))

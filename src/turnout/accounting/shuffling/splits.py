@@ -36,7 +36,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.pairs import UNIT_ROUNDOFF
-from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 
@@ -67,7 +66,7 @@ def split_prices(
     Source: docs/design/shuffling.md, "Binary response".
 
     Args:
-        local_epsilon: ε₀ > 0.
+        local_epsilon: ε₀ in (0, 300].
         ones: others whose bit is 1, ≥ 0; the victim's is 1 in the world in which the event is to
             be likelier.
         zeros: others whose bit is 0, ≥ 0.
@@ -75,9 +74,7 @@ def split_prices(
 
     Returns:
         A lower and an upper bound that differ by rounding, some 1e-11 of δ for a million clients.
-
-    Raises:
-        NumericalError: rounding hides which event is best.
+        The upper one is infinite where rounding hides which event is best, from some 1e9 clients.
 
     >>> float(split_prices(1.0, np.array(0), np.array(0), np.array(1.0)).lower.round(4))
     0.4621
@@ -102,19 +99,21 @@ def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -
     moved = np.zeros(left.size)
     for _ in range(_MOST_MOVES):
         if not left.size:
-            return result
+            break
         tilted = _Tilted.of(local_epsilon, a[left], b[left], k[left], moved)
         values, errors, slopes = tilted.values()
         scale, off = tilted.scale()
         best, rows = np.argmax(values, axis=1), np.arange(left.size)
         top, error = values[rows, best], errors[rows, best]
-        result[0, left] = (scale - off) * np.maximum(top - error, 0.0)
-        result[1, left] = np.minimum((scale + off) * (top + error) + _TINY, 1.0)
-        result[2, left] = -scale * slopes[rows, best]
         steps, doubt = np.diff(values), errors[:, 1:] + errors[:, :-1]
         done = np.any(steps > doubt, axis=1) & np.any(steps < -doubt, axis=1)
-        left, moved = left[~done], (moved + _OFFSETS[best])[~done]
-    raise NumericalError("rounding hides which event tells two shuffled bits apart best")
+        upper = np.minimum((scale + off) * (top + error) + _TINY, 1.0)
+        result[0, left] = (scale - off) * np.maximum(top - error, 0.0)
+        result[1, left] = np.where(done, upper, np.inf)
+        result[2, left] = -scale * slopes[rows, best]
+        going = ~done & (_OFFSETS[best] != 0)
+        left, moved = left[going], (moved + _OFFSETS[best])[going]
+    return result
 
 
 def _blur(local_epsilon: float) -> float:
@@ -267,16 +266,14 @@ def worst_split(
     Source: docs/design/shuffling.md, "Binary response".
 
     Args:
-        local_epsilon: ε₀ > 0.
+        local_epsilon: ε₀ in (0, 600]; above 300 K must be 1 or at least e^{ε₀}.
         others: n − 1 ≥ 0.
         k: K ≥ 1.
         tolerance: relative gap between the bounds at which cutting stops.
 
     Returns:
         A lower and an upper bound; but for rounding the same where all cells are single splits.
-
-    Raises:
-        NumericalError: rounding hides which event is best.
+        The upper one is infinite where rounding hides which event is best.
     """
     edges = np.unique(np.linspace(0, others + 1, _FIRST_CELLS + 1).astype(int))
     first, last = edges[:-1], edges[1:] - 1
@@ -288,7 +285,8 @@ def worst_split(
         single = first == last
         lower = max(lower, float(np.max(prices.lower, where=single, initial=0.0)))
         cells += first.size
-        enough = single | (prices.upper <= lower * (1.0 + tolerance)) | (cells > _MOST_CELLS)
+        hidden = np.isinf(prices.upper).any() or cells > _MOST_CELLS
+        enough = single | (prices.upper <= lower * (1.0 + tolerance)) | hidden
         upper = max(upper, float(np.max(prices.upper, where=enough, initial=0.0)))
         first, last = _cut(first[~enough], last[~enough])
     return lower, upper
