@@ -26,6 +26,7 @@ _FAR = 140.0  # ε₀ from which on roots may lie too far away for `polygons`, a
 _ALL_SPLITS = 256  # others so few that every split is looked at
 _LOOSE, _LOOSEST = 2e-3, 0.05  # relative width of a bracket on δ, as a multiple of 1 + z²
 _DENSITY = 6.0  # nodes a standard deviation of a composed round's upper curve
+_AHEAD = 1.001  # how far above the ε of the split that is mostly the worst the last K may lie
 _REACHED = 0.9  # how far below the last δ a curve goes
 
 
@@ -114,13 +115,7 @@ class BinaryResponseBlock:
         """LOWER: exact at every K, in the worse direction. UPPER: sharp near one δ."""
         if side is Side.LOWER:
             return self._alike(Direction.REMOVE)
-
-        def priced(k: float, _: Side) -> float:
-            return self.supremum(k, refinement)
-
-        far = self.local_epsilon > _FAR
-        nodes = np.ones(1) if far else nodes_near(priced, side, delta, self.spread)
-        return _through(priced, nodes, self.local_epsilon)
+        return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """LOWER: both directions of one split. UPPER: the same curve in both directions."""
@@ -131,10 +126,14 @@ class BinaryResponseBlock:
 
     def supremum(self, k: float, refinement: int) -> float:
         """The largest δ(K) over all splits of the others, from above."""
-        others = self.clients - 1
+        return _supremum(self.local_epsilon, self.clients - 1, k, self.width(k, refinement))
+
+    def width(self, k: float, refinement: int) -> float:
+        """The relative width to which the supremum is found."""
+        if self.clients - 1 <= _ALL_SPLITS:
+            return 0.0
         deviations = math.log(k) / self.spread
-        width = min(_LOOSE * (1.0 + deviations**2), _LOOSEST) / 2**refinement
-        return _supremum(self.local_epsilon, others, k, width if others > _ALL_SPLITS else 0.0)
+        return min(_LOOSE * (1.0 + deviations**2), _LOOSEST) / 2**refinement
 
     def _alike(self, direction: Direction) -> Curve:
         others = self.clients - 1
@@ -154,6 +153,26 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
         pair = stronger_clones_pair(local_epsilon)
         return float(BlanketCurve(pair, others + 1, Side.UPPER).delta(np.array(k)))
     return upper
+
+
+@lru_cache(maxsize=64)
+def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
+    """Sharp near δ: K's are placed by the split that mostly is the worst."""
+    alike = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
+
+    def roughly(k: float, _: Side) -> float:
+        return float(alike.delta(np.array(k))) * (1.0 + block.width(k, refinement))
+
+    def priced(k: float, _: Side) -> float:
+        return block.supremum(k, refinement)
+
+    if block.local_epsilon > _FAR:
+        return _through(priced, np.ones(1), block.local_epsilon)
+    nodes = nodes_near(roughly, Side.UPPER, delta, block.spread)
+    nodes = np.append(nodes, nodes[-1] ** _AHEAD)
+    if priced(float(nodes[-1]), Side.UPPER) > delta:
+        nodes = nodes_near(priced, Side.UPPER, delta, block.spread)
+    return _through(priced, nodes, block.local_epsilon)
 
 
 @lru_cache(maxsize=64)
