@@ -44,8 +44,8 @@ class BinaryResponseCurve:
         side: on which side rounding falls.
 
     >>> curve = BinaryResponseCurve(1.0, 100_000, 99_999, Direction.REMOVE, Side.LOWER)
-    >>> float(curve.delta(np.exp(0.01014)).round(9))
-    1.001e-06
+    >>> f"{float(curve.delta(np.exp(0.01014))):.2e}"
+    '1.00e-06'
     """
 
     local_epsilon: float
