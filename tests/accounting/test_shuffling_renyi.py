@@ -12,20 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
-from scipy.stats import binom
+from scipy.stats import binom, multinomial
 
 from turnout.accounting.renyi import block_renyi
-from turnout.accounting.shuffling import ratio_laws, renyi
+from turnout.accounting.shuffling import ratio_groups, ratio_laws
 from turnout.accounting.shuffling.blanket import (
     BlanketPair,
     clones_pair,
+    hadamard_pair,
+    kary_pair,
     stronger_clones_pair,
+    third_value_pair,
+    trinomial_cell,
     trinomial_pair,
 )
 from turnout.accounting.shuffling.blocks import BlanketBlock
 from turnout.accounting.shuffling.clones import clones_2021
 from turnout.accounting.shuffling.renyi import alike_renyi, blanket_renyi, blanket_renyi_formula
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import NumericalError, ParameterError
 
 ORDERS = (1.001, 1.5, 2.0, 3.3, 8.0, 40.0, 300.0)
 CLOSE = 3e-4
@@ -49,9 +53,9 @@ def summed(pair: BlanketPair, clients: int, orders: tuple[float, ...]) -> np.nda
 @pytest.fixture(autouse=True)
 def _afresh():
     """Laws are kept; what a test changes must not stay in them."""
-    renyi._ratio_law.cache_clear()
+    ratio_groups.ratio_law.cache_clear()
     yield
-    renyi._ratio_law.cache_clear()
+    ratio_groups.ratio_law.cache_clear()
 
 
 def bound(pair: BlanketPair, clients: int, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
@@ -91,9 +95,9 @@ def test_of_more_clients_it_is_a_little_above(local_epsilon: float, clients: int
 @settings(max_examples=25, deadline=None)
 def test_never_below_and_close(epsilon: float, clients: int, order: float, few: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renyi, "_FEW_CLIENTS", few)
-        patch.setattr(renyi, "_POINTS", 20_000)
-        renyi._ratio_law.cache_clear()
+        patch.setattr(ratio_groups, "_FEW_CLIENTS", few)
+        patch.setattr(ratio_groups, "_POINTS", 20_000)
+        ratio_groups.ratio_law.cache_clear()
         found = bound(clones_pair(epsilon), clients, (order,))
     truth = summed(clones_pair(epsilon), clients, (order,))
     assert found[0] >= truth[0] - 1e-11  # rounding of the oracle
@@ -236,9 +240,86 @@ def test_composed_it_lies_a_little_above_the_composed_loss(
     assert exact <= found <= 1.2 * exact
 
 
-def test_neutral_messages_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="neutral"):
-        blanket_renyi(trinomial_pair(1.0, 0.1), 100, (2.0,))
+NEUTRALS = {
+    "trinomial": trinomial_pair(1.0, 0.1),
+    "few neutrals": trinomial_pair(1.0, 0.268),
+    "cell": trinomial_cell(2.0, 0.05, 0.1),
+    "k-ary": kary_pair(1.0, 5),
+    "k-ary, large": kary_pair(4.0, 5),
+    "hadamard": hadamard_pair(1.5),
+    "third value": third_value_pair(1.0),
+}
+
+
+def counted(pair: BlanketPair, clients: int, orders: tuple[float, ...]) -> np.ndarray:
+    """D_α of any pair by summing over how many messages there are of each kind."""
+    shares = [pair.share, pair.share, pair.neutral_share]
+    shares.append(max(1 - sum(shares), 1e-300))
+    kinds = np.array(list(itertools.product(range(clients + 1), repeat=3)))
+    kinds = np.column_stack([kinds, clients - kinds.sum(axis=1)])
+    kinds = kinds[kinds[:, 3] >= 0]
+
+    def others(hers: int) -> np.ndarray:
+        rest = kinds - np.eye(4, dtype=int)[hers]
+        return multinomial.logpmf(rest, clients - 1, np.array(shares) / sum(shares))
+
+    logs = np.column_stack([others(hers) for hers in range(3)])
+    high, low, neutral = pair.high, pair.low, pair.neutral
+    p, q = (
+        logsumexp(logs, axis=1, b=[high, low, neutral]),
+        logsumexp(logs, axis=1, b=[low, high, neutral]),
+    )
+    seen = p > -np.inf
+    p, q = p[seen], q[seen]
+    return np.array([logsumexp(q + order * (p - q)) / (order - 1) for order in orders])
+
+
+@pytest.mark.parametrize("pair", NEUTRALS.values(), ids=NEUTRALS)
+@pytest.mark.parametrize("few", [0, 40])
+@pytest.mark.parametrize("clients", [1, 2, 13])
+def test_neutral_messages(monkeypatch, pair: BlanketPair, few: int, clients: int) -> None:
+    monkeypatch.setattr(ratio_groups, "_FEW_WITH_NEUTRALS", few)
+    truth, found = counted(pair, clients, ORDERS[1:]), bound(pair, clients, ORDERS[1:])
+    assert np.all(found >= truth * (1 - 1e-12) - 1e-13)
+    assert found == pytest.approx(truth, rel=1e-9 if few else 3e-2, abs=1e-11)
+
+
+def test_neutral_messages_of_many_clients() -> None:
+    # Without neutral messages, and with so few that they hardly count.
+    plain, orders = stronger_clones_pair(1.0), (2.0, 30.0, 400.0)
+    nearly = trinomial_pair(1.0, plain.low * (1 - 1e-4))
+    with_few = bound(nearly, 20_000, orders)
+    assert with_few == pytest.approx(bound(plain, 20_000, orders), rel=1e-2)
+    # All but v₃ of a victim's message is worth something: no more than without neutral ones.
+    pair = trinomial_pair(1.0, 0.1)
+    shown = BlanketPair(math.e / (1 + math.e), 1 / (1 + math.e), pair.share)
+    apart = (1 - pair.neutral) * np.expm1(bound(shown, 20_000, orders[:1]))
+    assert np.expm1(bound(pair, 20_000, orders[:1])) < apart
+
+
+def test_shuffles_of_k_ary_response_lie_below_their_own_pair() -> None:
+    local_epsilon, orders, clients, values = 1.3, (1.5, 6.0, 30.0), 5, 3
+    e = math.exp(local_epsilon)
+    laws = [
+        {x: (e if x == own else 1) / (e + values - 1) for x in range(values)}
+        for own in range(values)
+    ]
+    found = bound(kary_pair(local_epsilon, values), clients, orders)
+    for others in itertools.combinations_with_replacement(range(values), clients - 1):
+        rest = [laws[own] for own in others]
+        first, second = messages([laws[0], *rest]), messages([laws[1], *rest])
+        for order, most in zip(orders, found, strict=True):
+            assert divergence(first, second, order) <= most
+    third = bound(third_value_pair(local_epsilon), clients, orders)
+    rest = [laws[2]] * (clients - 1)
+    exact = [divergence(messages([laws[0], *rest]), messages([laws[1], *rest]), a) for a in orders]
+    assert third == pytest.approx(exact, rel=1e-9)
+
+
+def test_neutral_messages_that_take_too_long_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr(ratio_groups, "_MOST_WALKS", 50)
+    with pytest.raises(NumericalError, match="too many walks"):
+        blanket_renyi(kary_pair(6.0, 20), 10**5, (2.0,))
 
 
 @pytest.mark.parametrize("orders", [(), (1.0,), (3.0, 2.0), (math.inf,)])
@@ -265,30 +346,30 @@ class TestMutants:
 
     def missed(self, clients: int = 700, order: float = 40.0, epsilon: float = 1.0) -> bool:
         pair = clones_pair(epsilon)
-        renyi._ratio_law.cache_clear()
+        ratio_groups.ratio_law.cache_clear()
         return bool(bound(pair, clients, (order,))[0] < summed(pair, clients, (order,))[0])
 
     def test_groups_that_count_as_their_largest(self, monkeypatch) -> None:
-        plain = renyi._groups
+        plain = ratio_groups._groups
 
         def shifted(trials: int, chance: float, lowest: float, count: int):
-            first, masses = plain(trials, chance, lowest, count)
-            return np.append(first[1:], trials), masses
+            first, masses, low = plain(trials, chance, lowest, count)
+            return np.append(first[1:], trials), masses, low
 
-        monkeypatch.setattr(renyi, "_MOST_GROUPS", 64)
+        monkeypatch.setattr(ratio_groups, "_MOST_GROUPS", 64)
         assert not self.missed()
-        monkeypatch.setattr(renyi, "_groups", shifted)
+        monkeypatch.setattr(ratio_groups, "_groups", shifted)
         assert self.missed()
 
     def test_few_clones_left_out(self, monkeypatch) -> None:
-        plain = renyi._groups
+        plain = ratio_groups._groups
 
         def cut(trials: int, chance: float, lowest: float, count: int):
-            first, masses = plain(trials, chance, lowest, count)
-            return first[first > 20], masses[first > 20]
+            first, masses, low = plain(trials, chance, lowest, count)
+            return first[first > 20], masses[first > 20], low
 
         assert not self.missed(900, 3000.0, 4.0)
-        monkeypatch.setattr(renyi, "_groups", cut)
+        monkeypatch.setattr(ratio_groups, "_groups", cut)
         assert self.missed(900, 3000.0, 4.0)
 
     def test_walks_cut_at_their_window(self, monkeypatch) -> None:
@@ -305,9 +386,18 @@ class TestMutants:
     def test_her_own_message_counted_twice(self, monkeypatch) -> None:
         plain = ratio_laws.RatioLaw.add
 
-        def larger(self, log_weight: float, steps: int, drift: float, reach: float) -> None:
-            plain(self, log_weight, steps + 1, drift + 1, reach)
+        def larger(self, steps: int, reach: float, parts) -> None:
+            plain(self, steps + 1, reach, [(weight, drift + 1) for weight, drift in parts])
 
         monkeypatch.setattr(ratio_laws.RatioLaw, "add", larger)
         assert self.missed()
         assert self.missed(clients=7)
+
+    def test_a_walk_without_her_own_step(self, monkeypatch) -> None:
+        pair, plain = NEUTRALS["trinomial"], ratio_laws.RatioLaw.add
+
+        def shorter(self, steps: int, reach: float, parts) -> None:
+            plain(self, steps - 1, reach, parts)
+
+        monkeypatch.setattr(ratio_laws.RatioLaw, "add", shorter)
+        assert bound(pair, 13, (2.0,))[0] < counted(pair, 13, (2.0,))[0]

@@ -89,7 +89,7 @@ def log_below(trials: int, chance: float, count: float) -> float:
 
 def walk_law(steps: int, reach: float) -> tuple[FloatArray, FloatArray]:
     """|u| from 0 up to a reach and ln P(|u|)."""
-    u = np.arange(steps % 2, min(float(steps), reach) + 1, 2)
+    u = np.arange(steps % 2, min(float(steps), max(reach, 1.0)) + 1, 2)
     if not steps:
         return u, np.zeros(1)
     logs = log_binomial_law(steps, 0.5, 0.5 * (steps + u))
@@ -131,21 +131,29 @@ class RatioLaw:
         self.points = np.empty(0) if self.nodes is None else self.nodes
         self.logs = np.full(self.points.size, -np.inf)
 
-    def add(self, log_weight: float, steps: int, drift: float, reach: float) -> None:
-        """Adds a walk of N steps with a drift of t·y, in units of r; exact up to a reach in u."""
+    def add(self, steps: int, reach: float, parts: list[tuple[float, float]]) -> None:
+        """Adds a walk of N steps, exact up to a reach, for each (ln weight, drift in units of r).
+
+        No drift may be smaller than N.
+        """
         u, masses = walk_law(steps, reach)
-        masses = masses + log_weight
-        if self.nodes is None:
-            self.points = np.concatenate([self.points, u / drift])
-            self.logs = np.concatenate([self.logs, masses])
-            return
-        places = np.minimum(u / drift, 1.0)
+        for log_weight, drift in parts:
+            if self.nodes is None:
+                self.points = np.concatenate([self.points, u / drift])
+                self.logs = np.concatenate([self.logs, masses + log_weight])
+            else:
+                self._spread(np.minimum(u / drift, 1.0), masses + log_weight)
+                if float(u[-1]) < steps:
+                    self._move_outwards(float(u[-1]), steps, log_weight, drift)
+
+    def _spread(self, places: FloatArray, masses: FloatArray) -> None:
+        """Spreads rising points to the nodes around them."""
         cells = np.searchsorted(self.points, places, side="right") - 1
         cells = np.minimum(cells, self.points.size - 2)
         starts = np.flatnonzero(np.diff(cells, prepend=-1))
         left, right = self.points[cells], self.points[cells + 1]
         top = np.maximum.reduceat(masses, starts)
-        sizes = np.diff(starts, append=u.size)
+        sizes = np.diff(starts, append=places.size)
         scaled = np.exp(masses - np.repeat(top, sizes)) / (right - left)
         with np.errstate(divide="ignore"):
             to_left = top + np.log(np.add.reduceat(scaled * (right - places), starts))
@@ -153,11 +161,14 @@ class RatioLaw:
         cells = cells[starts]
         self.logs[cells] = np.logaddexp(self.logs[cells], to_left)
         self.logs[cells + 1] = np.logaddexp(self.logs[cells + 1], to_right)
-        if float(u[-1]) < steps:
-            last = int(cells[-1])  # beyond the window: each cell's mass goes to its outer end
-            inner = np.maximum(self.points[last:-1] * drift, float(u[-1]) + 2)
-            outwards = log_weight + log_beyond(steps, inner)
-            self.logs[last + 1 :] = np.logaddexp(self.logs[last + 1 :], outwards)
+
+    def _move_outwards(self, last: float, steps: int, log_weight: float, drift: float) -> None:
+        """Adds the walks that are further than ``last``: each cell's mass at its outer end."""
+        cell = int(np.searchsorted(self.points, last / drift, side="right")) - 1
+        cell = min(cell, self.points.size - 2)
+        inner = np.maximum(self.points[cell:-1] * drift, last + 2)
+        outwards = log_weight + log_beyond(steps, inner)
+        self.logs[cell + 1 :] = np.logaddexp(self.logs[cell + 1 :], outwards)
 
     def log_excess(self, orders: FloatArray) -> FloatArray:
         """ln(E cosh((2α − 1)s)/cosh s − 1) with tanh s = t·r, at each order, rounded up."""

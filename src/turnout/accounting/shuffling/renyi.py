@@ -1,58 +1,42 @@
-"""Rényi divergences of shuffled messages: of the blanket pairs, and of what is really sent.
+"""Rényi divergences of shuffled messages: of the blanket pairs, and of binary response.
 
 Notation
-    n       clients         α > 1   the order       β   mass of kind h, and of kind l, in a blanket
-    v_h, v_l  chances that the victim's message is of kind h or l in one world; the other way
-            round in the other
-    m       messages of kind h or l, hers among them: 1 + Bin(n − 1, 2β) without neutral ones
-    u       how many more are of kind h than of kind l
-    t = (v_h − v_l)/(v_h + v_l)
+    n       clients         α > 1   the order
+    X       the relative difference of the two worlds' likelihoods: their ratio is (1 + X)/(1 − X)
 
-Given m the chances of u in the two worlds are B(u)·(1 ± t·u/m), B(u) that of a fair walk of m
-steps (each message is as likely hers as any other). With tanh s = t·u/m the mean of the ratio's
-α-th power is
+X is as often −x as x, so with tanh s = X the mean of the ratio's α-th power is
 
     e^{(α − 1)·D_α} = E[cosh((2α − 1)s)/cosh s] = 1 + E[2·sinh(αs)·sinh((α − 1)s)/cosh s],
 
-for every real α, the same in both directions, and a sum of positive terms. It is the mean of a
-convex even function of u/m, and u/m is a martingale backwards in m: so it falls with m, and a group
-of m's counts as its smallest; and spreading u/m with its mean kept makes it larger.
+for every real α, the same in both directions, and a sum of positive terms: nothing cancels where
+the divergence is tiny. The mean is over the messages' law half-way between the worlds, and of a
+convex even function of X; `ratio_groups` has a law of X that lies above the true one in convex
+order.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.renyi import RenyiBounds, checked_orders
-from turnout.accounting.shuffling.ratio_laws import (
-    RatioLaw,
-    log_below,
-    log_binomial_law,
-    nodes,
-)
+from turnout.accounting.shuffling.ratio_groups import ratio_law
+from turnout.accounting.shuffling.ratio_laws import log_binomial_law
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.blanket import BlanketPair
     from turnout.accounting.theorems.renyi_formulas import RenyiFormula
 
 FloatArray = np.ndarray
-_DEVIATIONS = 9.0  # of m around where it counts
-_FEWEST_GROUPS, _MOST_GROUPS = 64, 512
-_POINTS = 400_000  # about how many points of walks are looked at
-_FEW_CLIENTS = 200  # all terms are summed
-_WIDENING = 1.5  # of groups of m that hardly count
+_DEVIATIONS = 9.0  # of a count around where it counts
+_TILT_REACH = 1.6  # a window reaches so many times as far as the largest order looks
 _CELLS_A_DEVIATION = 50
 _LARGEST_LOCAL_EPSILON = 600.0
-_LARGEST_CHANCE = 1 - 1e-15
-_TILT_REACH = 1.6  # nodes reach so many times as far as the largest order looks
 _USUAL_DEVIATIONS = 4.0  # a law serves orders that look this far, or 2, 4, … times as far
 _SLACK = 1e-10  # relative, above what rounding does to a mass
 
@@ -64,22 +48,22 @@ def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> R
     (feldman2021clones), Theorem 3.1, whose reduction holds for every f-divergence.
 
     Args:
-        pair: a blanket pair without neutral messages.
+        pair: a blanket pair.
         clients: n ≥ 1; each sends one message.
         orders: real α's above 1, rising.
 
     Returns:
         The same upper bounds in both directions, under replace-one; never below the divergences
-        of the pair, about 1e-4 of themselves above them, and no larger than ln(v_h/v_l). With a
-        few hundred clients all terms are summed and only rounding is added.
+        of the pair, and no larger than ln(v_h/v_l). They lie above them by about 1e-4 of
+        themselves, with neutral messages by some 1e-3. With 200 clients or fewer, 40 with neutral
+        messages, all terms are summed and only rounding is added.
 
     Raises:
         ParameterError: n or the orders are out of range.
-        UnsupportedError: the pair has neutral messages.
+        NumericalError: neutral messages whose v₃/β₃ is so small that they take too long.
     """
     checks.count(clients=clients)
     alphas = np.array(checked_orders(orders))
-    _check_pair(pair)
     bounds = _log_moments(pair, clients, alphas) / (alphas - 1) * (1 + 8 * UNIT_ROUNDOFF)
     values = tuple(float(bound) for bound in bounds)
     return RenyiBounds(tuple(alphas.tolist()), values, values)
@@ -89,14 +73,14 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
     """The same at all real orders on demand: composes, and turns into (ε, δ).
 
     Args:
-        pair: a blanket pair without neutral messages.
+        pair: a blanket pair.
         clients: n ≥ 1; each sends one message.
 
     Returns:
         Upper bounds on ln D_α, as those of the papers' theorems.
 
     Raises:
-        UnsupportedError: the pair has neutral messages.
+        NumericalError: neutral messages whose v₃/β₃ is so small that they take too long.
 
     >>> from turnout.accounting.shuffling.blanket import clones_pair
     >>> rounds = blanket_renyi_formula(clones_pair(0.5), 10**6).composed(1000)
@@ -105,23 +89,16 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
     """
     from turnout.accounting.theorems.renyi_formulas import RenyiFormula  # it imports this package
 
-    _check_pair(pair)
     checks.count(clients=clients)
     return RenyiFormula(lambda orders: _log_moments(pair, clients, orders), real_orders=True)
 
 
-def _check_pair(pair: BlanketPair) -> None:
-    if pair.neutral:
-        raise UnsupportedError("no Rényi curve of a pair with neutral messages")
-
-
 def _log_moments(pair: BlanketPair, clients: int, alphas: FloatArray) -> FloatArray:
     """(α − 1)·D_α at any orders, rounded up."""
-    chance = min(2 * pair.share, _LARGEST_CHANCE)  # a little less hides a little less
     # One law serves all orders up to those of δ's of 1e-10 or so for a single use.
-    usual = math.sqrt(clients * chance) * _USUAL_DEVIATIONS / (pair.high - pair.low)
+    usual = math.sqrt(clients * 2 * pair.share) * _USUAL_DEVIATIONS / (pair.high - pair.low)
     steps = max(0, math.ceil(math.log2(float(alphas.max()) / usual)))
-    law = _ratio_law(2 * pair.low, chance, clients, usual * 2**steps)
+    law = ratio_law(pair, clients, usual * 2**steps)
     most = pair.local_epsilon
     logs = law.log_excess(alphas)
     logs += _SLACK + 1e-13 * np.maximum(logs, 0.0) + 16 * UNIT_ROUNDOFF * alphas * (1 + most)
@@ -194,58 +171,3 @@ def _convex_excess(
         return 0.0
     found = top + math.log(float(np.exp(logs - top).sum()))
     return float(np.logaddexp(0.0, found)) * (1 - 8 * UNIT_ROUNDOFF)
-
-
-@lru_cache(maxsize=16)
-def _ratio_law(lightest: float, chance: float, clients: int, order: float) -> RatioLaw:
-    """The law of t·u/m over all m, for orders up to one."""
-    share, others = 1.0 - lightest, clients - 1
-    typical = 1 + others * chance
-    # Under the α-th power the walk of m steps is about 2αt ahead ...
-    ahead = _TILT_REACH * 2 * order * share
-    # ... and m as many standard deviations smaller as this.
-    deviation = math.sqrt(typical)
-    shift = 2 * (order * share / typical) ** 2 * deviation
-    lowest = max(0.0, others * chance - (_DEVIATIONS + 2 * shift) * deviation)
-    reach = ahead + _DEVIATIONS * deviation
-    if clients <= _FEW_CLIENTS:
-        first = np.arange(others + 1.0)
-        masses = log_binomial_law(others, chance, first)
-        law, reach = RatioLaw(lightest), math.inf
-    else:
-        count = _POINTS / (0.5 * min(reach, typical))
-        count = int(np.clip(count, _FEWEST_GROUPS, _MOST_GROUPS))
-        first, masses = _groups(others, chance, lowest, count)
-        relative = (ahead + _DEVIATIONS * math.sqrt(lowest + 1)) / (lowest + 1)
-        law = RatioLaw(lightest, nodes(1 / deviation, min(relative, 1.0)))
-    for clones, mass in zip(first, masses, strict=True):
-        m = int(clones) + 1
-        law.add(float(mass), m, float(m), reach)
-    return law
-
-
-def _groups(trials: int, chance: float, lowest: float, count: int) -> tuple[FloatArray, FloatArray]:
-    """Least C of each group and ln of a bound on its chance, C ~ Bin(trials, chance).
-
-    Even groups from ``lowest`` to 9 standard deviations above the mean, wider ones below.
-    """
-    deviation = math.sqrt(trials * chance + 1)
-    start = math.floor(lowest)
-    end = min(trials, math.ceil(trials * chance + _DEVIATIONS * deviation))
-    counts = np.arange(start, end + 1)
-    logs = log_binomial_law(trials, chance, counts)
-    step = max(1, math.ceil(2 * _DEVIATIONS * deviation / count))
-    starts = np.arange(0, counts.size, step)
-    top = np.maximum.reduceat(logs, starts)
-    sizes = np.diff(starts, append=counts.size)
-    masses = top + np.log(np.add.reduceat(np.exp(logs - np.repeat(top, sizes)), starts))
-    if end < trials:  # whoever has more counts as the first of the last group
-        beyond = log_below(trials, 1 - chance, trials - end - 1)
-        masses[-1] = np.logaddexp(masses[-1], beyond)
-    edges, width = [float(start)], deviation
-    while edges[-1] > 0:
-        edges.append(max(0.0, math.floor(edges[-1] - width)))
-        width *= _WIDENING
-    low = [log_below(trials, chance, edge - 1) for edge in edges[:-1]]
-    first = np.concatenate([edges[:0:-1], counts[starts]])
-    return first, np.concatenate([low[::-1], masses])
