@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from turnout.accounting.curves import Direction, PairCurve, Side
-from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.shuffling import clones as shuffling
+from turnout.accounting.curves import Direction, Side
 from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair
 from turnout.accounting.shuffling.blanket_curve import BlanketCurve
 from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.clones import clones_2021, message_slack, shuffled_gaussian
-from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.accounting.shuffling.clones import clones_2021
+from turnout.core.errors import ParameterError, UnsupportedError
 
 Law = dict[int, float]
 
@@ -89,25 +87,6 @@ def test_one_client_alone_is_not_amplified():
     assert clones_delta(1.3, 1, 0.4) == pytest.approx(worst(1.3, 0.0, 1, 0.4), rel=1e-7)
 
 
-@pytest.mark.parametrize("local_epsilon", [0.5, 1.5])
-@pytest.mark.parametrize("clients", [2, 3, 4])
-def test_messages_that_may_leak_cost_no_more_than_tau(local_epsilon, clients):
-    local_delta = 0.01
-
-    class Message:
-        def delta(self, _):
-            return np.array(local_delta)
-
-    tau = message_slack(Message(), local_epsilon, clients)
-    for epsilon in (0.0, 0.1, 0.4, 1.0):
-        truth = worst(local_epsilon, local_delta, clients, epsilon)
-        bound = clones_delta(local_epsilon, clients, epsilon) + (1 + math.exp(epsilon)) * tau
-        assert bound >= truth
-    # Without τ the bound would be wrong somewhere: where ε leaves only the leaks.
-    truth = worst(local_epsilon, local_delta, clients, 1.01 * local_epsilon)
-    assert clones_delta(local_epsilon, clients, 1.01 * local_epsilon) < truth
-
-
 def test_fewer_clones_than_claimed_are_noticed():
     """A mutant: clones with chance e^{−ε₀/4}, that is, more of them than there are."""
 
@@ -163,44 +142,6 @@ def test_a_known_value_of_many_rounds():
 def test_few_messages_are_worth_what_each_is_worth_alone():
     assert clones_2021(1.0, 1, 1e-9) == pytest.approx(1.0, rel=1e-8)
     assert 3.0 * (1 - 1e-8) < clones_2021(1.0, 2, 1e-9, 3) <= 3.0
-    alone = PairCurve(GaussianPair(0.5), Direction.REMOVE, Side.UPPER)
-    epsilon = shuffled_gaussian(1.0, 50, 1e-6)
-    assert float(alone.delta(np.array(math.exp(epsilon)))) == pytest.approx(1e-6, rel=1e-6)
-
-
-@pytest.mark.parametrize(("noise", "clients", "rounds"), [(2.0, 10**5, 1), (4.0, 10**4, 5)])
-def test_gaussian_messages_pay_for_all_of_delta(noise, clients, rounds, monkeypatch):
-    """The (ε₀, δ₀) that was chosen: both parts of δ, added up anew."""
-    chosen = []
-
-    def remember(local_epsilon, clients, delta, rounds):
-        chosen.append((local_epsilon, delta))
-        return clones_2021(local_epsilon, clients, delta, rounds)
-
-    monkeypatch.setattr(shuffling, "clones_2021", remember)
-    epsilon = shuffled_gaussian(noise, clients, 1e-6, rounds)
-    local_epsilon, share = chosen[-1]
-    message = PairCurve(GaussianPair(noise / 2), Direction.REMOVE, Side.UPPER)
-    tau = rounds * message_slack(message, local_epsilon, clients)
-    assert share + (1 + math.exp(epsilon)) * tau <= 1e-6
-    assert epsilon < 5 * clones_2021(local_epsilon, clients, 1e-6, rounds)
-
-
-def test_what_cannot_be_certified_is_worth_no_less_than_alone(monkeypatch):
-    def refuses(*_):
-        raise NumericalError("no digits left")
-
-    alone = shuffled_gaussian(8.0, 1, 1e-6, 3)
-    monkeypatch.setattr(shuffling, "clones_2021", refuses)
-    assert shuffled_gaussian(8.0, 10**5, 1e-6, 3) == alone
-
-
-def test_more_clients_more_noise_and_fewer_rounds_cost_less():
-    base = shuffled_gaussian(3.0, 10_000, 1e-6)
-    assert shuffled_gaussian(3.0, 40_000, 1e-6) < base
-    assert shuffled_gaussian(4.0, 10_000, 1e-6) < base
-    assert shuffled_gaussian(3.0, 10_000, 1e-5) < base
-    assert shuffled_gaussian(3.0, 10_000, 1e-6, 2) > base
 
 
 def test_two_rounds_of_a_small_shuffle():
@@ -231,8 +172,6 @@ def test_nothing_is_said_from_below():
         lambda: clones_2021(1.0, 0, 1e-6),
         lambda: clones_2021(1.0, 10, 0.0),
         lambda: clones_2021(1.0, 10, 1e-6, 0),
-        lambda: shuffled_gaussian(math.nan, 10, 1e-6),
-        lambda: shuffled_gaussian(1.0, 10, 1e-6, 0),
     ],
 )
 def test_what_is_out_of_range_is_refused(wrong):

@@ -4,6 +4,7 @@ Every client sends one message a round, made by a randomizer of her own; a shuff
 what. Neighbours differ in one client's record (replace-one).
 """
 
+from turnout.accounting.shuffling.approximate import shuffled_gaussian
 from turnout.accounting.shuffling.blanket import (
     BlanketPair,
     clones_pair,
@@ -15,7 +16,7 @@ from turnout.accounting.shuffling.blanket import (
     trinomial_pair,
 )
 from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.clones import clones_2021, shuffled_gaussian
+from turnout.accounting.shuffling.clones import clones_2021
 
 __all__ = [
     "BlanketBlock",

@@ -1,0 +1,342 @@
+"""Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them, as blocks of a run.
+
+Neighbours differ in one client's record (replace-one). `approximate_price` has the bounds and
+docs/design/shuffling.md ("Approximate randomizers") the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from turnout.accounting.blocks import Block, PairBlock
+from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
+from turnout.accounting.losses import CurvePair
+from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.polygons import PolygonCurve, upper_polygon
+from turnout.accounting.runs import run_epsilon
+from turnout.accounting.shuffling.approximate_price import ApproximatePrice, GaussianPrice
+from turnout.core import checks
+from turnout.core.errors import NumericalError, UnsupportedError
+
+FloatArray = np.ndarray
+_SINGLE, _COMPOSED = 256, 64  # groups of blanket messages for one round, for one of many
+_COARSE, _DENSITY = 4.0, 20.0  # K's a standard deviation of the loss: to find a root, to compose
+_CLOSE = 9.0  # standard deviations of the loss up to which K's lie close
+_APART = 1.05  # and the ratio of ε's from there on
+_CLOSER = (0.03, 5e-3, 1e-3)  # relative distances of ε's about δ's, one after the other
+_LARGEST_LOCAL_EPSILON = 600.0
+_ROUNDING = 32 * UNIT_ROUNDOFF
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateMessagesBlock:
+    """One round of n shuffled messages of any (ε₀, δ₀)-randomizers, from above.
+
+    Adaptive: randomizers may be chosen by the messages before.
+
+    Attributes:
+        epsilon0: ε₀ > 0, under replacement; above 600 it counts as 600.
+        delta0: δ₀ in (0, 1).
+        clients: n ≥ 1.
+    """
+
+    epsilon0: float
+    delta0: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon0=self.epsilon0)
+        checks.open_unit(delta0=self.delta0)
+        checks.count(clients=self.clients)
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the likelihood ratio where nothing leaks, at most 1."""
+        return _spread(self.epsilon0, self.clients)
+
+    def price(self, groups: int) -> ApproximatePrice:
+        """The bound at any K."""
+        return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
+
+    def end(self, delta: float) -> float:
+        """The ε from which on nothing more is proved, whatever δ."""
+        return self.price(1).furthest
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The same polygon in both directions, sharp near one δ.
+
+        Raises:
+            UnsupportedError: a lower curve.
+        """
+        _require_upper(side)
+        return _near(self, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The same polygon in both directions; no ε helps below δ₀.
+
+        Raises:
+            UnsupportedError: a lower curve.
+        """
+        _require_upper(side)
+        curve = _down_to(self, delta, refinement)
+        floor = float(curve.values[-1])
+        return CurvePair(side, [curve], [curve], (floor, floor))
+
+    def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A curve for few K's that are not known beforehand."""
+        _require_upper(side)
+        return _falling(self, delta, refinement)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianMessagesBlock:
+    """One round of n shuffled messages that carry Gaussian noise each, from above.
+
+    At every K about the best of many ε₀, each with the δ₀ that the noise has there, and of what a
+    message is worth alone. Whatever the dimension, and adaptive as well.
+
+    Attributes:
+        noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
+            another record moves a message by up to 2C.
+        clients: n ≥ 1.
+    """
+
+    noise_multiplier: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(noise_multiplier=self.noise_multiplier)
+        checks.count(clients=self.clients)
+
+    @property
+    def spread(self) -> float:
+        """About twice the standard deviation of the likelihood ratio if all others are alike."""
+        growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
+        return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
+
+    def price(self, groups: int) -> GaussianPrice:
+        """The bound at any K."""
+        return GaussianPrice(self.noise_multiplier, self.clients, groups)
+
+    def end(self, delta: float) -> float:
+        """The ε at which a message alone is worth δ, if that can be written down."""
+        try:
+            return epsilon_at(self.price(1).alone, delta, Side.UPPER)
+        except NumericalError:
+            return _LARGEST_LOCAL_EPSILON
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The same polygon in both directions, sharp near one δ.
+
+        Raises:
+            UnsupportedError: a lower curve.
+        """
+        _require_upper(side)
+        return _near(self, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The same polygon in both directions, from 1 down to δ.
+
+        Raises:
+            UnsupportedError: a lower curve.
+        """
+        _require_upper(side)
+        curve = _down_to(self, delta, refinement)
+        return CurvePair(side, [curve], [curve])
+
+    def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A curve for few K's that are not known beforehand."""
+        _require_upper(side)
+        return _falling(self, delta, refinement)
+
+
+@dataclass(frozen=True, slots=True)
+class LeakingBlock:
+    """A block of messages where the victim's gives her away with some chance, in both worlds.
+
+    What (ε₀, δ₀)-randomizers may do: she sends one of the base's messages, or with chance δ₀ one
+    that nobody else can; the others send messages of ε₀-randomizers. A lower bound if the base's
+    is one.
+
+    Attributes:
+        base: the block of messages that do not leak.
+        leak: δ₀ in [0, 1).
+    """
+
+    base: Block
+    leak: float
+
+    def __post_init__(self) -> None:
+        checks.probability(leak=self.leak)
+
+    @property
+    def spread(self) -> float:
+        """The base's."""
+        return self.base.spread
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """A curve made sharp near one δ."""
+        hint = max(delta - self.leak, 0.01 * delta)
+        curve = self.base.curve(direction, side, hint, refinement)
+        return LeakingCurve(curve, self.leak, side)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The base's, leaking."""
+        base = self.base.curves(side, delta, refinement)
+        remove, add = (
+            [LeakingCurve(curve, self.leak, side) for curve in curves]
+            for curves in (base.remove, base.add)
+        )
+        rounding = _ROUNDING if side is Side.UPPER else -_ROUNDING
+        floors = [(self.leak + (1.0 - self.leak) * f) * (1.0 + rounding) for f in base.floors]
+        return CurvePair(side, remove, add, (floors[0], floors[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class LeakingCurve:
+    """δ₀ + (1 − δ₀)·δ(K): either world has an outcome of chance δ₀ that the other has not."""
+
+    base: Curve
+    leak: float
+    side: Side
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        value = self.leak + (1.0 - self.leak) * self.base.delta(k)
+        rounding = _ROUNDING if self.side is Side.UPPER else -_ROUNDING
+        return np.minimum(value * (1.0 + rounding), 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1, shape of ``k``."""
+        return (1.0 - self.leak) * self.base.slope(k)
+
+
+def shuffled_gaussian(
+    noise_multiplier: float, clients: int, delta: float, rounds: int = 1
+) -> float:
+    """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
+
+    Source: `approximate_price`, with ε₀ and δ₀ of the Gaussian. The least of this and of what the
+    messages are worth on their own. Randomizers may be chosen by the messages before.
+
+    Args:
+        noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
+            another record moves a message by up to 2C.
+        clients: n ≥ 1; each sends one message a round.
+        delta: δ in (0, 1).
+        rounds: r ≥ 1; each is shuffled afresh.
+
+    Returns:
+        ε under replace-one, never below the true one; what the messages are worth on their own
+        where shuffling proves, or can be certified to prove, no more.
+
+    Raises:
+        NumericalError: neither can be certified at this δ.
+    """
+    checks.positive(noise_multiplier=noise_multiplier)
+    checks.count(clients=clients, rounds=rounds)
+    checks.open_unit(delta=delta)
+    alone = [(PairBlock(GaussianPair(noise_multiplier / (2 * math.sqrt(rounds)))), 1)]
+    run = [(GaussianMessagesBlock(noise_multiplier, clients), rounds)]
+    found: list[float] = []
+    refusal = None
+    for candidate in (alone, run):
+        try:
+            found.append(run_epsilon(candidate, Direction.REMOVE, Side.UPPER, delta, 0))
+        except NumericalError as error:
+            refusal = error
+    if refusal is not None and not found:
+        raise refusal
+    return min(found)
+
+
+def _spread(local_epsilon: float, clients: int) -> float:
+    half = min(0.5 * local_epsilon, 300.0)
+    return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(clients))
+
+
+_Messages = ApproximateMessagesBlock | GaussianMessagesBlock
+
+
+@lru_cache(maxsize=256)
+def _near(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
+    """A polygon through K's that are ever closer to the one at which it reaches δ."""
+    end = block.end(0.999 * delta)
+    ratios = np.exp(_epsilons(block.spread, end, _COARSE))
+    values = block.price(_COMPOSED).at(ratios)
+    sharp = block.price(_SINGLE << refinement)
+    for width in _CLOSER:
+        root = _root(upper_polygon(ratios, values), delta)
+        if root <= 0.0:
+            break
+        # The polygon lies above: δ's ε is a little less, or this one.
+        further = np.exp(np.minimum(root * (1.0 + width * np.array([-3.0, -2, -1, 0, 1])), end))
+        order = np.argsort(np.append(ratios, further))
+        ratios = np.append(ratios, further)[order]
+        values = np.append(values, sharp.at(further))[order]
+        ratios, first = np.unique(ratios, return_index=True)
+        values = np.minimum.reduceat(values, first)
+    return upper_polygon(ratios, values)
+
+
+@lru_cache(maxsize=256)
+def _down_to(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
+    """A polygon down to δ, or to where nothing more is proved."""
+    density = _DENSITY * 2**refinement
+    ratios = np.exp(_epsilons(block.spread, block.end(0.5 * delta), density))
+    return upper_polygon(ratios, block.price(_COMPOSED << refinement).at(ratios))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FallingCurve:
+    """A price up to the K from which on it would rise, and further on a few points' polygon."""
+
+    price: ApproximatePrice | GaussianPrice
+    rough: PolygonCurve
+    turn: float
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        near = self.price.at(np.minimum(k, self.turn))
+        return np.minimum(near, self.rough.delta(k))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """Always 0: slopes serve lower curves, and this is none."""
+        return np.zeros(np.shape(k))
+
+
+@lru_cache(maxsize=256)
+def _falling(block: _Messages, delta: float, refinement: int) -> _FallingCurve:
+    ratios = np.exp(_epsilons(block.spread, block.end(0.5 * delta), 1.0))
+    price = block.price(_COMPOSED << refinement)
+    values = price.at(ratios)
+    turn = float(ratios[np.argmax(values <= np.min(values) * (1.0 + 1e-9))])
+    return _FallingCurve(price, upper_polygon(ratios, values), turn)
+
+
+def _epsilons(spread: float, end: float, density: float) -> FloatArray:
+    """ε's from 0 to an end, close up to a few standard deviations of the loss."""
+    close = np.linspace(0.0, _CLOSE * spread, math.ceil(_CLOSE * density) + 1)
+    further = max(math.ceil(math.log(max(end / close[-1], 1.0)) / math.log(_APART)), 1)
+    far = np.geomspace(close[-1], max(end, close[-1]), further + 1)
+    epsilons = np.concatenate([close, far])
+    return np.unique(np.append(epsilons[epsilons < end], end))
+
+
+def _root(curve: PolygonCurve, delta: float) -> float:
+    """The ε at which a polygon reaches δ; 0 if it begins below or never does."""
+    nodes, values = curve.nodes, curve.values
+    index = int(np.argmax(values <= delta))
+    if index == 0:
+        return 0.0
+    share = (values[index - 1] - delta) / (values[index - 1] - values[index])
+    return math.log(nodes[index - 1] + share * (nodes[index] - nodes[index - 1]))
+
+
+def _require_upper(side: Side) -> None:
+    if side is Side.LOWER:
+        raise UnsupportedError("the bound for approximate randomizers says nothing from below")
