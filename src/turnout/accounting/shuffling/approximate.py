@@ -58,6 +58,11 @@ class ApproximateMessagesBlock:
         """About the standard deviation of the likelihood ratio where nothing leaks, at most 1."""
         return _spread(self.epsilon0, self.clients)
 
+    @property
+    def floor(self) -> float:
+        """δ₀, below which no ε helps."""
+        return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
+
     def price(self, groups: int) -> ApproximatePrice:
         """The bound at any K."""
         return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
@@ -83,13 +88,12 @@ class ApproximateMessagesBlock:
         """
         _require_upper(side)
         curve = _down_to(self, delta, refinement)
-        floor = float(curve.values[-1])
-        return CurvePair(side, [curve], [curve], (floor, floor))
+        return CurvePair(side, [curve], [curve], (self.floor, self.floor))
 
     def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve for few K's that are not known beforehand."""
         _require_upper(side)
-        return _falling(self, delta, refinement)
+        return _falling(self, refinement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,11 @@ class GaussianMessagesBlock:
         """About twice the standard deviation of the likelihood ratio if all others are alike."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
+
+    @property
+    def floor(self) -> float:
+        """0: some ε is enough for any δ."""
+        return 0.0
 
     def price(self, groups: int) -> GaussianPrice:
         """The bound at any K."""
@@ -151,7 +160,7 @@ class GaussianMessagesBlock:
     def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve for few K's that are not known beforehand."""
         _require_upper(side)
-        return _falling(self, delta, refinement)
+        return _PriceCurve(self.price(_COMPOSED << refinement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,18 +300,19 @@ def _down_to(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
     return upper_polygon(ratios, block.price(_COMPOSED << refinement).at(ratios))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FallingCurve:
-    """A price up to the K from which on it would rise, and further on a few points' polygon."""
+@dataclass(frozen=True, slots=True)
+class _PriceCurve:
+    """A price at every K; from some K on, where it would rise, at that one."""
 
     price: ApproximatePrice | GaussianPrice
-    rough: PolygonCurve
-    turn: float
+    turn: float = math.inf
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, shape of ``k``."""
-        near = self.price.at(np.minimum(k, self.turn))
-        return np.minimum(near, self.rough.delta(k))
+        value = self.price.at(k)
+        if math.isinf(self.turn):
+            return value
+        return np.minimum(value, self.price.at(np.minimum(k, self.turn)))
 
     def slope(self, k: FloatArray) -> FloatArray:
         """Always 0: slopes serve lower curves, and this is none."""
@@ -310,12 +320,11 @@ class _FallingCurve:
 
 
 @lru_cache(maxsize=256)
-def _falling(block: _Messages, delta: float, refinement: int) -> _FallingCurve:
-    ratios = np.exp(_epsilons(block.spread, block.end(0.5 * delta), 1.0))
+def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
     price = block.price(_COMPOSED << refinement)
-    values = price.at(ratios)
-    turn = float(ratios[np.argmax(values <= np.min(values) * (1.0 + 1e-9))])
-    return _FallingCurve(price, upper_polygon(ratios, values), turn)
+    ratios = np.exp(_epsilons(block.spread, block.end(1.0), 1.0))
+    ratios = ratios[ratios < math.exp(price.furthest)]
+    return _PriceCurve(price, float(ratios[np.argmin(price.at(ratios))]))
 
 
 def _epsilons(spread: float, end: float, density: float) -> FloatArray:

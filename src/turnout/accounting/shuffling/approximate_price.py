@@ -40,6 +40,8 @@ _ROUNDING = 32 * UNIT_ROUNDOFF
 _RUNGS = 12.0  # ε₀'s that are tried in 2/σ; from one to the next δ₀ falls by about a half
 _STRIDES = (4, 1)  # rungs at a time, towards the best one
 _LOOKED_AT = 10  # K's at which the best rung is looked for
+_COARSE, _LEAST_EPSILON = 1.1, 1e-9  # what ε, and n, is rounded to a power of for that
+_FEW_GROUPS = 16
 _FIRST_SLACK = 1e-3  # δ₀ and τ that the first ε₀ tried may cost
 
 
@@ -102,33 +104,18 @@ class GaussianPrice:
         """δ at each K ≥ 1, from above."""
         ratios = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         values = self.alone.delta(ratios)
-        # The best ε₀ rises with K, slowly, so it is looked for at few K's.
+        # The best ε₀ rises with K, slowly, so it is looked for at few K's; near a K will do.
         few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
-        best = _first_rung(self)
-        rungs = [best := self._best_rung(float(ratio), best) for ratio in few]
+        clients = math.ceil(_COARSE ** round(math.log(self.clients, _COARSE)))
+        coarse = GaussianPrice(self.noise_multiplier, clients, _FEW_GROUPS)
+        powers = np.rint(np.log(np.maximum(np.log(few), _LEAST_EPSILON)) / math.log(_COARSE))
+        rungs = [_best_rung(coarse, int(power)) for power in powers]
         nearest = np.rint(np.interp(ratios, few, rungs)).astype(np.int64)
         for rung in np.unique(nearest):
             chosen = nearest == rung
             found = _rung(self, int(rung)).at(ratios[chosen])
             values[chosen] = np.minimum(values[chosen], found)
         return values.reshape(np.shape(k))
-
-    def _best_rung(self, k: float, start: int) -> int:
-        """About the rung that is worth least at one K, downhill from another."""
-        ratio, known = np.array(k), dict[int, float]()
-
-        def value(rung: int) -> float:
-            if rung not in known:
-                price = _rung(self, rung)
-                known[rung] = price.delta0 + float(price.shuffled(ratio))
-            return known[rung]
-
-        rung = start
-        for stride in _STRIDES:
-            for step in (stride, -stride):
-                while rung + step >= 1 and value(rung + step) < value(rung):
-                    rung += step
-        return rung
 
 
 def local_delta(noise_multiplier: float, local_epsilon: float) -> float:
@@ -159,3 +146,22 @@ def _first_rung(price: GaussianPrice) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if little(middle) else (middle, high)
     return high
+
+
+@lru_cache(maxsize=4096)
+def _best_rung(price: GaussianPrice, power: int) -> int:
+    """About the rung that is worth least at ε = 1.1ᵖᵒʷᵉʳ, downhill from the first one."""
+    ratio, known = np.array(math.exp(_COARSE**power)), dict[int, float]()
+
+    def value(rung: int) -> float:
+        if rung not in known:
+            found = _rung(price, rung)
+            known[rung] = found.delta0 + float(found.shuffled(ratio))
+        return known[rung]
+
+    rung = _first_rung(price)
+    for stride in _STRIDES:
+        for step in (stride, -stride):
+            while rung + step >= 1 and value(rung + step) < value(rung):
+                rung += step
+    return rung

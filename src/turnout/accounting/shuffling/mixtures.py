@@ -45,6 +45,11 @@ _COINS = 64  # groups that the number of blanket messages is cut into
 class WideBlock(Protocol):
     """A block that knows a curve to be asked for few K's, of which none is known beforehand."""
 
+    @property
+    def floor(self) -> float:
+        """The δ that its curves do not go below."""
+        ...
+
     def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve that is sharp from 1 down to δ."""
         ...
@@ -172,6 +177,8 @@ def floor_of(block: Block, side: Side) -> float:
     """The δ that no ε goes below."""
     if isinstance(block, BlanketBlock):
         return 0.0
+    if isinstance(block, WideBlock):
+        return block.floor
     return max(block.curves(side, _LARGEST_HINT, 0).floors)
 
 
