@@ -21,7 +21,7 @@ from turnout.accounting.pairs import UNIT_ROUNDOFF
 
 FloatArray = np.ndarray
 _ALL = 4096  # counts that are all summed
-_DEVIATIONS = 10.0  # on both sides of the largest term, where they are not
+_DEVIATIONS = 8.0  # on both sides of the largest term, where they are not
 _SERIES = 1e-3  # |αγx| below which g is its series
 
 
@@ -44,8 +44,9 @@ def log_moment_below(
 
 def _one(order: float, local_epsilon: float, messages: int, chance: float) -> float:
     p = math.exp(-local_epsilon) / (1 + math.exp(-local_epsilon))
-    counts = np.arange(messages + 1.0)
-    if messages > _ALL:
+    if messages <= _ALL:
+        counts = np.arange(messages + 1.0)
+    else:
         middle = _mode(order, local_epsilon, messages, chance)
         width = _DEVIATIONS * (math.sqrt(messages * p * (1 - p)) + 1)
         low, high = max(0.0, middle - width), min(float(messages), middle + width)
@@ -69,8 +70,15 @@ def _change(counts: FloatArray, local_epsilon: float, messages: int) -> FloatArr
 
 
 def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
-    choices = gammaln(messages + 1.0) - gammaln(counts + 1) - gammaln(messages - counts + 1)
-    return choices + counts * math.log(p) + (messages - counts) * math.log1p(-p)
+    """Ln of the binomial law at neighbouring counts, from its middle outwards by ratios."""
+    middle = counts.size // 2
+    at = counts[middle]
+    choices = gammaln(messages + 1.0) - gammaln(at + 1) - gammaln(messages - at + 1)
+    start = choices + at * math.log(p) + (messages - at) * math.log1p(-p)
+    rises = np.log((messages - counts[:-1]) / (counts[1:])) + math.log(p) - math.log1p(-p)
+    above = start + np.cumsum(rises[middle:])
+    below = start - np.cumsum(rises[:middle][::-1])[::-1]
+    return np.concatenate([below, [start], above])
 
 
 def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
