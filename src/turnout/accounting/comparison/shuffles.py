@@ -37,6 +37,7 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     EveryStep,
+    FixedRandomizer,
     FixedSize,
     HadamardResponse,
     KaryResponse,
@@ -92,14 +93,19 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
     return price(scheme, setting.delta, setting.tolerance).epsilon
 
 
-def any_randomizers(setting: ShuffleSetting) -> Quote:
-    """Any ε₀-randomizers, one fixed or chosen adaptively: the default."""
+def adaptive(setting: ShuffleSetting) -> Quote:
+    """Any ε₀-randomizers, chosen adaptively: the default."""
     return Quote.of(_priced(setting, PureRandomizer(setting.epsilon0)))
+
+
+def one_fixed(setting: ShuffleSetting) -> Quote:
+    """One ε₀-randomizer for all clients, fixed beforehand."""
+    return Quote.of(_priced(setting, FixedRandomizer(setting.epsilon0)))
 
 
 def attained(setting: ShuffleSetting) -> Quote:
     """What some ε₀-randomizer does cost: the lower end of the default."""
-    lower = _priced(setting, PureRandomizer(setting.epsilon0)).lower
+    lower = _priced(setting, FixedRandomizer(setting.epsilon0)).lower
     if lower <= 0:
         raise UnsupportedError("nothing above 0 was found to be attained")
     return Quote(lower, lower)
@@ -219,14 +225,11 @@ def _method(
 
 
 SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
-    _method(
-        "any",
-        "any ε₀-randomizers, one fixed or chosen adaptively: their worst pair; the default",
-        any_randomizers,
-    ),
+    _method("adaptive", "any ε₀-randomizers, chosen by the messages before: the default", adaptive),
+    _method("one fixed", "any one ε₀-randomizer for all, fixed beforehand", one_fixed),
     _method(
         "attained",
-        "what some ε₀-randomizer costs: no bound for all of them can be smaller",
+        "what binary or 3-valued response really costs: no bound for all can be smaller",
         attained,
         side=Side.LOWER,
     ),
