@@ -20,6 +20,7 @@ from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
 
 TABLE = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
 MODULES = (
+    "rdp_conversion",
     "shuffling",
     "shuffling_blanket",
     "shuffling_rdp",

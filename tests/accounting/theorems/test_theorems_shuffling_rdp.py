@@ -13,6 +13,7 @@ from scipy.stats import binom, norm
 
 from turnout.accounting.shuffling.blanket import stronger_clones_pair
 from turnout.accounting.shuffling.renyi import blanket_renyi
+from turnout.accounting.theorems import rdp_conversion
 from turnout.accounting.theorems import shuffling_rdp as rdp
 from turnout.accounting.theorems.binary_response import log_excess
 from turnout.accounting.theorems.renyi_formulas import RenyiFormula
@@ -265,12 +266,12 @@ def test_lemma_2_1_5_needs_delta_below_1_over_e():
         lost = math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
         return norm.cdf(mu / 2 - epsilon / mu) - lost
 
-    printed = rdp.lemma_2_1_5_as_printed(100.0, 0.9)
+    printed = rdp_conversion.lemma_2_1_5_as_printed(100.0, 0.9)
     assert true_delta(printed, 100.0) > 0.99
     with pytest.raises(ParameterError, match="1/e"):
-        rdp.lemma_2_1_5(100.0, 0.9)
+        rdp_conversion.lemma_2_1_5(100.0, 0.9)
     for rho, delta in itertools.product((1e-3, 1.0, 30.0), (0.36, 1e-2, 1e-8)):
-        assert true_delta(rdp.lemma_2_1_5(rho, delta), rho) <= delta
+        assert true_delta(rdp_conversion.lemma_2_1_5(rho, delta), rho) <= delta
 
 
 def test_the_excess_of_a_power_is_smooth():

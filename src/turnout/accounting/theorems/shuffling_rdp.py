@@ -229,35 +229,6 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     return RenyiLowerFormula(log_moments)
 
 
-def lemma_2_1_5(slope: float, delta: float) -> float:
-    """ε = 3·max(ρ ln(1/δ), √(ρ ln(1/δ))) where R_α ≤ αρ at every α > 1.
-
-    Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof takes
-    ρ ≤ ρ ln(1/δ), so it needs δ ≤ 1/e, which the thesis does not say: at δ = 0.9 and ρ = 100 it
-    gives 32 where Gaussian noise has a true δ of 1.
-
-    Args:
-        slope: ρ > 0.
-        delta: δ in (0, 1/e].
-
-    Raises:
-        ParameterError: δ > 1/e.
-    """
-    checks.positive(slope=slope)
-    checks.open_unit(delta=delta)
-    if delta > math.exp(-1):
-        raise ParameterError("delta", delta, "at most 1/e (Lemma 2.1.5)")
-    return lemma_2_1_5_as_printed(slope, delta) * (1 + 8 * UNIT_ROUNDOFF)
-
-
-def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
-    """UNSAFE for δ > 1/e: see `lemma_2_1_5`."""
-    checks.positive(slope=slope)
-    checks.open_unit(delta=delta)
-    square = -slope * math.log(delta)
-    return 3 * max(square, math.sqrt(square))
-
-
 def blanket_size(local_epsilon: float, clients: int) -> int:
     """n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1, rounded down."""
     return math.floor((clients - 1) * math.exp(-local_epsilon) / 2 * (1 - 1e-14)) + 1
@@ -372,20 +343,5 @@ RESULTS = (
         corollary_5_3_2,
         f"whole orders from 2 on; {_ATTAINED}",
         randomizer="binary randomized response",
-    ),
-    _stated(
-        "thesis Lemma 2.1.5",
-        f"{_THESIS}, Lemma 2.1.5",
-        lemma_2_1_5,
-        "delta <= 1/e",
-        randomizer="any with a linear Renyi curve",
-    ),
-    _stated(
-        "thesis Lemma 2.1.5, as printed",
-        f"{_THESIS}, Lemma 2.1.5",
-        lemma_2_1_5_as_printed,
-        "unsafe for delta > 1/e",
-        status=Status.UNSAFE,
-        randomizer="any with a linear Renyi curve",
     ),
 )
