@@ -130,6 +130,14 @@ class Mixture:
             return np.minimum(total * (1.0 + _SLACK), 1.0)
         return total * (1.0 - _SLACK)
 
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1, shape of ``k``; with it a lower δ is a line below the curve."""
+        total = np.zeros(np.shape(k))
+        for part in self.parts:
+            for rate, weight in part.dilutions:
+                total = total + weight * diluted(part.curve, self.dilution, rate).slope(k)
+        return total * (1.0 - _SLACK)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestCurve:

@@ -31,7 +31,7 @@ import numpy as np
 from turnout.accounting.blocks import Block
 from turnout.accounting.curves import Curve, Direction, Side, diluted, epsilon_at
 from turnout.accounting.losses import CurvePair
-from turnout.accounting.polygons import PolygonCurve, lower_polygon, nodes_down_to, upper_polygon
+from turnout.accounting.polygons import nodes_down_to, upper_polygon
 from turnout.accounting.shuffling.mixtures import (
     MessageBlocks,
     Mixture,
@@ -51,6 +51,7 @@ _BRACKETS = 14
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 600.0
 _DENSITY, _REACHED = 20.0, 0.5
 _FURTHER, _AT_ONCE = 1.02, 8
+_ROUNDING = 1e-9  # of a line, relative to what it is the sum of
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,40 @@ class _StepCurve:
         return np.zeros(np.shape(k))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _TangentCurve:
+    """At each K the higher one of two lines below a convex curve, those of the nodes about it."""
+
+    nodes: FloatArray
+    values: FloatArray
+    slopes: FloatArray
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        left, right, _ = self._lines(k)
+        return np.maximum(np.maximum(left, right), 0.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """The higher line's, shape of ``k``."""
+        left, right, index = self._lines(k)
+        return np.where(left >= right, self.slopes[index], self._next(self.slopes, index))
+
+    def _lines(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        index = np.searchsorted(self.nodes, k, side="right") - 1
+        return (
+            self._line(k, index),
+            self._line(k, np.minimum(index + 1, self.nodes.size - 1)),
+            index,
+        )
+
+    def _line(self, k: FloatArray, index: FloatArray) -> FloatArray:
+        rise = self.slopes[index] * (k - self.nodes[index])
+        return self.values[index] + rise - _ROUNDING * (self.values[index] + np.abs(rise))
+
+    def _next(self, values: FloatArray, index: FloatArray) -> FloatArray:
+        return values[np.minimum(index + 1, values.size - 1)]
+
+
 @lru_cache(maxsize=64)
 def _near(
     block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
@@ -248,20 +283,25 @@ def _down_to(block: SelfSampledBlock, side: Side, delta: float, refinement: int)
 
 def _polygon(
     block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
-) -> tuple[PolygonCurve, float]:
-    """A polygon and its floor."""
-    uppers = Mixture.of(block.sample, direction, Side.UPPER, _REACHED * delta, refinement)
-    nodes, above = _nodes(block, uppers, delta, refinement)
-    if side is Side.UPPER:
-        return upper_polygon(nodes, above), uppers.floor
-    lowers = Mixture.of(block.sample, direction, Side.LOWER, _REACHED * delta, refinement)
-    return lower_polygon(nodes, lowers.delta(nodes), above), lowers.floor
+) -> tuple[Curve, float]:
+    """A curve through computed points, and its floor."""
+    nodes = _nodes(block, delta, refinement)
+    mixture = Mixture.of(block.sample, direction, side, _REACHED * delta, refinement)
+    values = mixture.delta(nodes)
+    if side is Side.LOWER:
+        return _TangentCurve(nodes, values, mixture.slope(nodes)), mixture.floor
+    # With few messages more is shown than with a middling number: it may go on for long.
+    while values[-1] > mixture.floor * (1.0 + 1e-9) + _REACHED * delta:
+        furthest = max(math.log(nodes[-1]), block.spread)
+        if not furthest < _LARGEST_EPSILON:
+            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+        further = np.exp(furthest * _FURTHER ** np.arange(1, _AT_ONCE + 1))
+        nodes, values = np.append(nodes, further), np.append(values, mixture.delta(further))
+    return upper_polygon(nodes, values), mixture.floor
 
 
-def _nodes(
-    block: SelfSampledBlock, uppers: Mixture, delta: float, refinement: int
-) -> tuple[FloatArray, FloatArray]:
-    """K's from 1 to where the mixture falls below δ, as dense as its curve is bent, and its δ's."""
+def _nodes(block: SelfSampledBlock, delta: float, refinement: int) -> FloatArray:
+    """K's from 1 to where δ would be reached with the mean number, as dense as that is bent."""
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
     curve = diluted(base, Direction.REMOVE, mean.rate)
@@ -270,16 +310,7 @@ def _nodes(
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
 
-    nodes = nodes_down_to(priced, cut, mean.spread, _DENSITY * 2**refinement)
-    above = uppers.delta(nodes)
-    # With few messages more is shown than with a middling number: it may go on for long.
-    while above[-1] > uppers.floor * (1.0 + 1e-9) + _REACHED * delta:
-        furthest = max(math.log(nodes[-1]), mean.spread)
-        further = np.exp(furthest * _FURTHER ** np.arange(1, _AT_ONCE + 1))
-        if not furthest < _LARGEST_EPSILON:
-            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
-        nodes, above = np.append(nodes, further), np.append(above, uppers.delta(further))
-    return nodes, above
+    return nodes_down_to(priced, cut, mean.spread, _DENSITY * 2**refinement)
 
 
 def _require_side(side: Side, *, alike: bool) -> None:
