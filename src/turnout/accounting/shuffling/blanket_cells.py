@@ -27,13 +27,15 @@ from turnout.accounting.shuffling.blanket import BlanketPair
 
 FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have
-_BEND, _FURTHEST = 2.0, 30.0  # deviations of N up to which groups are narrow, and which they cover
-_FINER, _MOST, _FEWEST = 8.0, 2.5, 64  # N to a group's width, in groups; most and fewest groups
+_FURTHEST, _EVEN, _GROWTH = 30.0, 4.0, 0.5  # deviations that are covered, and evenly; then growing
+_REACH = _EVEN + _GROWTH * math.asinh((_FURTHEST - _EVEN) / _GROWTH)
+_FINER, _MOST, _FEWER = 8.0, 2.5, 0.25  # groups of N, in `groups`: N to their width, their number
+_WIDEST = 0.25  # and their width in deviations
 _SURE = 1.0 - 1e-12  # p above which all that is not high or low is neutral
-_ALIKE = 1.25  # n − N of the same points are within this factor
+_ALIKE = 0.25  # relative difference of n − N of the same points, at most
 _EVERY = 40  # trials up to which every c is a point
 _FINE, _COARSEST = 20.0, 4.0  # points of c: √(E c/(20·groups))/v₃ deviations apart, at most 4
-_INNER, _OUTER = 6.0, (-30.0, -16.0, -9.0)  # deviations of c up to which, and at which others lie
+_LEAST_SHARE = 0.1  # of v₃², for a price that turns on few messages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +63,8 @@ class Cells:
             groups: groups of N are about N/(8·groups) wide, or single.
         """
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
-        first = _first_of_groups(others, chance, groups)
+        few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
+        first = np.arange(others + 1.0) if few else _first_of_groups(others, chance, groups)
         last = np.append(first[1:] - 1.0, float(others))
         chances = _chances(first, others, chance, side)
         near, far = (first, last) if side is Side.UPPER else (last, first)
@@ -69,7 +72,7 @@ class Cells:
             return cls(near, np.zeros(near.size), chances)
         rest = 1.0 - 2.0 * pair.share
         p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
-        fine = _FINE * groups * pair.neutral**2
+        fine = _FINE * groups * max(pair.neutral**2, _LEAST_SHARE)
         row, neutrals, weights = _neutrals(others - far, p if p < _SURE else 1.0, side, fine)
         drift = 2.0 * pair.neutral_ratio * pair.share * neutrals
         sums = pair.high + pair.low
@@ -87,14 +90,9 @@ class Cells:
 
 def _first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
     """The least N − 1 of each group, the first 0."""
-    if others < _MOST * groups:
-        return np.arange(others + 1.0)
     mean, deviation = others * chance, math.sqrt(others * chance * (1.0 - chance)) + 1.0
-    reach = _BEND * math.asinh(_FURTHEST / _BEND)
-    wanted = 2.0 * reach * deviation / (1.0 + mean / (_FINER * groups))
-    count = math.ceil(min(max(wanted, _FEWEST), _MOST * groups))
-    edges = np.sinh(np.linspace(-reach, reach, count + 1) / _BEND)
-    edges = np.clip(mean + _BEND * deviation * edges, 0.0, others)
+    width = max((1.0 + mean / (_FINER * groups)) / deviation, 2.0 * _REACH / (_MOST * groups))
+    edges = np.clip(mean + deviation * _stretched(min(width, _WIDEST)), 0.0, others)
     return np.unique(np.floor(np.append(0.0, edges)))
 
 
@@ -118,7 +116,7 @@ def _neutrals(
     if chance == 1.0:
         return everywhere, trials * chance, np.ones(trials.size)
     rows, points, weights = [], [], []
-    for block in _alike(trials):
+    for block in _alike(trials, 0.1 * chance / fine):
         own = trials[block]
         reference = float(own.min() if side is Side.UPPER else own.max())
         spread = _hats if side is Side.UPPER else _means
@@ -130,12 +128,12 @@ def _neutrals(
     return np.concatenate(rows), np.concatenate(points), np.concatenate(weights)
 
 
-def _alike(trials: FloatArray) -> list[slice]:
-    """Runs of a falling sequence of whole numbers within a factor of each other."""
+def _alike(trials: FloatArray, apart: float) -> list[slice]:
+    """Runs of falling whole numbers m that differ by a share apart·m, at most a quarter."""
     cuts, size = [0], trials.size
     while cuts[-1] < size:
         most = trials[cuts[-1]]
-        least = most if most <= _EVERY else most / _ALIKE
+        least = most if most <= _EVERY else most / (1.0 + min(apart * most, _ALIKE))
         cuts.append(int(np.searchsorted(-trials, -least, side="right")))
     return [slice(a, b) for a, b in pairwise(cuts)]
 
@@ -147,9 +145,15 @@ def _places(trials: float, chance: float, fine: float) -> FloatArray:
     mean = trials * chance
     deviation = math.sqrt(mean * (1.0 - chance)) + 1e-9
     apart = max(min(_COARSEST, math.sqrt(mean / fine)), 1.0 / deviation)
-    inner = np.append(_OUTER, np.arange(-_INNER, _INNER + apart, apart))
-    places = np.rint(np.append(mean + inner * deviation, mean + 10.0))
-    return np.unique(np.append(0.0, np.clip(places, 0.0, trials)))
+    places = np.append(mean + deviation * _stretched(apart), mean + 10.0)
+    return np.unique(np.append(0.0, np.clip(np.rint(places), 0.0, trials)))
+
+
+def _stretched(width: float) -> FloatArray:
+    """Numbers from −30 to 30 so far apart up to 4 from 0, and further and further beyond."""
+    steps = np.arange(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1) * width
+    beyond = np.copysign(np.clip(np.abs(steps) - _EVEN, 0.0, _REACH - _EVEN), steps)
+    return np.clip(steps, -_EVEN, _EVEN) + _GROWTH * np.sinh(beyond / _GROWTH)
 
 
 def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:

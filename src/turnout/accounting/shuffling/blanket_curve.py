@@ -101,7 +101,10 @@ class BlanketCurve:
         slack = np.where(possible, _SLACK * (np.abs(gain) + loss) + mass * rounding, 0.0)
         if self.side is Side.UPPER:
             total = cells.weight @ (np.maximum(value, 0.0) + slack)
-            return np.minimum(total * (1.0 + _SLACK), 1.0), np.zeros(total.shape)
+            total = np.minimum(total * (1.0 + _SLACK), 1.0)
+            # No view is likelier by more than v_h/v_l, whatever its cell claims.
+            alone = k[0] * low > high * (1.0 + 4 * UNIT_ROUNDOFF)
+            return np.where(alone, 0.0, total), np.zeros(total.shape)
         # The gain of the same event at another K, which is at most what the best event gains.
         fall = np.where(value > slack, mass * (low + 0.5 * excess) + tail, 0.0)
         total = cells.weight @ np.maximum(value - slack, 0.0)

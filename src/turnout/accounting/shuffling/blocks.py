@@ -24,7 +24,7 @@ from turnout.core.errors import UnsupportedError
 FloatArray = np.ndarray
 _SINGLE, _COMPOSED, _ROUGH = 256, 128, 16  # groups of one round, of many, to place K's by
 _DENSITY = 40.0  # K's a standard deviation of the loss, for a curve to be composed
-_CLOSE = 0.01  # how close about δ's root K's lie, of two that enclose it
+_CLOSE, _MOST_STEPS = 1e-4, 40  # relative width of the ε's that enclose a root, and tries
 _REACHED = 0.9  # the part of the δ at which curves may be cut off down to which they are made
 _ROUNDING = 1e-8  # of slopes, and of points between nodes
 _LARGEST_LOCAL_EPSILON = 140.0  # from which on roots may lie too far away for `polygons`
@@ -83,38 +83,27 @@ def _spread(pair: BlanketPair, clients: int) -> float:
 
 @lru_cache(maxsize=256)
 def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
-    groups = _SINGLE << refinement
-    curve = BlanketCurve(pair, clients, side, groups)
+    curve = BlanketCurve(pair, clients, side, _SINGLE << refinement)
     if pair.local_epsilon > _LARGEST_LOCAL_EPSILON:
         return curve
-    nodes = _closer(curve, delta, nodes_near(_priced(curve), side, delta, _spread(pair, clients)))
-    return _polygon(pair, clients, side, nodes, groups)
+    rough = BlanketCurve(pair, clients, Side.UPPER, _ROUGH)
+    guess = math.log(nodes_near(_priced(rough), Side.UPPER, delta, _spread(pair, clients))[-1])
+    return _polygon(pair, side, *_about(curve, delta, guess))
 
 
 @lru_cache(maxsize=256)
 def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
-    groups, density = _COMPOSED << refinement, _DENSITY * 2**refinement
-    curve = BlanketCurve(pair, clients, Side.UPPER, _ROUGH)
-    if pair.local_epsilon > _LARGEST_LOCAL_EPSILON:
-        if side is Side.UPPER:
-            return BlanketCurve(pair, clients, side, groups)
-        nodes = np.exp(np.linspace(0.0, pair.local_epsilon, int(20 * density)))
-    else:
+    curve = BlanketCurve(pair, clients, side, _COMPOSED << refinement)
+    density = _DENSITY * 2**refinement
+    if pair.local_epsilon <= _LARGEST_LOCAL_EPSILON:
+        rough = BlanketCurve(pair, clients, Side.UPPER, _ROUGH)
         spread = _spread(pair, clients)
-        nodes = nodes_down_to(_priced(curve), _REACHED * delta, spread, density)
-    return _polygon(pair, clients, side, nodes, groups)
-
-
-def _closer(curve: BlanketCurve, delta: float, nodes: FloatArray) -> FloatArray:
-    """More K's about the one at which a curve reaches δ, by a chord of ln δ over ε."""
-    values = np.maximum(curve.delta(nodes), 1e-300)
-    index = int(np.argmax(values <= delta))
-    if index == 0 or values[index - 1] <= delta:
-        return nodes
-    epsilons, logs = np.log(nodes[index - 1 : index + 1]), np.log(values[index - 1 : index + 1])
-    targets = math.log(delta) - (logs[1] - logs[0]) * np.array([-_CLOSE, 0.0, _CLOSE])
-    between = np.interp(-targets, -logs, epsilons)
-    return np.unique(np.concatenate([nodes, np.exp(between)]))
+        nodes = nodes_down_to(_priced(rough), _REACHED * delta, spread, density)
+    elif side is Side.UPPER:
+        return curve
+    else:
+        nodes = np.exp(np.linspace(0.0, pair.local_epsilon, int(20 * density)))
+    return _polygon(pair, side, nodes, *curve.delta_and_slope(nodes))
 
 
 def _priced(curve: BlanketCurve) -> PricedSide:
@@ -126,14 +115,47 @@ def _priced(curve: BlanketCurve) -> PricedSide:
     return priced
 
 
-def _polygon(pair: BlanketPair, clients: int, side: Side, nodes: FloatArray, groups: int) -> Curve:
-    """The polygon through computed points, and 0 at e^{ε₀} from above."""
-    curve = BlanketCurve(pair, clients, side, groups)
+def _about(
+    curve: BlanketCurve, delta: float, guess: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """K = 1 and K's that enclose the one at which a curve reaches δ; δ's and slopes there."""
+    epsilons = guess * np.array([0.0, 0.94, 1.0, 1.03])
+    values, slopes = curve.delta_and_slope(np.exp(epsilons))
+    for _ in range(_MOST_STEPS):
+        index = int(np.argmax(values <= delta)) if values[-1] <= delta else values.size
+        if index == 0:
+            break
+        if index == values.size:
+            more = epsilons[-1:] * 1.3
+        elif epsilons[index] - epsilons[index - 1] <= _CLOSE * epsilons[index]:
+            break
+        else:
+            more = _between(epsilons[index - 1 : index + 1], values[index - 1 : index + 1], delta)
+        found = curve.delta_and_slope(np.exp(more))
+        epsilons, first = np.unique(np.append(epsilons, more), return_index=True)
+        values, slopes = np.append(values, found[0])[first], np.append(slopes, found[1])[first]
+    return np.exp(epsilons), values, slopes
+
+
+def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
+    """Three ε's close about where ln δ, a straight line over ε², is reached between two."""
+    logs = np.log(np.maximum(values, 1e-300))
+    share = min(max((logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-300), 0.0), 1.0)
+    middle = math.sqrt(ends[0] ** 2 + share * (ends[1] ** 2 - ends[0] ** 2))
+    aside = 0.02 * (ends[1] - ends[0])
+    beside = np.array([middle - aside, middle, middle + aside])
+    return np.clip(beside, ends[0] + aside, ends[1] - aside)
+
+
+def _polygon(
+    pair: BlanketPair, side: Side, nodes: FloatArray, values: FloatArray, slopes: FloatArray
+) -> Curve:
+    """The polygon by a curve's values at some K's, and 0 at e^{ε₀} from above."""
     if side is Side.LOWER:
-        return _under_tangents(nodes, *curve.delta_and_slope(nodes))
+        return _under_tangents(nodes, values, slopes)
     alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))
-    inside = nodes[nodes < alone]
-    return upper_polygon(np.append(inside, alone), np.append(curve.delta(inside), 0.0))
+    inside = nodes < alone
+    return upper_polygon(np.append(nodes[inside], alone), np.append(values[inside], 0.0))
 
 
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
