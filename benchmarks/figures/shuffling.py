@@ -15,8 +15,7 @@ import numpy as np
 from curves import Curve, Panel, line, picture
 
 from turnout.accounting import price
-from turnout.accounting.shuffling import clones_2021
-from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair
+from turnout.accounting.shuffling.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
 from turnout.accounting.shuffling.renyi import alike_renyi, blanket_renyi
 from turnout.accounting.theorems import check_ins, shuffling, shuffling_rdp
@@ -44,6 +43,8 @@ LOCAL = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 LOCAL_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4)
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+THIN = {"linewidth": 1.4, "linestyle": "--"}
+THINNER = {"linewidth": 1.0, "linestyle": "-."}
 SIZES = (10**3, 10**4, 10**5, 10**6)
 
 
@@ -136,14 +137,13 @@ def renyi_panel(
             ("EFM19, Remark 1", "shuffling", efm19_rdp, {}),
             ("Theorem 5.3.2", "theorem 4.1", theorem_5_3_2_rdp, {}),
             ("Theorem 5.3.1", "rdp", theorem_5_3_1_rdp, {}),
-            ("clones 2021", "variance", clones_rdp, {}),
             ("turnout", "turnout", ours_rdp, {}),
+            ("turnout, one randomizer", "turnout", one_randomizer_rdp, THIN),
             ("Theorem 5.3.3, of 2RR", "local", theorem_5_3_3_rdp, {"linestyle": "--"}),
         )
     ]
-    for other in curves[:4]:
-        ratios(f"{other.label} over turnout", other, curves[4])
-    ratios("turnout over Theorem 5.3.3", curves[4], curves[5])
+    for other in (*curves[:3], *curves[4:]):
+        ratios(f"{other.label} over turnout", other, curves[3])
     return Panel(title, grid, x_label, "divergence", curves)
 
 
@@ -170,17 +170,20 @@ def theorem_5_3_3_rdp(local_epsilon: float, clients: int, order: float) -> float
     return float(max(one[0], other[0]))
 
 
-def clones_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    return blanket_renyi(clones_pair(local_epsilon), clients, (order,)).remove[0]
-
-
 def ours_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    return blanket_renyi(default_pair(local_epsilon, clients), clients, (order,)).remove[0]
+    """Of the pair that `price` takes for any ε₀-randomizers."""
+    return block_rdp(PureRandomizer(local_epsilon), clients, order)
 
 
-def default_pair(local_epsilon: float, clients: int) -> BlanketPair:
-    """What `price` takes for any ε₀-randomizers."""
-    return one_round(PureRandomizer(local_epsilon), clients).upper.upper
+def one_randomizer_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    """Of the pair that `price` takes for one fixed ε₀-randomizer."""
+    return block_rdp(FixedRandomizer(local_epsilon), clients, order)
+
+
+def block_rdp(randomizer: PureRandomizer, clients: int, order: float) -> float:
+    block = one_round(randomizer, clients).upper
+    assert isinstance(block, BlanketBlock)
+    return blanket_renyi(block.upper, clients, (order,)).remove[0]
 
 
 def figure_5_3() -> Picture:
@@ -226,19 +229,13 @@ def epsilon_panel(
         drawn("clones 2021, closed form", "dong", clones_closed),
         drawn("Theorem 5.3.2, RDP", "theorem 4.1", theorem_5_3_2),
         drawn("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
-        drawn("clones 2021, numeric", "variance", lambda e, n: clones_2021(e, n, DELTA)),
         drawn("turnout", "turnout", lambda e, n: certified(e, n, DELTA).upper),
-        drawn(
-            "turnout, binary response",
-            "turnout",
-            lambda e, n: certified(e, n, DELTA, KaryResponse(e)).upper,
-            linestyle="--",
-            linewidth=1.2,
-        ),
+        drawn("turnout, one randomizer", "turnout", one_randomizer, **THIN),
+        drawn("turnout, binary response", "turnout", binary_response, **THINNER),
         drawn("attained by somebody", "local", lambda e, n: attained(e, n, DELTA)),
     ]
-    for other in (*curves[:6], *curves[7:]):
-        ratios(f"{other.label} over turnout", other, curves[6])
+    for other in (*curves[:5], *curves[6:]):
+        ratios(f"{other.label} over turnout", other, curves[5])
     return Panel(title, grid, x_label, "ε", curves)
 
 
@@ -264,6 +261,14 @@ def blanket_2019(local_epsilon: float, clients: int) -> float:
 
 def clones_closed(local_epsilon: float, clients: int) -> float:
     return shuffling.clones_2021_closed_form(local_epsilon, clients, DELTA)
+
+
+def one_randomizer(local_epsilon: float, clients: int) -> float:
+    return certified(local_epsilon, clients, DELTA, FixedRandomizer(local_epsilon)).upper
+
+
+def binary_response(local_epsilon: float, clients: int) -> float:
+    return certified(local_epsilon, clients, DELTA, KaryResponse(local_epsilon)).upper
 
 
 def certified(

@@ -1,7 +1,8 @@
 """Figures 5.4 to 5.6 of Girgis 2023, shuffles composed and sampled, with our curves.
 
 The panels of 5.4 are the thesis'. Of 5.5 and 5.6 its text states δ = 1e-8, γ, ε₀ = 2, n and k of
-what is drawn here, but not which rounds: T runs from 10 to 10⁵, and is 10⁴ where n is drawn.
+what is drawn here, but not which rounds: T runs from 10 or 100 to 10⁵, and is 10⁴
+where n is drawn.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
-from shuffling import LOCAL, LOCAL_TICKS, priced, ratios
+from shuffling import LOCAL, LOCAL_TICKS, THIN, priced, ratios
 
 from turnout.accounting.theorems import shuffling_rdp, shuffling_subsampled
 from turnout.accounting.theorems.renyi_formulas import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.theorems.strong_composition import kov_of_shuffle
+from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
 from turnout.spec import EveryStep, FixedRandomizer, FixedSize, PureRandomizer, SelfSampling
 
 DELTA = 1e-8
 ROUNDS = (10, 10**2, 10**3, 10**4, 10**5)
+MANY_ROUNDS = ROUNDS[1:]  # below, the curves that are drawn want orders beyond `LARGEST`
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
+LARGEST = 1024  # order of curves that need all whole orders below
 HOPELESS = 1e3  # what a curve that leaves the panel is above
 Law = EveryStep | FixedSize | SelfSampling
 Point = tuple[float, int, int]
 """ε₀, n and T."""
+Method = tuple[str, str, Callable[[Point], float], dict]
+"""Label, style, ε at a point, and changes of the style."""
 
 
 def figure_5_4() -> Picture:
@@ -73,12 +79,11 @@ def composed_panel(
         x_label,
         at,
         [
-            ("EFM19, RDP", "shuffling", efm19),
-            ("clones 2021 + KOV 2015", "dong", clones_and_kov),
-            ("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
-            ("turnout", "turnout", ours(lambda point: EveryStep(point[2]))),
-            ("Theorem 5.3.3, RDP of 2RR", "local", theorem_5_3_3),
-            ("attained by somebody", "variance", attained(lambda point: EveryStep(point[2]))),
+            ("EFM19, RDP", "shuffling", efm19, {}),
+            ("clones 2021 + KOV 2015", "dong", clones_and_kov, {}),
+            ("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1, {}),
+            *ours(lambda point: EveryStep(point[2])),
+            ("Theorem 5.3.3, RDP of 2RR", "variance", theorem_5_3_3, {}),
         ],
     )
 
@@ -88,20 +93,19 @@ def panel_of(
     grid: Sequence[float],
     x_label: str,
     at: Callable[[float], Point],
-    methods: list[tuple[str, str, Callable[[Point], float]]],
+    methods: list[Method],
 ) -> Panel:
     """A panel of methods, and on the terminal how far each is above ours."""
     print(f"  {title}")
 
-    def curve(label: str, style: str, value: Callable[[Point], float]) -> Curve:
+    def curve(label: str, style: str, value: Callable[[Point], float], **changes) -> Curve:
         def shown(x: float) -> float:
             found = value(at(x))
             return found if found < HOPELESS else math.nan
 
-        dashes = {"linestyle": "--"} if style == "local" else {}
-        return line(label, style, grid, shown, dashes)
+        return line(label, style, grid, shown, changes)
 
-    curves = [curve(*method) for method in methods]
+    curves = [curve(*method[:3], **method[3]) for method in methods]
     own = next(curve for curve in curves if curve.style == "turnout")
     for other in curves:
         if other is not own:
@@ -131,19 +135,27 @@ def theorem_5_3_3(point: Point) -> float:
     return bound.smallest_provable_epsilon(DELTA)
 
 
-def ours(law: Callable[[Point], Law]) -> Callable[[Point], float]:
-    """The upper bound of `price` for any ε₀-randomizers."""
-    return lambda point: priced(PureRandomizer(point[0]), point[1], DELTA, law(point)).upper
+def ours(law: Callable[[Point], Law]) -> list[Method]:
+    """What `price` says of any ε₀-randomizers, of one fixed one, and what somebody attains."""
 
+    def bounds(point: Point, kind: type[PureRandomizer]) -> Bounds:
+        return priced(kind(point[0]), point[1], DELTA, law(point))
 
-def attained(law: Callable[[Point], Law]) -> Callable[[Point], float]:
-    """The lower bound of `price`: some ε₀-randomizer costs as much."""
-
-    def lower(point: Point) -> float:
-        found = priced(FixedRandomizer(point[0]), point[1], DELTA, law(point)).lower
-        return found or math.nan
-
-    return lower
+    return [
+        ("turnout", "turnout", lambda point: bounds(point, PureRandomizer).upper, {}),
+        (
+            "turnout, one randomizer",
+            "turnout",
+            lambda point: bounds(point, FixedRandomizer).upper,
+            THIN,
+        ),
+        (
+            "attained by somebody",
+            "local",
+            lambda point: bounds(point, FixedRandomizer).lower or math.nan,
+            {},
+        ),
+    ]
 
 
 def figure_5_5() -> Picture:
@@ -153,14 +165,14 @@ def figure_5_5() -> Picture:
         panels.append(
             panel_of(
                 f"γ = 0.001, ε₀ = 2, n = {text}",
-                ROUNDS,
+                MANY_ROUNDS,
                 "rounds T",
                 lambda t, n=clients: (2.0, n, int(t)),
                 [
-                    ("clones 2021, γ, KOV 2015", "dong", sampled_clones_and_kov(0.001)),
-                    ("Theorem 5.3.1, Zhu & Wang 2019", "rdp", by_coins(0.001)),
-                    ("turnout", "turnout", ours(lambda point: SelfSampling(0.001, point[2]))),
-                    ("Theorem 5.3.3, Zhu & Wang 2019", "local", by_coins_below(0.001)),
+                    ("clones 2021, γ, KOV 2015", "dong", sampled_clones_and_kov(0.001), {}),
+                    ("Theorem 5.3.1, Zhu & Wang 2019", "rdp", by_coins(0.001), {}),
+                    *ours(lambda point: SelfSampling(0.001, point[2])),
+                    ("Theorem 5.3.3, Zhu & Wang 2019", "variance", by_coins_below(0.001), {}),
                 ],
             )
         )
@@ -199,7 +211,7 @@ def by_coins(rate: float) -> Callable[[Point], float]:
     def epsilon(point: Point) -> float:
         local_epsilon, clients, rounds = point
         base = shuffling_rdp.theorem_5_3_1(local_epsilon, round(rate * clients))
-        formula = RenyiFormula(poisson_sampled(base, rate)).composed(rounds)
+        formula = RenyiFormula(poisson_sampled(base, rate), LARGEST).composed(rounds)
         return formula.epsilon(DELTA)
 
     return epsilon
@@ -211,7 +223,7 @@ def by_coins_below(rate: float) -> Callable[[Point], float]:
     def epsilon(point: Point) -> float:
         local_epsilon, clients, rounds = point
         base = shuffling_rdp.theorem_5_3_3(local_epsilon, round(rate * clients))
-        formula = RenyiLowerFormula(poisson_sampled(base, rate)).composed(rounds)
+        formula = RenyiLowerFormula(poisson_sampled(base, rate), LARGEST).composed(rounds)
         return formula.smallest_provable_epsilon(DELTA)
 
     return epsilon
@@ -289,7 +301,7 @@ def subset_panel(
     def wang(point: Point) -> float:
         base = shuffling_rdp.theorem_5_3_1(point[0], sampled)
         moments = subset_sampled(base, sampled / point[1], point[0])
-        return RenyiFormula(moments).composed(point[2]).epsilon(DELTA)
+        return RenyiFormula(moments, LARGEST).composed(point[2]).epsilon(DELTA)
 
     return panel_of(
         title,
@@ -297,12 +309,11 @@ def subset_panel(
         x_label,
         at,
         [
-            ("clones 2021, γ, KOV 2015", "dong", kov),
-            ("Theorem 5.3.1, Wang et al. 2019", "shuffling", wang),
-            ("Theorem 5.4.1, RDP", "rdp", theorem_5_4_1),
-            ("turnout", "turnout", ours(law)),
-            ("Theorem 5.4.2, RDP of 2RR", "local", theorem_5_4_2),
-            ("attained by somebody", "variance", attained(law)),
+            ("clones 2021, γ, KOV 2015", "dong", kov, {}),
+            ("Theorem 5.3.1, Wang et al. 2019", "shuffling", wang, {}),
+            ("Theorem 5.4.1, RDP", "rdp", theorem_5_4_1, {}),
+            *ours(law),
+            ("Theorem 5.4.2, RDP of 2RR", "variance", theorem_5_4_2, {}),
         ],
     )
 
@@ -339,7 +350,7 @@ def moments_table(base: RenyiFormula | RenyiLowerFormula) -> Callable[[int], np.
     def up_to(order: int) -> np.ndarray:
         nonlocal known
         if known.size <= order:
-            more = np.arange(float(known.size), 2.0 * order + 1)
+            more = np.arange(float(known.size), min(2.0 * order, LARGEST) + 1)
             known = np.concatenate([known, base.log_moments(more)])
         return known[: order + 1]
 
