@@ -76,7 +76,8 @@ def _draw(
         line = ":"
     elif method.status is not Status.PROVED:
         line, note = "--", f" ({method.status.value})"
-    high = _epsilons(curve) / divisor
+    high = _epsilons(curve)
+    high = np.where(high > _vacuous_above(comparison), np.nan, high) / divisor
     again, which = divmod(index, len(_COLOURS))
     # The same colour again comes with the markers turned by half.
     marker = _MARKERS[(which + again * len(_MARKERS) // 2) % len(_MARKERS)]
@@ -85,6 +86,14 @@ def _draw(
     axis.plot(values, high, line, label=method.name + note, **style)
     low = _epsilons(curve, lower=True) / divisor
     axis.fill_between(values, low, high, color=_COLOURS[which], alpha=0.25, linewidth=0)
+
+
+def _vacuous_above(comparison: Comparison) -> np.ndarray:
+    """What shuffled messages cost without any shuffler: more than that need not be drawn."""
+    if not isinstance(comparison.asked, ShuffleSweep):
+        return np.full(len(comparison.values), np.inf)
+    settings = [comparison.asked.at(value) for value in comparison.values]
+    return np.array([at["epsilon0"] * at.get("rounds", 1) for at in settings])
 
 
 def _scale(axis: Axes) -> None:
