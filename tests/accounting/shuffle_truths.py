@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement
 
-import numpy as np
-
 from turnout.accounting.shuffling.blanket import BlanketPair
 
 Law = dict[tuple[int, ...], float]
@@ -29,6 +27,11 @@ def shuffled(messages: Sequence[Sequence[float]]) -> Law:
 def hockey_stick(one: Law, other: Law, k: float) -> float:
     """H_K(one‖other)."""
     return sum(max(chance - k * other.get(event, 0.0), 0.0) for event, chance in one.items())
+
+
+def twice(law: Law) -> Law:
+    """The law of two independent views."""
+    return {(*a, *b): law[a] * law[b] for a in law for b in law}
 
 
 def response(local_epsilon: float, values: int) -> list[list[float]]:
@@ -65,8 +68,3 @@ def view(pair: BlanketPair, clients: int, *, swapped: bool = False) -> Law:
 def pair_delta(pair: BlanketPair, clients: int, k: float) -> float:
     """δ(K) of a blanket pair, outcome by outcome."""
     return hockey_stick(view(pair, clients), view(pair, clients, swapped=True), k)
-
-
-def mean_error(values: Sequence[float], truth: Sequence[float]) -> float:
-    """Largest relative difference."""
-    return float(np.max(np.abs(np.array(values) / np.array(truth) - 1.0)))

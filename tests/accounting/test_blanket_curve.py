@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, xlogy
+from scipy.stats import binom
 from shuffle_truths import pair_delta
 
 from turnout.accounting.curves import Side
@@ -173,6 +174,24 @@ def test_a_lower_slope_belongs_to_a_line_below(name):
     assert (lines <= truths[None, :] * (1 + 1e-9) + 1e-12).all()
     assert (slopes[:4] < 0).all()
     assert (BlanketCurve(pair, clients, Side.UPPER).slope(ks) == 0).all()
+
+
+@pytest.mark.parametrize(("trials", "chance"), [(30, 0.3), (400, 0.02), (5000, 0.6)])
+@pytest.mark.parametrize("fine", [10.0, 1e4])
+def test_points_for_neutral_messages_move_convex_prices_one_way(trials, chance, fine):
+    counts = np.arange(trials + 1.0)
+    law = binom.pmf(counts, trials, chance)
+    mean = trials * chance
+    above, below = (f(trials, chance, fine) for f in (blanket_cells._hats, blanket_cells._means))
+    assert above[1].sum() == pytest.approx(1.0)
+    assert below[1].sum() == pytest.approx(1.0)
+    for strike in mean * np.array([0.3, 0.8, 0.95, 1.0, 1.1, 1.5]):
+        truth = float(law @ np.maximum(strike - counts, 0.0))
+        upper, lower = (float(w @ np.maximum(strike - x, 0.0)) for x, w in (above, below))
+        assert lower <= truth * (1 + 1e-9)
+        assert upper >= truth * (1 - 1e-9)
+    assert above[0] @ above[1] == pytest.approx(mean, rel=1e-6)
+    assert below[0] @ below[1] == pytest.approx(mean, rel=1e-6)
 
 
 def _swapped(monkeypatch):

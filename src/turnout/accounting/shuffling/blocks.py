@@ -160,16 +160,20 @@ def _polygon(
 
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
     """A polygon of which each side lies on or below the tangent at a node, 0 at the end."""
-    gaps, apart = np.diff(nodes), np.diff(slopes)
-    crossing = values[:-1] - values[1:] + slopes[1:] * gaps
-    crossing = np.where(apart > 0, crossing / np.where(apart > 0, apart, 1.0), 0.5 * gaps)
-    crossing = np.clip(crossing, 0.0, gaps)
-    left = values[:-1] + slopes[:-1] * (1.0 + _ROUNDING) * crossing
-    right = values[1:] - slopes[1:] * (1.0 - _ROUNDING) * (gaps - crossing)
+    gaps = np.diff(nodes)
+    # Each tangent is turned down about its node by what its slope may be rounded.
+    right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)
+    apart = left - right
+    meet = values[:-1] - values[1:] + left * gaps
+    # A little before they meet the later one is the lower, whatever the earlier one's rounding.
+    meet = (1.0 - _ROUNDING) * meet / np.where(apart > 0, apart, 1.0)
+    proper = (apart > 0) & (meet > 0) & (meet < gaps)
+    meet = np.where(proper, meet, 0.5 * gaps)
+    later = values[1:] - left * (gaps - meet)
+    corners = np.where(proper, later, np.minimum(later, values[:-1] + right * meet))
     last = -values[-1] / slopes[-1] if slopes[-1] < 0 else 0.0
-    ends = [nodes[-1] + last * (1.0 - _ROUNDING)]
-    points = np.concatenate([nodes[:1], nodes[:-1] + crossing, ends])
-    values = np.concatenate([values[:1], np.minimum(left, right), [0.0]])
+    points = np.concatenate([nodes[:1], nodes[:-1] + meet, [nodes[-1] + last * (1 - _ROUNDING)]])
+    values = np.concatenate([values[:1], np.maximum(corners, 0.0), [0.0]])
     points, first = np.unique(points, return_index=True)
     # The convex polygon below these points, whose sides only move down.
-    return upper_polygon(points, np.maximum(values[first], 0.0) * (1.0 - _ROUNDING))
+    return upper_polygon(points, values[first] * (1.0 - _ROUNDING))
