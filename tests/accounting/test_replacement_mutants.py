@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from replacement_truths import adaptive_supremum, gaussian_delta
 
+from turnout.accounting import polygons
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import (
@@ -18,7 +19,6 @@ from turnout.accounting.replacement import (
     blocks,
     excess,
     grids,
-    polygons,
     steps,
     tilting,
     triples,

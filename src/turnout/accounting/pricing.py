@@ -130,6 +130,7 @@ def decomposition_upper(parts: Decomposition, delta: float) -> float:
 def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked; exactness decides whether it must be."""
     must_meet = hop.exact
+    closing = hop.tight or hop.upper == hop.lower  # else finer grids hardly move the lower bound
     lower, upper, refinement = 0.0, math.inf, 0
     while refinement < _REFINEMENTS:
         before = upper
@@ -139,9 +140,11 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
             _require_more_than_leaks(hop, delta)
             refinement += 1
             continue
-        found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
-        lower = max(lower, found)
-        open_ = upper - lower if must_meet else min(upper - lower, before - upper)
+        if closing or math.isinf(before):
+            found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
+            lower = max(lower, found)
+        # A third of the last gain is what all finer grids together have left to gain.
+        open_ = upper - lower if must_meet else min(upper - lower, (before - upper) / 3.0)
         missing = open_ / (tolerance * upper + 1e-9)
         if missing <= 1.0:
             return Bounds(lower, upper)

@@ -27,7 +27,11 @@ from turnout.accounting.shuffling.blanket import (
     third_value_pair,
 )
 from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.responses import BinaryResponseBlock
+from turnout.accounting.shuffling.responses import (
+    BinaryResponseBlock,
+    BinaryResponseCurve,
+    binary_spread,
+)
 from turnout.core import checks
 
 FloatArray = np.ndarray
@@ -101,6 +105,47 @@ class WorstKnownBlock:
             third_value_pair(self.local_epsilon),
         )
         return BlanketBlock(upper, self.clients, lower)
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeBlock:
+    """One round of binary response in which all others hold the bit that is not hers in P.
+
+    In Q all bits are alike, so a sample without her is one without a difference: what
+    `sampling` asks for. UPPER is the pair that is proved for all ε₀-randomizers.
+    """
+
+    local_epsilon: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        checks.positive(local_epsilon=self.local_epsilon)
+        checks.count(clients=self.clients)
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the likelihood ratio, at most 1."""
+        return binary_spread(self.local_epsilon, self.clients)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """LOWER: exact at every K."""
+        if side is Side.LOWER:
+            return self._exact(direction)
+        return self._above.curve(direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """LOWER: both directions, exact."""
+        if side is Side.LOWER:
+            remove, add = (self._exact(direction) for direction in Direction)
+            return CurvePair(side, [remove], [add])
+        return self._above.curves(side, delta, refinement)
+
+    def _exact(self, direction: Direction) -> Curve:
+        return BinaryResponseCurve(self.local_epsilon, self.clients, 0, direction, Side.LOWER)
+
+    @property
+    def _above(self) -> BlanketBlock:
+        return BlanketBlock(stronger_clones_pair(self.local_epsilon), self.clients)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import singledispatch
 
-from turnout.accounting.blocks import Block
+from turnout.accounting.blocks import Block, PairBlock
+from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.shuffling.approximate import (
+    ApproximateMessagesBlock,
+    GaussianMessagesBlock,
+    LeakingBlock,
+)
+from turnout.accounting.shuffling.attained import (
+    AlikeBlock,
+    WorstKnownBlock,
+    bit_response_block,
+    hadamard_response_block,
+    kary_response_block,
+)
 from turnout.accounting.shuffling.blanket import clones_pair
 from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.supremum import worst_pair
 from turnout.core.errors import UnsupportedError
-from turnout.spec import PureRandomizer
+from turnout.spec import (
+    ApproximateRandomizer,
+    BitResponse,
+    FixedRandomizer,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    PureRandomizer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +41,15 @@ class Round:
 
     Attributes:
         upper: never below what it shows of one client.
-        lower: what an adversary really gets of some client; None where nothing is known.
+        lower: what an adversary really gets of some client.
+        alike: the same where all others' records are alike, and hers is theirs in one world, which
+            is what a sample can be priced by from below; None where nothing is known.
         method: the analysis, in a few words.
     """
 
     upper: Block
-    lower: Block | None
+    lower: Block
+    alike: Block | None
     method: str
 
 
@@ -42,4 +68,82 @@ def one_round(randomizer: object, clients: int) -> Round:
 @one_round.register
 def _(randomizer: PureRandomizer, clients: int) -> Round:
     upper = BlanketBlock(clones_pair(randomizer.epsilon0), clients)
-    return Round(upper, None, "clones (Feldman et al. 2021) of any randomizers, numerically")
+    return _pure(randomizer, clients, upper, "clones (Feldman et al. 2021) of any randomizers")
+
+
+@one_round.register
+def _(randomizer: FixedRandomizer, clients: int) -> Round:
+    upper = BlanketBlock(worst_pair(randomizer.epsilon0), clients)
+    return _pure(randomizer, clients, upper, "privacy blanket of the worst one randomizer")
+
+
+def _pure(randomizer: PureRandomizer, clients: int, upper: Block, method: str) -> Round:
+    epsilon0 = randomizer.epsilon0
+    return Round(upper, WorstKnownBlock(epsilon0, clients), AlikeBlock(epsilon0, clients), method)
+
+
+@one_round.register
+def _(randomizer: KaryResponse, clients: int) -> Round:
+    epsilon0, values = randomizer.epsilon0, randomizer.categories
+    block = kary_response_block(epsilon0, values, clients)
+    if values == 2:
+        alike = AlikeBlock(epsilon0, clients)
+        return Round(block, block, alike, "binary response, worst of all others' bits")
+    return Round(block, block, None, f"privacy blanket of {values}-ary response")
+
+
+@one_round.register
+def _(randomizer: HadamardResponse, clients: int) -> Round:
+    block = hadamard_response_block(randomizer.epsilon0, clients)
+    return Round(block, block, None, "privacy blanket of Hadamard response")
+
+
+@one_round.register
+def _(randomizer: BitResponse, clients: int) -> Round:
+    block = bit_response_block(randomizer.epsilon0, clients)
+    alike = AlikeBlock(randomizer.epsilon0, clients)
+    return Round(block, block, alike, "privacy blanket of two opposite words' bits")
+
+
+@one_round.register
+def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
+    epsilon0, delta0 = randomizer.epsilon0, randomizer.delta0
+    return Round(
+        ApproximateMessagesBlock(epsilon0, delta0, clients),
+        LeakingBlock(WorstKnownBlock(epsilon0, clients), delta0),
+        None,
+        "clones (Feldman et al. 2021) of randomizers near pure ones",
+    )
+
+
+@one_round.register
+def _(randomizer: GaussianNoise, clients: int) -> Round:
+    sigma = randomizer.noise_multiplier
+    # Others who all hold −C, she C or −C: the sum of all messages is one thing to look at.
+    summed = PairBlock(GaussianPair(0.5 * sigma * math.sqrt(clients)))
+    upper = GaussianMessagesBlock(sigma, clients)
+    return Round(upper, summed, summed, "clones of the Gaussian's pure neighbours, or no shuffler")
+
+
+@dataclass(frozen=True, slots=True)
+class UpperMessages:
+    """The upper block of any number of messages of one randomizer."""
+
+    randomizer: object
+
+    def __call__(self, clients: int) -> Block:
+        """Of so many."""
+        return one_round(self.randomizer, clients).upper
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeMessages:
+    """The block of any number of messages whose senders are alike but for her."""
+
+    randomizer: object
+
+    def __call__(self, clients: int) -> Block:
+        """Of so many."""
+        block = one_round(self.randomizer, clients).alike
+        assert block is not None
+        return block

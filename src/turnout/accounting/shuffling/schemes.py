@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop
-from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.messages import AlikeMessages, UpperMessages, one_round
+from turnout.accounting.shuffling.sampling import SelfSampledBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import EveryStep, FixedSize, Relation, ReleaseRule, Scheme
+from turnout.spec import EveryStep, FixedSize, Relation, ReleaseRule, Scheme, SelfSampling
 
 
 def shuffled(scheme: Scheme, steps: int) -> Decomposition:
@@ -19,18 +20,40 @@ def shuffled(scheme: Scheme, steps: int) -> Decomposition:
     _require_analysis(scheme)
     law, clients = scheme.participation, _population(scheme)
     if isinstance(law, EveryStep):
-        found = one_round(scheme.randomizer, clients)
-        return _rounds(found.upper, found.lower, steps, found.method)
+        one = one_round(scheme.randomizer, clients)
+        return _rounds(one.upper, one.lower, steps, one.method)
+    if isinstance(law, FixedSize):
+        return _subsampled(scheme.randomizer, law, steps)
+    if isinstance(law, SelfSampling):
+        return _self_sampled(scheme.randomizer, law, clients, steps)
     raise UnsupportedError(
         f"no analysis of shuffled messages is known under {type(law).__name__}; every step, "
         "fixed-size and self-sampling have one"
     )
 
 
+def _subsampled(randomizer: object, law: FixedSize, steps: int) -> Decomposition:
+    one, rate = one_round(randomizer, law.size), law.size / law.population
+    upper = SubsampledBlock(one.upper, rate)
+    lower = None if one.alike is None else SubsampledBlock(one.alike, rate, alike=True)
+    return _rounds(upper, lower, steps, f"{one.method}, of a uniform sample")
+
+
+def _self_sampled(randomizer: object, law: SelfSampling, clients: int, steps: int) -> Decomposition:
+    one = one_round(randomizer, clients)
+    if law.rate == 0:
+        return _rounds(one.upper, None, 0, "nobody comes")
+    upper = SelfSampledBlock(UpperMessages(randomizer), clients, law.rate)
+    lower = None
+    if one.alike is not None:
+        lower = SelfSampledBlock(AlikeMessages(randomizer), clients, law.rate, alike=True)
+    return _rounds(upper, lower, steps, f"{one.method}, of as many as come")
+
+
 def _rounds(upper: Block, lower: Block | None, rounds: int, method: str) -> Decomposition:
-    method = method if rounds == 1 else f"{method}, rounds composed as PLD"
-    beneath = [(lower, rounds)] if lower is not None and rounds else []
+    method = method if rounds <= 1 else f"{method}, rounds composed as PLD"
     above = [(upper, rounds)] if rounds else []
+    beneath = [(lower, rounds)] if rounds and lower is not None else []
     return Decomposition(Hop(above, beneath, method, tight=False, symmetric=True))
 
 
