@@ -47,8 +47,8 @@ def stirling_error(count: FloatArray) -> FloatArray:
 def log_binomial_law(trials: int, chance: float, counts: FloatArray) -> FloatArray:
     """Ln P(Bin(trials, chance) = k), good to about 1e-12 also for millions of trials.
 
-    Source: Loader 2000, "Fast and accurate computation of binomial probabilities": the deviance
-    is computed as such, not as a difference of ln k!'s.
+    Source: Loader 2000 (loader2000fast): the deviance is computed as such, not as a difference of
+    ln k!'s.
 
     Args:
         trials: N ≥ 0.
