@@ -1,0 +1,176 @@
+"""`turnout compare --scheme shuffle`: a point, a sweep, JSON, a picture, refusals of one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnout.accounting.comparison import SHUFFLE_METHODS, ShuffleSetting
+from turnout.cli.main import main
+from turnout.plans import sweep
+
+POINT = "--scheme shuffle --epsilon0 1 --clients 10000 --delta 1e-6"
+SWEEP = "--scheme shuffle --against epsilon0 --from 0.25 --to 4 --points 3 --clients 10000"
+SWEPT = f"{SWEEP} --delta 1e-6"
+NAMED = {method.name: method for method in SHUFFLE_METHODS}
+
+
+@pytest.fixture
+def compare(capsys, monkeypatch):
+    """Runs the command in 80 columns; gives its exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(flags: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["compare", *flags.split()])
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    """The cells after name and status, by method."""
+    found: dict[str, list[str]] = {}
+    for line in out.splitlines():
+        for name in NAMED:
+            head, _, cells = line.partition(" proved ")
+            if head.strip() == name and cells:
+                found.setdefault(name, []).extend(cells.split())
+    return found
+
+
+def test_one_point_is_one_table(compare):
+    code, out, err = compare(POINT)
+    assert (code, err) == (0, "")
+    first = out.splitlines()[0]
+    assert first == "shuffled, replace-one: ε₀ = 1, clients 10,000, rounds 1, δ = 1e-06"
+    assert max(map(len, out.splitlines())) <= 80
+    setting = ShuffleSetting(1.0, 10_000, 1e-6)
+    found = rows(out)
+    for name in ("adaptive", "clones", "clones form", "blanket", "check-ins", "RDP 5.3.1"):
+        quote = NAMED[name].quote(setting)
+        assert quote.epsilon <= float(found[name][0]) <= quote.epsilon * 1.001
+    above, below = map(float, found["adaptive"])
+    assert below <= NAMED["adaptive"].quote(setting).epsilon_lower <= above
+    attained = next(line for line in out.splitlines() if line.startswith("attained "))
+    assert below <= float(attained.split()[-1]) <= float(found["one fixed"][0])
+    words = " ".join(out.split())
+    for text in (
+        "relation replace-one: this client's data are these, or any other",
+        "a shuffler is trusted to hide who sent what",
+        "– EFM19, everywhere: local_epsilon = 1.0: expected at most 1/2 (Corollary 9)",
+        "– RDP 5.4.1, everywhere: is about sampled clients (--sampled)",
+        "– clones KOV, everywhere: one round has nothing to compose",
+    ):
+        assert text in words
+
+
+def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
+    picture = tmp_path / "shuffles.svg"
+    code, out, err = compare(f"{SWEPT} --picture {picture}")
+    assert (code, err) == (0, "")
+    found = rows(out)
+    assert set(found) == NAMED.keys() - {"attained", "clones 2023"}
+    assert [cell == "–" for cell in found["EFM19"]] == [False, True, True]
+    numbers = [float(cell) for cell in found["adaptive"]]
+    assert numbers == sorted(numbers)
+    assert "– EFM19, at 1 to 4: local_epsilon = 1.0: expected at most 1/2" in " ".join(out.split())
+    svg = picture.read_text()
+    for text in ("ε at δ = 1e-06, replace-one, shuffled", "times the ε of adaptive", "epsilon0"):
+        assert text in svg
+
+
+def test_more_values_than_fit_go_on_below(compare):
+    _, out, _ = compare(SWEPT.replace("--points 3", "--points 9"))
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("epsilon0 =") == 2
+    assert all(len(cells) == 9 for cells in rows(out).values())
+
+
+@pytest.mark.parametrize(
+    ("flags", "values"),
+    [
+        ("--against clients --from 100 --to 10000 --epsilon0 1 --delta 1e-6", [100, 1000, 10_000]),
+        ("--against rounds --from 1 --to 4 --epsilon0 1 --clients 900 --delta 1e-4", [1, 2, 4]),
+        ("--against delta --from 1e-8 --to 1e-4 --epsilon0 1 --clients 900", [1e-8, 1e-6, 1e-4]),
+        ("--epsilon0 1 --clients 900 --delta 1e-5", [1e-5]),
+        ("--epsilon0 1 --clients 900 --sampled 90 --rounds 2 --delta 1e-3 --tolerance 0.1", [1e-3]),
+    ],
+)
+def test_json_has_every_number_with_its_status(compare, flags, values):
+    points = " --points 3" if "--against" in flags else ""
+    code, out, err = compare(f"--scheme shuffle {flags}{points} --json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert answer["values"] == pytest.approx(values)
+    assert answer["against"] == (flags.split()[1] if points else None)
+    assert [method["name"] for method in answer["methods"]] == list(NAMED)
+    for method in answer["methods"]:
+        conjectured = method["name"] == "clones 2023"
+        assert method["status"] == ("conjectured" if conjectured else "proved")
+        assert method["side"] == ("lower" if method["name"] == "attained" else "upper")
+        assert (method["relation"], method["directions"]) == ("replace-one", ["replace"])
+        assert len(method["epsilon"]) == len(values)
+        blank = [v for v, e in zip(answer["values"], method["epsilon"], strict=True) if e is None]
+        assert [entry["value"] for entry in method["blanks"]] == blank
+    by_name = {method["name"]: method for method in answer["methods"]}
+    for low, high in zip(
+        by_name["attained"]["epsilon"], by_name["adaptive"]["epsilon"], strict=True
+    ):
+        assert low is None or low <= high
+
+
+def test_the_sweep_of_a_point_is_one_over_its_delta():
+    asked = sweep({"scheme": "shuffle", "epsilon0": 1.0, "clients": 9, "delta": 0.1})
+    assert (asked.against, asked.values()) == (None, [0.1])
+    expected = ShuffleSetting(1.0, 9, 0.1)
+    assert ShuffleSetting(**asked.at(0.1)) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--scheme parade", "--scheme = 'parade': expected one of 'check-in', 'shuffle'"),
+        ("--scheme shuffle", "--epsilon0 = (missing): expected a value"),
+        ("--scheme shuffle --epsilon0 1", "--clients = (missing): expected a value"),
+        (POINT.replace("--delta 1e-6", ""), "--delta = (missing): expected a value"),
+        (f"{POINT} --window 9", "--window = 9: expected --scheme check-in beside it"),
+        (f"{POINT} --points 9", "--points = 9: expected --against beside it"),
+        (f"{POINT} --from 1", "--from = 1.0: expected --against beside it"),
+        (f"{POINT} --picture a.svg", "--picture = 'a.svg': expected --against beside it"),
+        (f"{POINT} --epsilon0 0", "--epsilon0 = 0.0: expected a finite number above 0"),
+        (f"{POINT} --epsilon0 nan", "--epsilon0 = nan: expected a finite number above 0"),
+        (f"{POINT} --rounds 0", "--rounds = 0: expected a whole number of at least 1"),
+        (f"{POINT} --sampled 10001", "--sampled = 10001: expected at most 10000, the number of"),
+        (f"{POINT} --relation add-remove", "--relation = 'add-remove': expected"),
+        (f"{SWEPT} --epsilon0 1", "--epsilon0 = 1.0: expected nothing beside --against epsilon0"),
+        (f"{SWEPT} --to 0.1", "--to = 0.1: expected more than --from = 0.25"),
+        (SWEEP, "--delta = (missing): expected a value beside what is swept"),
+        (SWEPT.replace("--to 4", ""), "--to = (missing): expected a value beside --against epsil"),
+        (f"{SWEPT} --against window", "--against = 'window': expected"),
+        (
+            "--scheme shuffle --against delta --from 0.1 --to 2 --epsilon0 1 --clients 9",
+            "--to = 2.0: expected a number strictly between 0 and 1",
+        ),
+        (
+            "--scheme shuffle --against clients --from 9.5 --to 20 --epsilon0 1 --delta 0.1",
+            "--from = 9.5: expected a whole number, as is --clients",
+        ),
+        (
+            "--scheme shuffle --against clients --from 9 --to 20 --epsilon0 1 --delta 0.1 "
+            "--sampled 10",
+            "--sampled = 10: expected at most 9, the number of clients",
+        ),
+        (
+            "--against window --from 1 --to 9 --epsilon0 1 --delta 0.1 --relation zero-out",
+            "--epsilon0 = 1.0: expected --scheme shuffle beside it",
+        ),
+    ],
+)
+def test_refusals_are_one_line(compare, flags, line):
+    code, out, err = compare(flags)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"turnout: {line}")
+    assert err.count("\n") == 1
