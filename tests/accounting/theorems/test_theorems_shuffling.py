@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from turnout.accounting.theorems import RESULTS, Status, check_ins, shuffling, shuffling_blanket
-from turnout.accounting.theorems.shuffling import SINGLE_ROUND
+from turnout.accounting.theorems.shuffling import SINGLE_ROUND, stronger_clones_2023
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
 
 TABLE = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
@@ -89,7 +89,8 @@ def test_every_public_function_of_a_shuffle_is_listed(name):
 
 def test_what_is_conjectured_or_unsafe_is_no_bound_to_quote():
     conjectured = [result for result in RESULTS if result.status is Status.CONJECTURED]
-    assert {result.name for result in conjectured} == {"thesis Lemma 3.3.2"}
+    names = {result.name for result in conjectured}
+    assert names == {"thesis Lemma 3.3.2", "stronger clones 2023"}
     assert all(result.function.__doc__.startswith("CONJECTURED") for result in conjectured)
     status = {result.function: result.status for result in RESULTS}
     assert {status[function] for function in SINGLE_ROUND.values()} == {Status.PROVED}
@@ -181,10 +182,13 @@ def test_the_first_part_of_lemma_2_3_1_is_a_rate_with_a_range():
         shuffling.lemma_2_3_1_first(3.3, 10**4, 1e-6)
 
 
+BOUNDS = (*SINGLE_ROUND.values(), stronger_clones_2023)
+
+
 @pytest.mark.parametrize("epsilon0", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("clients", [1, 2, 5, 12])
 def test_no_bound_is_below_binary_response(epsilon0, clients):
-    for function in SINGLE_ROUND.values():
+    for function in BOUNDS:
         for delta in (1e-1, 1e-3):
             try:
                 epsilon = function(epsilon0, clients, delta)
@@ -197,7 +201,7 @@ def test_no_bound_is_below_binary_response(epsilon0, clients):
 @pytest.mark.parametrize(("clients", "categories"), [(8, 3), (25, 3), (25, 6)])
 def test_no_bound_is_below_kary_response(epsilon0, clients, categories):
     bounds = [
-        *SINGLE_ROUND.values(),
+        *BOUNDS,
         lambda *given: shuffling_blanket.blanket_2019_hoeffding(*given, categories=categories),
         lambda *given: shuffling_blanket.blanket_2019_bennett(*given, categories=categories),
     ]
@@ -214,7 +218,7 @@ def test_no_bound_is_below_kary_response(epsilon0, clients, categories):
 @settings(max_examples=30, deadline=None)
 def test_no_bound_is_below_binary_response_anywhere(epsilon0, clients, digits):
     delta = 10**-digits
-    for function in SINGLE_ROUND.values():
+    for function in BOUNDS:
         try:
             epsilon = function(epsilon0, clients, delta)
         except TurnoutError:

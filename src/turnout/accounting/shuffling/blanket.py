@@ -94,8 +94,9 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
     Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, of which an
     erratum took the proof back for general randomizers.
-    Status: proved, upper bound for any ε₀-randomizers, adaptive ones too (docs/design/shuffling.md,
-    Theorem 3): it is `trinomial_pair` at α = 1/(e + 1), the supremum over α. See `supremum`.
+    Status: proved, upper bound for one fixed ε₀-randomizer: it is `trinomial_pair` at its supremum
+    over α, α = 1/(e + 1) (docs/design/shuffling.md, Theorem 2; see `supremum`). For adaptive ones
+    there is a proof of our own alone (Theorem 3), and `clones_pair` remains the default.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.

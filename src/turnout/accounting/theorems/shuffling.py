@@ -165,12 +165,13 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
 def stronger_clones_2023(
     local_epsilon: float, clients: int, delta: float, rounds: int = 1
 ) -> float:
-    """ε of shuffled ε₀-messages by the stronger clones pair.
+    """CONJECTURED in print: ε of shuffled ε₀-messages by the stronger clones pair.
 
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
-    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). The theorem holds all the
-    same, adaptively too: docs/design/shuffling.md, Theorem 3.
+    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). A proof of our own, which
+    nobody has reviewed yet, says that it holds all the same: docs/design/shuffling.md, Theorem 2
+    for one fixed randomizer, Theorem 3 for adaptive ones. No default for adaptive use rests on it.
 
     Args:
         local_epsilon: ε₀ > 0.
@@ -246,7 +247,6 @@ SINGLE_ROUND: Mapping[str, Callable[[float, int, float], float]] = MappingProxyT
         "privacy blanket 2019, Bennett": shuffling_blanket.blanket_2019_bennett,
         "clones 2021, closed form": clones_2021_closed_form,
         "clones 2021, numeric": clones_2021,
-        "stronger clones 2023": stronger_clones_2023,
         "thesis Theorem 5.3.1": theorem_5_3_1_epsilon,
         "thesis Theorem 5.3.2": theorem_5_3_2_epsilon,
     }
@@ -299,7 +299,8 @@ RESULTS = (
         "stronger clones 2023",
         "feldman2023stronger, Theorem 3.2",
         stronger_clones_2023,
-        "all epsilon_0 > 0, delta in (0, 1); adaptive; by another proof than the paper's",
+        "all epsilon_0 > 0, delta in (0, 1); adaptive",
+        Status.CONJECTURED,
     ),
     _stated(
         "thesis (6.10)",
