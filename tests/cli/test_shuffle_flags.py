@@ -61,6 +61,40 @@ def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
     assert "release" not in words
 
 
+@pytest.mark.parametrize(
+    ("flags", "without"),
+    [
+        ("--epsilon0 1 --delta0 1e-12 --rounds 2", {"epsilon": 2.0, "delta": 2e-12}),
+        ("--noise-multiplier 5", {"epsilon": 1.7657, "delta": 1e-6}),
+        ("--noise-multiplier 5 --rounds 3", {"epsilon": 3.2332, "delta": 1e-6}),
+        ("--epsilon0 1 --randomizer bit-response", {"epsilon": 1.0, "delta": 0.0}),
+    ],
+)
+def test_what_is_left_without_the_shuffler_is_the_randomizers_own(run, flags, without):
+    code, out, err = run("account", f"{SHUFFLE} {flags} --json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert answer["without_shuffler"] == without
+    assert answer["epsilon"] <= without["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "rounds"),
+    [
+        ("--scheme subsampled-shuffle --sampled 500", 4),
+        ("--scheme self-sampled-shuffle --rate 0.1", 1),
+    ],
+)
+def test_who_does_not_send_in_every_round_spends_less(run, flags, rounds):
+    promise = f"--clients 5000 --delta 1e-6 --epsilon0 1 --json --rounds {rounds}"
+    code, out, err = run("account", f"{flags} {promise}")
+    assert (code, err) == (0, "")
+    everybody = json.loads(run("account", f"--scheme shuffle {promise}")[1])
+    answer = json.loads(out)
+    assert answer["epsilon_lower"] < answer["epsilon"] < everybody["epsilon"]
+    assert answer["without_shuffler"]["epsilon"] == rounds
+
+
 AVERAGED = "--scheme check-in --window 4 --release averaged --relation replace-one --delta 1e-6"
 
 
