@@ -164,8 +164,8 @@ METHODS: tuple[Method[Setting], ...] = (
     Method("Poisson", "Poisson sampling at rate 1/window, as many steps: exact PLD", poisson),
     Method(
         "shuffling",
-        "every client's message with noise of its own, shuffled once a window: the worst pair of "
-        "randomizers that are as private as the Gaussian",
+        "every client's message with noise of its own, shuffled once a window: as ε₀-messages, "
+        "with the Gaussian's (ε₀, δ₀)",
         shuffling,
         Relation.REPLACE_ONE,
         ("replace",),

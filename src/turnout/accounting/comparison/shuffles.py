@@ -243,8 +243,8 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method("clones KOV", "clones 2021 of one round, composed from (ε, δ)", clones_composed),
     _method(
         "clones 2023",
-        "stronger clones 2023 as stated: its proof covers some randomizers alone; docs/design/"
-        "shuffling.md proves the pair for all of them",
+        "stronger clones 2023 as stated: its proof covers some randomizers alone; for one fixed "
+        "randomizer docs/design/shuffling.md has another",
         composed_pair(stronger_clones_pair),
         status=Status.CONJECTURED,
     ),
