@@ -22,14 +22,15 @@ from turnout.accounting.runs import run_epsilon
 from turnout.accounting.shuffling.attained import (
     LargestCurve,
     WorstKnownBlock,
-    bit_response_block,
     hadamard_response_block,
     kary_response_block,
 )
 from turnout.accounting.shuffling.blanket import BlanketPair, kary_pair
 from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.messages import one_round
 from turnout.accounting.shuffling.responses import BinaryResponseBlock, BinaryResponseCurve
 from turnout.core.errors import ParameterError
+from turnout.spec import BitResponse
 
 SLACK = 1e-9
 DELTAS = (0.3, 0.05, 0.004, 1e-4)
@@ -77,9 +78,13 @@ def test_hadamard_response_of_three_values(local_epsilon, clients):
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 4), st.integers(1, 2))
 def test_bits_of_one_or_two_coordinates(local_epsilon, clients, coordinates):
-    brackets(
-        bit_response_block(local_epsilon, clients), bit_laws(local_epsilon, coordinates), clients
-    )
+    one = one_round(BitResponse(local_epsilon), clients)
+
+    class Both:
+        def curve(self, direction, side, *rest):
+            return (one.upper if side is Side.UPPER else one.lower).curve(direction, side, *rest)
+
+    brackets(Both(), bit_laws(local_epsilon, coordinates), clients)
 
 
 @settings(max_examples=10, deadline=None)
@@ -183,7 +188,6 @@ def test_the_largest_curve_has_its_own_slope():
         lambda: kary_response_block(1.0, 1, 10),
         lambda: kary_response_block(math.nan, 3, 10),
         lambda: hadamard_response_block(1.0, 0),
-        lambda: bit_response_block(-1.0, 5),
     ],
 )
 def test_what_is_out_of_range_is_refused(wrong):

@@ -148,30 +148,6 @@ class AlikeBlock:
         return BlanketBlock(stronger_clones_pair(self.local_epsilon), self.clients)
 
 
-@dataclass(frozen=True, slots=True)
-class BracketBlock:
-    """One round that one block bounds from above and another from below."""
-
-    above: Block
-    below: Block
-
-    @property
-    def spread(self) -> float:
-        """Of the upper block."""
-        return self.above.spread
-
-    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The curve of the block of that side."""
-        return self._of(side).curve(direction, side, delta, refinement)
-
-    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The curves of the block of that side."""
-        return self._of(side).curves(side, delta, refinement)
-
-    def _of(self, side: Side) -> Block:
-        return self.above if side is Side.UPPER else self.below
-
-
 def kary_response_block(local_epsilon: float, values: int, clients: int) -> Block:
     """One round of k-ary randomized response.
 
@@ -215,27 +191,6 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
     """
     upper = hadamard_pair(local_epsilon)
     return BlanketBlock(upper, clients, _others_elsewhere(upper))
-
-
-def bit_response_block(local_epsilon: float, clients: int) -> Block:
-    """One round of messages that are the number of a uniform coordinate and its bit.
-
-    Source: docs/design/shuffling.md, "What is attained".
-
-    Args:
-        local_epsilon: ε₀ > 0, of the bit, under replacement.
-        clients: n ≥ 1.
-
-    Returns:
-        UPPER: the worst pair of any ε₀-randomizer, which two opposite words are. LOWER: binary
-        response, for all others may hold one of the victim's two words, opposite to the other, and
-        then only the number of true bits counts.
-
-    Raises:
-        ParameterError: arguments outside their domain.
-    """
-    upper = BlanketBlock(stronger_clones_pair(local_epsilon), clients)
-    return BracketBlock(upper, BinaryResponseBlock(local_epsilon, clients))
 
 
 def _others_elsewhere(upper: BlanketPair) -> BlanketPair:

@@ -16,12 +16,12 @@ from turnout.accounting.shuffling.approximate import (
 from turnout.accounting.shuffling.attained import (
     AlikeBlock,
     WorstKnownBlock,
-    bit_response_block,
     hadamard_response_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.blanket import clones_pair
+from turnout.accounting.shuffling.blanket import clones_pair, kary_pair
 from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.responses import BinaryResponseBlock
 from turnout.accounting.shuffling.supremum import worst_pair
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
@@ -45,12 +45,14 @@ class Round:
         alike: the same where all others' records are alike, and hers is theirs in one world, which
             is what a sample can be priced by from below; None where nothing is known.
         method: the analysis, in a few words.
+        quick: an upper block that answers for many numbers of messages at once; ``upper`` if None.
     """
 
     upper: Block
     lower: Block
     alike: Block | None
     method: str
+    quick: Block | None = None
 
 
 @singledispatch
@@ -87,8 +89,8 @@ def _(randomizer: KaryResponse, clients: int) -> Round:
     epsilon0, values = randomizer.epsilon0, randomizer.categories
     block = kary_response_block(epsilon0, values, clients)
     if values == 2:
-        alike = AlikeBlock(epsilon0, clients)
-        return Round(block, block, alike, "binary response, worst of all others' bits")
+        alike, quick = AlikeBlock(epsilon0, clients), BlanketBlock(kary_pair(epsilon0, 2), clients)
+        return Round(block, block, alike, "binary response, worst of all others' bits", quick)
     return Round(block, block, None, f"privacy blanket of {values}-ary response")
 
 
@@ -100,9 +102,15 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 
 @one_round.register
 def _(randomizer: BitResponse, clients: int) -> Round:
-    block = bit_response_block(randomizer.epsilon0, clients)
-    alike = AlikeBlock(randomizer.epsilon0, clients)
-    return Round(block, block, alike, "privacy blanket of two opposite words' bits")
+    epsilon0 = randomizer.epsilon0
+    # Two opposite words are as far apart as two records can be. And all others may hold one of
+    # them: then only the number of true bits counts, which is binary response.
+    upper, lower = (
+        BlanketBlock(worst_pair(epsilon0), clients),
+        BinaryResponseBlock(epsilon0, clients),
+    )
+    alike = AlikeBlock(epsilon0, clients)
+    return Round(upper, lower, alike, "privacy blanket of two opposite words' bits")
 
 
 @one_round.register
@@ -133,7 +141,8 @@ class UpperMessages:
 
     def __call__(self, clients: int) -> Block:
         """Of so many."""
-        return one_round(self.randomizer, clients).upper
+        one = one_round(self.randomizer, clients)
+        return one.quick or one.upper
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,11 @@ class Mixture:
         """Sharp from 1 down to δ."""
         parts: list[_Part] = []
         floor = 0.0
-        for group in groups(sample.population, sample.rate, side, refinement):
-            hint = min(_LARGEST_HINT, delta / (sample.rate * max(group.chance, 1e-300)))
+        mixed = groups(sample.population, sample.rate, side, refinement)
+        for group in mixed:
+            # Past its hint a curve need not fall: all that is left of them must stay below δ.
+            weight = len(mixed) * sample.rate * max(group.chance, 1e-300)
+            hint = min(_LARGEST_HINT, delta / weight)
             block = sample.base(group.first if side is Side.UPPER else group.last)
             dilutions = _dilutions(group, sample.population, side)
             parts.append(_Part(wide_curve(block, direction, side, hint, refinement), dilutions))
