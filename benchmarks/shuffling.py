@@ -241,8 +241,23 @@ def duel_row(one: Duel) -> list[str]:
     ]
 
 
-HEADS = ["question", "ε at least", "ε at most", "CPU-ms", "published cost / ours"]
-DUEL_HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "ratio"]
+SIZE_HEADS = ["one round", "ε at least", "ε at most", *[f"{n:,}" for n in SIZES]]
+HEADS = ["question", "ε at least", "ε at most", "CPU-ms", "published / ours"]
+DUEL_SIZE_HEADS = ["one round", "ε at least", "ε at most", *[f"{n:,}" for n in SIZES]]
+HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "ratio"]
+
+
+def by_size(found: Sequence[tuple[Case, Answer]]) -> list[list[str]]:
+    """Single answers, one row for all numbers of clients: ε at 10⁵ of them, CPU-ms at each."""
+    rows: dict[str, list[str]] = {}
+    for case, one in found:
+        if not case.composed:
+            bracket, milliseconds = row(case, one)[1:3], row(case, one)[3]
+            cells = rows.setdefault(case.name, [case.name, "", ""])
+            if case.clients == 10**5:
+                cells[1:3] = bracket
+            cells.append(milliseconds)
+    return list(rows.values())
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -253,7 +268,7 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def show(cells: Sequence[str]) -> None:
     first, *rest = cells
-    print(f"{first:48}" + "".join(f"{cell:>13}" for cell in rest), flush=True)
+    print(f"{first:55}" + "".join(f"{cell:>14}" for cell in rest), flush=True)
 
 
 def main() -> None:
@@ -265,14 +280,14 @@ def main() -> None:
     )
     given = parser.parse_args()
     answer(Case("first", PureRandomizer(1.1), EveryStep(2), 900, 1e-5))  # imports are not measured
-    rows, table, missing = [], [], []
+    rows, answers, missing = [], [], []
     show(HEADS)
     for case in [*singles(), *composed()]:
         found = answer(case)
         short = shortfall(case, found)
         missing += [f"{case}: {short}"] if short else []
-        table.append(row(case, found))
-        show(table[-1])
+        answers.append((case, found))
+        show(row(case, found))
         rows.append({"question": str(case), "delta": case.delta, **asdict(found), "short": short})
     print()
     show(DUEL_HEADS)
@@ -294,8 +309,12 @@ def main() -> None:
         document = {"about": surroundings(), "rows": rows, "loop": [asdict(one) for one in duels]}
         given.json.write_text(json.dumps(document, indent=1) + "\n")
     if given.markdown:
-        duel_table = markdown(DUEL_HEADS, [duel_row(one) for one in duels])
-        given.markdown.write_text(markdown(HEADS, table) + "\n" + duel_table)
+        tables = (
+            markdown(SIZE_HEADS, by_size(answers)),
+            markdown(HEADS, [row(case, one) for case, one in answers if case.composed]),
+            markdown(DUEL_HEADS, [duel_row(one) for one in duels]),
+        )
+        given.markdown.write_text("\n".join(tables))
     sys.exit(1 if missing else 0)
 
 
