@@ -243,8 +243,7 @@ def duel_row(one: Duel) -> list[str]:
 
 SIZE_HEADS = ["one round", "ε at least", "ε at most", *[f"{n:,}" for n in SIZES]]
 HEADS = ["question", "ε at least", "ε at most", "CPU-ms", "published / ours"]
-DUEL_SIZE_HEADS = ["one round", "ε at least", "ε at most", *[f"{n:,}" for n in SIZES]]
-HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "ratio"]
+DUEL_HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "ratio"]
 
 
 def by_size(found: Sequence[tuple[Case, Answer]]) -> list[list[str]]:
