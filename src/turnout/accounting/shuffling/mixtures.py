@@ -35,9 +35,9 @@ MessageBlocks = Callable[[int], Block]
 _LARGEST_HINT = 0.5
 _SLACK = 1e-9  # relative error that a binomial tail may have
 _INNER, _OUTER = 3.0, (5.0, 9.0)  # deviations of N: narrow groups, and where wide ones end
-_FEWEST, _MOST = 4, 12
+_FEWEST, _MOST = 4, 24
 _FEW = 24  # N's about the mean that are each a group of their own
-_WIDTH = 2e-3  # of a group, relative to N; about four times the error that it makes in ε
+_WIDTH = 1e-3  # of a group, relative to N; about four times the error that it makes in ε
 _COINS = 64  # groups that the number of blanket messages is cut into
 
 
@@ -169,7 +169,7 @@ def wide_curve(
     if isinstance(block, BlanketBlock):  # of a few K's alone no polygon need be made
         pair = block.upper if side is Side.UPPER else block.lower
         if pair is not None:
-            return BlanketCurve(pair, block.clients, side, _COINS << refinement)
+            return BlanketCurve(pair, block.clients, side, round(_COINS * 2 ** (refinement / 2)))
     return best_curve(block.curves(side, delta, refinement), direction)
 
 

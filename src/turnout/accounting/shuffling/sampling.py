@@ -49,7 +49,7 @@ _LARGEST_HINT = 0.5
 _APART = 3e-3  # of the ε's among which the one at δ is looked for, relative
 _BRACKETS = 14
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 600.0
-_DENSITY, _REACHED = 20.0, 0.5
+_DENSITY, _REACHED = 10.0, 0.5
 _FURTHER, _AT_ONCE = 1.02, 8
 _ROUNDING = 1e-9  # of a line, relative to what it is the sum of
 
@@ -243,7 +243,7 @@ def _near(
         else:
             apart = min(4.0 * apart, 0.9)
             guess = high / (1.0 + apart) if math.isfinite(high) else low * (1.0 + 2.0 * apart)
-        if guess > _LARGEST_EPSILON:
+        if guess * (1.0 + 3.0 * apart) > _LARGEST_EPSILON:
             break
     raise NumericalError(f"delta = {delta:.3g} cannot be certified")
 
@@ -310,7 +310,7 @@ def _nodes(block: SelfSampledBlock, delta: float, refinement: int) -> FloatArray
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
 
-    return nodes_down_to(priced, cut, mean.spread, _DENSITY * 2**refinement)
+    return nodes_down_to(priced, cut, mean.spread, _DENSITY * 2 ** (refinement / 2))
 
 
 def _require_side(side: Side, *, alike: bool) -> None:
