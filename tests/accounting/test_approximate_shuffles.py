@@ -21,6 +21,7 @@ from turnout.accounting.shuffling.approximate import (
     shuffled_gaussian,
 )
 from turnout.accounting.shuffling.approximate_price import ApproximatePrice, local_delta
+from turnout.accounting.shuffling.blanket import clones_pair
 from turnout.accounting.shuffling.responses import BinaryResponseBlock
 from turnout.accounting.shuffling.sampling import SubsampledBlock
 from turnout.accounting.shuffling.supremum import worst_pair
@@ -62,14 +63,17 @@ def deltas(law_pairs) -> np.ndarray:
 @pytest.mark.parametrize("local_epsilon", [0.5, 1.5])
 @pytest.mark.parametrize("clients", [1, 2, 4])
 @pytest.mark.parametrize("local_delta", [1e-4, 0.01])
-def test_leaky_responses_cost_no_more(local_epsilon, clients, local_delta):
+@pytest.mark.parametrize("fixed", [True, False])
+def test_leaky_responses_cost_no_more(local_epsilon, clients, local_delta, fixed):
     laws = leaky(local_epsilon, local_delta)
     truth = deltas(list(truths.neighbours(laws, clients)))
-    for curve in curves(ApproximateMessagesBlock(local_epsilon, local_delta, clients)):
+    for curve in curves(ApproximateMessagesBlock(local_epsilon, local_delta, clients, fixed)):
         assert (curve.delta(RATIOS) >= truth * (1 - 1e-12)).all()
     # Where ε is larger than ε₀ only leaks are left, which the pure bound does not know.
     k = math.exp(1.01 * local_epsilon)
-    pure = float(ApproximatePrice.of(local_epsilon, 1e-300, clients, 64).at(np.array(k)))
+    pure = float(
+        ApproximatePrice.of(local_epsilon, 1e-300, clients, 64, fixed=True).at(np.array(k))
+    )
     assert (
         pure
         < 1e-12
@@ -104,21 +108,24 @@ def test_randomizers_may_be_chosen_by_the_messages_before(local_epsilon):
             assert (curve.delta(RATIOS) >= deltas([pair])).all()
 
 
-def test_the_price_is_its_formula():
-    """δ₀, the worst pair at ε₀' and (1 + K)τ, each in full; a halved τ would show."""
+@pytest.mark.parametrize(
+    ("fixed", "pair_of", "laws"), [(True, worst_pair, 2), (False, clones_pair, 1)]
+)
+def test_the_price_is_its_formula(fixed, pair_of, laws):
+    """δ₀, the pair at ε₀' and (1 + K)τ, each in full; a halved τ would show."""
     local_epsilon, delta0, clients = 1.1, 1e-4, 5
-    price = ApproximatePrice.of(local_epsilon, delta0, clients, 64)
-    pair = worst_pair(local_epsilon - math.log1p(-delta0))
-    tau = 2 * (clients - 1) * delta0 / math.exp(local_epsilon)
+    price = ApproximatePrice.of(local_epsilon, delta0, clients, 64, fixed=fixed)
+    pair = pair_of(local_epsilon - math.log1p(-delta0))
+    tau = laws * (clients - 1) * delta0 / math.exp(local_epsilon)
     for k in (1.0, 1.05, 1.3):
         shuffled = truths.pair_delta(pair, clients, k) + (1 + k) * tau
         expected = delta0 + (1 - delta0) * shuffled
         assert float(price.at(np.array(k))) == pytest.approx(expected, rel=1e-6)
         assert float(price.at(np.array(k))) >= expected * (1 - 1e-12)
     alone = delta0 + (1 - delta0) * (math.e - 2.5) / (math.e + 1)
-    assert float(ApproximatePrice.of(1.0, delta0, 10**5, 64).at(np.array(2.5))) == pytest.approx(
-        alone
-    )
+    assert float(
+        ApproximatePrice.of(1.0, delta0, 10**5, 64, fixed=True).at(np.array(2.5))
+    ) == pytest.approx(alone)
     assert float(price.at(np.array(math.exp(1.2)))) == pytest.approx(delta0)
 
 
@@ -182,7 +189,7 @@ def test_what_leaks_is_attained():
     ("local_epsilon", "delta0", "clients"), [(1.0, 1e-12, 1000), (3.0, 1e-13, 10**5)]
 )
 def test_upper_and_lower_bounds_do_not_cross(local_epsilon, delta0, clients):
-    upper = ApproximateMessagesBlock(local_epsilon, delta0, clients)
+    upper = ApproximateMessagesBlock(local_epsilon, delta0, clients, fixed=True)
     lower = LeakingBlock(BinaryResponseBlock(local_epsilon, clients), delta0)
     for rounds, delta in ((1, 1e-6), (20, 1e-5)):
         above = run_epsilon([(upper, rounds)], Direction.REMOVE, Side.UPPER, delta, 0)
@@ -191,13 +198,10 @@ def test_upper_and_lower_bounds_do_not_cross(local_epsilon, delta0, clients):
 
 
 def test_hardly_any_leak_is_none():
-    pure = run_epsilon(
-        [(ApproximateMessagesBlock(1.0, 1e-100, 10**4), 1)], Direction.ADD, Side.UPPER, 1e-6, 0
-    )
+    block = ApproximateMessagesBlock(1.0, 1e-100, 10**4, fixed=True)
+    pure = run_epsilon([(block, 1)], Direction.ADD, Side.UPPER, 1e-6, 0)
     assert pure == pytest.approx(_pure(1.0, 10**4, 1e-6, 1), rel=1e-3)
-    many = run_epsilon(
-        [(ApproximateMessagesBlock(1.0, 1e-100, 10**4), 50)], Direction.ADD, Side.UPPER, 1e-6, 1
-    )
+    many = run_epsilon([(block, 50)], Direction.ADD, Side.UPPER, 1e-6, 1)
     assert many == pytest.approx(_pure(1.0, 10**4, 1e-6, 50), rel=5e-3)
 
 
@@ -244,7 +248,9 @@ def test_gaussian_messages_pay_for_all_of_delta(noise, clients, delta):
     for local_epsilon in np.linspace(1.0, 8.0, 281):
         delta0 = local_delta(noise, local_epsilon)
         tau = 2 * (clients - 1) * delta0 * math.exp(-local_epsilon)
-        pure = ApproximatePrice.of(local_epsilon, delta0, clients, 256).base.delta(np.array(k))
+        pure = ApproximatePrice.of(local_epsilon, delta0, clients, 256, fixed=True).base.delta(
+            np.array(k)
+        )
         totals.append(delta0 + (1 - delta0) * (float(pure) + (1 + k) * tau))
     assert 0.8 * delta <= min(totals) <= 1.05 * delta
 

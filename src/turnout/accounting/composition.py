@@ -97,7 +97,8 @@ class ComposedCurve:
             log_norm += count * log_sum
         total = sums.convolve(factors, size, bin_)
         losses = gap * (lowest + bin_ + np.arange(size))
-        kept = -tilt * (losses - epsilon) <= _LARGEST_EXPONENT
+        # Losses far below ε matter to no K near it, and e^{ε − loss} would overflow.
+        kept = (epsilon - losses) * max(tilt, 0.5) <= _LARGEST_EXPONENT
         away = losses[kept] - epsilon
         weights = total.masses[kept] * np.exp(np.maximum(-tilt * away, -700.0))
         if not log_norm - tilt * epsilon < _LARGEST_EXPONENT:
@@ -127,13 +128,13 @@ class ComposedCurve:
         k = np.asarray(k, dtype=float) * math.exp(shift)
         epsilons = np.log(k)
         index = np.searchsorted(self.losses, epsilons, side="right")
-        far = k * self.inverse[index] * math.exp(-self.epsilon)
+        known = epsilons >= self.losses[0]
+        far = np.where(known, k * math.exp(-self.epsilon), 0.0) * self.inverse[index]
         value = self.mass[index] - far
         near = np.minimum(-self.tilt * (epsilons - self.epsilon), _LARGEST_EXPONENT)
         error = self.error * np.exp(near)
         error = error + self.relative_error * (np.abs(self.mass[index]) + np.abs(far))
         unit = math.exp(self.log_unit)
-        known = epsilons >= self.losses[0]
         if self.side is Side.UPPER:
             upper = self.infinity * (1.0 + 1e-12) + unit * (value + error)
             return np.where(known, np.clip(upper, 0.0, 1.0), 1.0)

@@ -13,6 +13,7 @@ from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
+from turnout.accounting.shuffling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import shuffled
 from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError
@@ -257,12 +258,12 @@ def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
 
 
 def _averaged(scheme: Scheme, steps: int) -> Decomposition:
-    """Algorithm 2 reveals the counts; alone in her slot she is seen with nothing but her noise.
+    """Algorithm 2 reveals the counts; what hides her are the *other* clients' noisy messages.
 
-    The amplification that Theorem 4.1 proves comes from the *other* clients' noisy messages and
-    needs their number; without it the unamplified price is exact (a run with one client).
+    Where their number is known they are a shuffle; else she may be alone in her slot, seen with
+    nothing but her own noise, which is exact (a run with one client).
     """
-    law = scheme.participation
+    law, population = scheme.participation, scheme.population
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
             "averaged check-ins release how many clients came, which add-remove does not "
@@ -270,8 +271,10 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
         )
     if not isinstance(law, CheckIn):
         raise UnsupportedError("averaged releases are priced for check-in participation only")
-    windows, full = -(-steps // law.window), steps // law.window
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
+    if isinstance(scheme.randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
+        return _averaged_shuffle(scheme, law, population, steps, reach)
+    windows, full = -(-steps // law.window), steps // law.window
     worst = dominating(scheme.randomizer, reach)
     upper = _repeated(worst, windows)
     lower = upper
@@ -281,6 +284,23 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
         lower = [(_step(worst, law.probability), full)] if full and upper else []
     method = "one unamplified release a window (the counts are public)"
     return Decomposition(Hop(upper, lower, method))
+
+
+def _averaged_shuffle(
+    scheme: Scheme, law: CheckIn, population: int, steps: int, reach: float
+) -> Decomposition:
+    full, rest = divmod(steps, law.window)
+    upper: list[tuple[Block, int]] = []
+    lower: list[tuple[Block, int]] = []
+    for share, count in ((1.0, full), (rest / law.window, 1 if rest else 0)):
+        if count:
+            chance = law.probability * share
+            window = averaged_window(scheme.randomizer, population, chance, reach)
+            upper.append((window.upper, count))
+            if window.lower is not None:
+                lower.append((window.lower, count))
+    method = "shuffle of all who come to a window, windows composed as PLD"
+    return Decomposition(Hop(upper, lower, method, tight=False))
 
 
 def require_central(scheme: Scheme) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ class Hop:
         method: the analysis, in a few words.
         tight: whether the blocks' bounds close in on each other.
         symmetric: whether both directions are the same.
+        cap: an ε that holds at every δ, whatever the blocks say.
     """
 
     upper: Run
@@ -29,6 +31,7 @@ class Hop:
     method: str
     tight: bool = True
     symmetric: bool = False
+    cap: float = math.inf
 
     @property
     def exact(self) -> bool:
@@ -82,4 +85,5 @@ def _in_a_row(hops: Sequence[Hop]) -> Hop:
         "; ".join(dict.fromkeys(hop.method for hop in hops)) or "nothing released",
         all(hop.tight for hop in hops),
         bool(hops) and all(hop.symmetric for hop in hops),
+        math.fsum(hop.cap for hop in hops),
     )

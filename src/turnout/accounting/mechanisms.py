@@ -207,7 +207,7 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
     def hop(one: Hop) -> Hop:
         upper = [(block, count * times) for block, count in one.upper]
         lower = [(block, count * times) for block, count in one.lower]
-        return Hop(upper, lower, one.method, one.tight, one.symmetric)
+        return Hop(upper, lower, one.method, one.tight, one.symmetric, times * one.cap)
 
     return Decomposition(hop(parts.present), hop(parts.other) if parts.other else None)
 

@@ -123,21 +123,30 @@ def decomposition_upper(parts: Decomposition, delta: float) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
     if parts.other is not None:
         return max(_two_hop_directions(parts, delta))
-    run = parts.present.upper
-    return max(run_epsilon(run, d, Side.UPPER, delta, 0) for d in parts.present.directions)
+    return max(_upper(parts.present, direction, delta) for direction in parts.present.directions)
+
+
+def _upper(hop: Hop, direction: Direction, delta: float) -> float:
+    try:
+        return min(run_epsilon(hop.upper, direction, Side.UPPER, delta, 0), hop.cap)
+    except NumericalError:
+        if math.isinf(hop.cap):
+            raise
+        return hop.cap
 
 
 def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked; exactness decides whether it must be."""
     must_meet = hop.exact
     closing = hop.tight or hop.upper == hop.lower  # else finer grids hardly move the lower bound
-    lower, upper, refinement = 0.0, math.inf, 0
+    lower, upper, before, refinement = 0.0, hop.cap, math.inf, 0
     while refinement < _REFINEMENTS:
-        before = upper
         try:
             upper = min(upper, run_epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError:
             _require_more_than_leaks(hop, delta)
+            if math.isfinite(hop.cap):
+                break
             refinement += 1
             continue
         if closing or math.isinf(before):
@@ -145,7 +154,7 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
             lower = max(lower, found)
         # A third of the last gain is what all finer grids together have left to gain.
         open_ = upper - lower if must_meet else min(upper - lower, (before - upper) / 3.0)
-        missing = open_ / (tolerance * upper + 1e-9)
+        missing, before = open_ / (tolerance * upper + 1e-9), upper
         if missing <= 1.0:
             return Bounds(lower, upper)
         # Each refinement divides the width by four: go at once to the one that should do.

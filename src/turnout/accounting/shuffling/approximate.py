@@ -34,19 +34,20 @@ _ROUNDING = 32 * UNIT_ROUNDOFF
 
 @dataclass(frozen=True, slots=True)
 class ApproximateMessagesBlock:
-    """One round of n shuffled messages of any (ε₀, δ₀)-randomizers, from above.
-
-    Adaptive: randomizers may be chosen by the messages before.
+    """One round of n shuffled messages of (ε₀, δ₀)-randomizers, from above.
 
     Attributes:
         epsilon0: ε₀ > 0, under replacement; above 600 it counts as 600.
         delta0: δ₀ in (0, 1).
         clients: n ≥ 1.
+        fixed: whether all clients of the round use one randomizer that was fixed before; else
+            randomizers may be chosen by the messages before.
     """
 
     epsilon0: float
     delta0: float
     clients: int
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         checks.positive(epsilon0=self.epsilon0)
@@ -65,7 +66,9 @@ class ApproximateMessagesBlock:
 
     def price(self, groups: int) -> ApproximatePrice:
         """The bound at any K."""
-        return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
+        return ApproximatePrice.of(
+            self.epsilon0, self.delta0, self.clients, groups, fixed=self.fixed
+        )
 
     def end(self, delta: float) -> float:
         """The ε from which on nothing more is proved, whatever δ."""
@@ -101,16 +104,19 @@ class GaussianMessagesBlock:
     """One round of n shuffled messages that carry Gaussian noise each, from above.
 
     At every K about the best of many ε₀, each with the δ₀ that the noise has there, and of what a
-    message is worth alone. Whatever the dimension, and adaptive as well.
+    message is worth alone. Whatever the dimension.
 
     Attributes:
         noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
             another record moves a message by up to 2C.
         clients: n ≥ 1.
+        fixed: whether all clients of the round do the same to their records, say, take a gradient
+            at the same model; else what they do may be chosen by the messages before.
     """
 
     noise_multiplier: float
     clients: int
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         checks.positive(noise_multiplier=self.noise_multiplier)
@@ -129,7 +135,7 @@ class GaussianMessagesBlock:
 
     def price(self, groups: int) -> GaussianPrice:
         """The bound at any K."""
-        return GaussianPrice(self.noise_multiplier, self.clients, groups)
+        return GaussianPrice(self.noise_multiplier, self.clients, groups, self.fixed)
 
     def end(self, delta: float) -> float:
         """The ε at which a message alone is worth δ, if that can be written down."""
@@ -230,7 +236,7 @@ def shuffled_gaussian(
     """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
 
     Source: `approximate_price`, with ε₀ and δ₀ of the Gaussian. The least of this and of what the
-    messages are worth on their own. Randomizers may be chosen by the messages before.
+    messages are worth on their own. All clients of a round do the same to their records.
 
     Args:
         noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
@@ -250,7 +256,7 @@ def shuffled_gaussian(
     checks.count(clients=clients, rounds=rounds)
     checks.open_unit(delta=delta)
     alone = [(PairBlock(GaussianPair(noise_multiplier / (2 * math.sqrt(rounds)))), 1)]
-    run = [(GaussianMessagesBlock(noise_multiplier, clients), rounds)]
+    run = [(GaussianMessagesBlock(noise_multiplier, clients, fixed=True), rounds)]
     found: list[float] = []
     refusal = None
     for candidate in (alone, run):

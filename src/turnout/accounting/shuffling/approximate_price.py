@@ -1,20 +1,22 @@
 """δ(K) of shuffled messages of (ε₀, δ₀)-randomizers, from above, and the same for Gaussian noise.
 
 docs/design/shuffling.md ("Approximate randomizers") has the proof. Randomizers may be chosen by the
-messages before.
+messages before, unless one is fixed beforehand for all.
 
 Notation
     ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
     n       clients           ε₀'  ε₀ − ln(1 − δ₀)
-    τ       2(n − 1)δ₀/e, how far all other messages are from those of an ε₀'-randomizer
+    τ       how far all other messages are from those of an ε₀'-randomizer
     σ       of Gaussian noise, over the clip norm C; another record moves a message by up to 2C
 
 With chance δ₀ the victim's message may give her away. Else it is that of an ε₀-randomizer, by
-Kairouz, Oh and Viswanath 2015 (kairouz2015composition), and every other message is at distance
-2δ₀/e of a law that is at least the larger of her two, over e^{ε₀'}. The distances along a run add
-up to τ whatever came before and wherever the victim stands, so with `supremum.worst_pair` at ε₀'
+Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance δ₀/e of
+a law that is at least the mean of her two, over e^{ε₀'}, which is what clones ask for; and at 2δ₀/e
+of one that is at least the larger of them, which the worst pair of one fixed randomizer asks for.
+The distances along a run add up to τ = (n − 1)δ₀/e or twice that whatever came before and wherever
+the victim stands, so with that pair at ε₀'
 
-    δ(K) ≤ δ₀ + (1 − δ₀)·(δ_worst(K) + (1 + K)·τ).
+    δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair(K) + (1 + K)·τ).
 
 The truth falls with K, though the right side does not for ever. And a message is worth no more than
 alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
@@ -30,6 +32,7 @@ import numpy as np
 
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.shuffling.blanket import clones_pair
 from turnout.accounting.shuffling.blanket_curve import BlanketCurve
 from turnout.accounting.shuffling.supremum import worst_pair
 
@@ -55,11 +58,14 @@ class ApproximatePrice:
     slack: float
 
     @classmethod
-    def of(cls, epsilon0: float, delta0: float, clients: int, groups: int) -> ApproximatePrice:
+    def of(
+        cls, epsilon0: float, delta0: float, clients: int, groups: int, *, fixed: bool
+    ) -> ApproximatePrice:
         """Of so many clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
-        pair = worst_pair(epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
-        slack = 2.0 * (clients - 1) * math.exp(-epsilon0) * delta0
+        pair_of, laws = (worst_pair, 2.0) if fixed else (clones_pair, 1.0)
+        pair = pair_of(epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
+        slack = laws * (clients - 1) * math.exp(-epsilon0) * delta0
         return cls(BlanketCurve(pair, clients, Side.UPPER, groups), epsilon0, delta0, slack)
 
     @property
@@ -89,11 +95,13 @@ class GaussianPrice:
         noise_multiplier: σ.
         clients: n.
         groups: as in `BlanketCurve`.
+        fixed: whether all clients of a round do the same to their records.
     """
 
     noise_multiplier: float
     clients: int
     groups: int
+    fixed: bool
 
     @property
     def alone(self) -> PairCurve:
@@ -107,7 +115,7 @@ class GaussianPrice:
         # The best ε₀ rises with K, slowly, so it is looked for at few K's; near a K will do.
         few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
         clients = math.ceil(_COARSE ** round(math.log(self.clients, _COARSE)))
-        coarse = GaussianPrice(self.noise_multiplier, clients, _FEW_GROUPS)
+        coarse = GaussianPrice(self.noise_multiplier, clients, _FEW_GROUPS, self.fixed)
         powers = np.rint(np.log(np.maximum(np.log(few), _LEAST_EPSILON)) / math.log(_COARSE))
         rungs = [_best_rung(coarse, int(power)) for power in powers]
         nearest = np.rint(np.interp(ratios, few, rungs)).astype(np.int64)
@@ -128,7 +136,7 @@ def local_delta(noise_multiplier: float, local_epsilon: float) -> float:
 def _rung(price: GaussianPrice, rung: int) -> ApproximatePrice:
     epsilon0 = min(rung * 2.0 / (price.noise_multiplier * _RUNGS), _LARGEST_LOCAL_EPSILON)
     delta0 = local_delta(price.noise_multiplier, epsilon0)
-    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups)
+    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, fixed=price.fixed)
 
 
 @lru_cache(maxsize=1024)

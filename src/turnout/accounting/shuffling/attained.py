@@ -11,14 +11,16 @@ docs/design/shuffling.md, "What is attained", says why the choices here are thos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.blocks import Block
+from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
+from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.shuffling.blanket import (
     BlanketPair,
     hadamard_pair,
@@ -35,6 +37,7 @@ from turnout.accounting.shuffling.responses import (
 from turnout.core import checks
 
 FloatArray = np.ndarray
+_FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact law is composed
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,44 @@ class AlikeBlock:
     @property
     def _above(self) -> BlanketBlock:
         return BlanketBlock(stronger_clones_pair(self.local_epsilon), self.clients)
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeGaussianBlock:
+    """One round of Gaussian messages in which all others hold −C; she holds C in P and −C in Q.
+
+    The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
+    allocation. Of many messages the sum alone is composed, which is quicker and gives less.
+
+    Attributes:
+        noise_multiplier: σ of one message.
+        clients: n ≥ 1.
+    """
+
+    noise_multiplier: float
+    clients: int
+
+    @property
+    def spread(self) -> float:
+        """About the standard deviation of the likelihood ratio, at most 1."""
+        return self._steps.spread
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The exact law's."""
+        return self._steps.curve(direction, side, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The exact law's, or from below that of the sum of many."""
+        many = self.clients > _FEW_TO_COMPOSE and side is Side.LOWER
+        return (self._sum if many else self._steps).curves(side, delta, refinement)
+
+    @property
+    def _steps(self) -> AllocationBlock:
+        return AllocationBlock(GaussianPair(0.5 * self.noise_multiplier), self.clients)
+
+    @property
+    def _sum(self) -> PairBlock:
+        return PairBlock(GaussianPair(0.5 * self.noise_multiplier * math.sqrt(self.clients)))
 
 
 def kary_response_block(local_epsilon: float, values: int, clients: int) -> Block:

@@ -15,13 +15,20 @@ import math
 from dataclasses import dataclass
 
 from turnout.accounting.blocks import Block, PairBlock
+from turnout.accounting.curves import Curve, Direction, Side
+from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.shuffling.approximate import GaussianMessagesBlock
 from turnout.accounting.shuffling.attained import AlikeBlock
-from turnout.accounting.shuffling.messages import UpperMessages
+from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.mixtures import best_curve
 from turnout.accounting.shuffling.sampling import SelfSampledBlock, SubsampledBlock
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import ApproximateRandomizer, FixedRandomizer, GaussianNoise, PureRandomizer
+
+SHUFFLED_RANDOMIZERS = (PureRandomizer, ApproximateRandomizer, GaussianNoise)
+"""Those that `averaged_window` knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +45,73 @@ class AveragedWindow:
     lower: Block | None
 
 
-def averaged_window(randomizer: object, population: int, probability: float) -> AveragedWindow:
+@dataclass(frozen=True, slots=True)
+class SharperBlock:
+    """What two blocks prove of the same step from above: the smaller δ at each K."""
+
+    one: Block
+    other: Block
+
+    @property
+    def spread(self) -> float:
+        """The smaller one."""
+        return min(self.one.spread, self.other.spread)
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The smaller of both curves that are sharp near one δ."""
+        curves = [
+            block.curve(direction, side, delta, refinement) for block in (self.one, self.other)
+        ]
+        return best_curve(CurvePair(side, curves, curves), direction)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """All curves of both."""
+        one, other = (block.curves(side, delta, refinement) for block in (self.one, self.other))
+        floors = min(one.floors[0], other.floors[0]), min(one.floors[1], other.floors[1])
+        return CurvePair(
+            side, [*one.remove, *other.remove], [*one.add, *other.add], (floors[0], floors[1])
+        )
+
+
+def averaged_window(
+    randomizer: object, population: int, probability: float, reach: float = 2.0
+) -> AveragedWindow:
     """One window of averaged check-ins, or what has been released of it.
 
-    Source: Theorem 3 and "Averaged check-ins" of docs/design/shuffling.md, in the place of Theorem
-    4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
+    Source: "Averaged check-ins" of docs/design/shuffling.md, clones of feldman2021clones in the
+    place of Theorem 4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
 
     Args:
         randomizer: of every message. The steps choose what it is applied to, so of pure ones no
             more is used than their ε₀.
         population: n ≥ 1, herself included, who all follow the protocol.
         probability: in (0, 1], the chance of having come; p₀·s/m after s steps of m.
+        reach: how far apart her two records can lie, in units of C: 2 under replace-one, 1 where
+            one of them is the null record.
 
     Raises:
         UnsupportedError: nothing is known of the randomizer's shuffled messages.
     """
     checks.count(population=population)
     adaptive, attained = _adaptive(randomizer)
-    upper, lower = UpperMessages(adaptive), None if attained is None else SummedMessages(attained)
+    if isinstance(attained, GaussianNoise):
+        attained = GaussianNoise(2.0 / reach * attained.noise_multiplier)
+    uppers = AdaptiveMessages(adaptive)
+    lowers = None if attained is None else SummedMessages(attained)
+    lower = None
     if probability == 1.0:
-        whole = None if lower is None else SubsampledBlock(lower(population), 1.0, alike=True)
-        return AveragedWindow(upper(population), whole)
-    return AveragedWindow(
-        SelfSampledBlock(upper, population, probability),
-        None if lower is None else SelfSampledBlock(lower, population, probability, alike=True),
-    )
+        upper = uppers(population)
+        if lowers is not None:
+            lower = SubsampledBlock(lowers(population), 1.0, alike=True)
+    else:
+        upper = SelfSampledBlock(uppers, population, probability)
+        if lowers is not None:
+            lower = SelfSampledBlock(lowers, population, probability, alike=True)
+    if reach < 2.0 and isinstance(randomizer, GaussianNoise):
+        # Others' records may lie 2C away from hers, which without them need not be counted.
+        alone = PairBlock(GaussianPair(randomizer.noise_multiplier / reach))
+        upper = SharperBlock(upper, alone)
+    return AveragedWindow(upper, lower)
 
 
 def _adaptive(randomizer: object) -> tuple[object, object]:
@@ -78,6 +127,19 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
     raise UnsupportedError(
         f"no analysis of averaged messages is known for {type(randomizer).__name__}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveMessages:
+    """The upper block of any number of messages whose randomizers the messages before choose."""
+
+    randomizer: object
+
+    def __call__(self, clients: int) -> Block:
+        """Of so many messages."""
+        if isinstance(self.randomizer, GaussianNoise):
+            return GaussianMessagesBlock(self.randomizer.noise_multiplier, clients)
+        return one_round(self.randomizer, clients).upper
 
 
 @dataclass(frozen=True, slots=True)

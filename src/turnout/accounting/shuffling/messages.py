@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import singledispatch
 
-from turnout.accounting.blocks import Block, PairBlock
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.blocks import Block
 from turnout.accounting.shuffling.approximate import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
@@ -15,6 +13,7 @@ from turnout.accounting.shuffling.approximate import (
 )
 from turnout.accounting.shuffling.attained import (
     AlikeBlock,
+    AlikeGaussianBlock,
     WorstKnownBlock,
     hadamard_response_block,
     kary_response_block,
@@ -119,18 +118,17 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
     return Round(
         ApproximateMessagesBlock(epsilon0, delta0, clients),
         LeakingBlock(WorstKnownBlock(epsilon0, clients), delta0),
-        None,
-        "clones (Feldman et al. 2021) of randomizers near pure ones",
+        AlikeBlock(epsilon0, clients),
+        "clones (Feldman et al. 2021) of any randomizers near pure ones",
     )
 
 
 @one_round.register
 def _(randomizer: GaussianNoise, clients: int) -> Round:
     sigma = randomizer.noise_multiplier
-    # Others who all hold −C, she C or −C: the sum of all messages is one thing to look at.
-    summed = PairBlock(GaussianPair(0.5 * sigma * math.sqrt(clients)))
-    upper = GaussianMessagesBlock(sigma, clients)
-    return Round(upper, summed, summed, "clones of the Gaussian's pure neighbours, or no shuffler")
+    upper = GaussianMessagesBlock(sigma, clients, fixed=True)
+    alike = AlikeGaussianBlock(sigma, clients)
+    return Round(upper, alike, alike, "privacy blanket of a pure randomizer near the Gaussian")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop
 from turnout.accounting.shuffling.messages import AlikeMessages, UpperMessages, one_round
 from turnout.accounting.shuffling.sampling import SelfSampledBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import EveryStep, FixedSize, Relation, ReleaseRule, Scheme, SelfSampling
+from turnout.spec import (
+    EveryStep,
+    FixedSize,
+    PureRandomizer,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+)
 
 
 def shuffled(scheme: Scheme, steps: int) -> Decomposition:
@@ -21,7 +31,7 @@ def shuffled(scheme: Scheme, steps: int) -> Decomposition:
     law, clients = scheme.participation, _population(scheme)
     if isinstance(law, EveryStep):
         one = one_round(scheme.randomizer, clients)
-        return _rounds(one.upper, one.lower, steps, one.method)
+        return _rounds(scheme.randomizer, one.upper, one.lower, steps, one.method)
     if isinstance(law, FixedSize):
         return _subsampled(scheme.randomizer, law, steps)
     if isinstance(law, SelfSampling):
@@ -36,25 +46,29 @@ def _subsampled(randomizer: object, law: FixedSize, steps: int) -> Decomposition
     one, rate = one_round(randomizer, law.size), law.size / law.population
     upper = SubsampledBlock(one.upper, rate)
     lower = None if one.alike is None else SubsampledBlock(one.alike, rate, alike=True)
-    return _rounds(upper, lower, steps, f"{one.method}, of a uniform sample")
+    return _rounds(randomizer, upper, lower, steps, f"{one.method}, of a uniform sample")
 
 
 def _self_sampled(randomizer: object, law: SelfSampling, clients: int, steps: int) -> Decomposition:
     one = one_round(randomizer, clients)
     if law.rate == 0:
-        return _rounds(one.upper, None, 0, "nobody comes")
+        return _rounds(randomizer, one.upper, None, 0, "nobody comes")
     upper = SelfSampledBlock(UpperMessages(randomizer), clients, law.rate)
     lower = None
     if one.alike is not None:
         lower = SelfSampledBlock(AlikeMessages(randomizer), clients, law.rate, alike=True)
-    return _rounds(upper, lower, steps, f"{one.method}, of as many as come")
+    return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
 
 
-def _rounds(upper: Block, lower: Block | None, rounds: int, method: str) -> Decomposition:
+def _rounds(
+    randomizer: object, upper: Block, lower: Block | None, rounds: int, method: str
+) -> Decomposition:
     method = method if rounds <= 1 else f"{method}, rounds composed as PLD"
     above = [(upper, rounds)] if rounds else []
     beneath = [(lower, rounds)] if rounds and lower is not None else []
-    return Decomposition(Hop(above, beneath, method, tight=False, symmetric=True))
+    # Without any shuffler every message costs ε₀.
+    cap = rounds * randomizer.epsilon0 if isinstance(randomizer, PureRandomizer) else math.inf
+    return Decomposition(Hop(above, beneath, method, tight=False, symmetric=True, cap=cap))
 
 
 def _require_analysis(scheme: Scheme) -> None:
