@@ -9,12 +9,8 @@ import pytest
 from scipy import stats
 
 from turnout.core.errors import UnsupportedError
-from turnout.plans.shuffled_means import (
-    message_levels,
-    shuffled_epsilon,
-    shuffled_l2,
-    shuffled_linf,
-)
+from turnout.plans.shuffled_means import shuffled_epsilon, shuffled_l2, shuffled_linf
+from turnout.plans.shuffled_messages import client_messages
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
     L1Randomizer,
@@ -55,7 +51,8 @@ def test_the_price_is_above_the_truth_and_near_it(samples, epsilon):
     laws = [counts(p, N)] * samples
     price = shuffled_epsilon(randomizer, N, delta)
     assert true_delta(price, laws) <= delta
-    assert true_delta(0.5 * price, laws) > delta
+    # Groups of one coordinate are binary response, whose worst others these are.
+    assert true_delta(0.97 * price, laws) > delta
     if (samples, epsilon) == (2, 1.0):
         # Forgetting that there are two messages is noticed.
         alone = shuffled_epsilon(BinaryVectorRandomizer(1, epsilon / 2), N, delta)
@@ -65,16 +62,13 @@ def test_the_price_is_above_the_truth_and_near_it(samples, epsilon):
 def test_levels_of_unequal_budget_are_priced_each_at_its_own():
     delta = 1e-4
     randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
-    levels = message_levels(randomizer)
-    assert [round(level, 9) for level, _ in levels] == [1.5, 1.0, 0.5]
+    levels = [message.epsilon0 for message, _ in client_messages(randomizer)]
+    assert [round(level, 9) for level in levels] == [1.5, 1.0, 0.5]
     laws = [counts(p, 40) for p in randomizer.bits.flips]
     price = shuffled_epsilon(randomizer, 40, delta)
     assert true_delta(price, laws) <= delta
     least = shuffled_epsilon(BinaryVectorRandomizer(1, 0.5), 40, delta)
     assert true_delta(least, laws) > delta
-    # Both bits of a coordinate in one message are one message of their sum.
-    together = LInfRandomizer(4, 3.0, samples=2, levels=2)
-    assert message_levels(together) == [(pytest.approx(1.5), 2)]
 
 
 def test_the_printed_level_for_shuffled_l1_is_too_high():
@@ -98,6 +92,7 @@ def test_calibrated_means_spend_the_budget_and_say_what_they_are():
     assert scalar.randomizer.message_bits == 4
     for word in (
         "4 messages",
+        "assumes: all 1,000 clients follow the protocol",
         "trust: shuffled",
         "replace-one",
         "δ = 1e-05",

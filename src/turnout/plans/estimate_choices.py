@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
 
-from turnout.accounting.shuffling import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans.estimate_answers import Cost
@@ -21,7 +18,7 @@ from turnout.randomizers import (
     UnaryEncoding,
 )
 from turnout.randomizers.indexed import IndexedRandomizer
-from turnout.randomizers.levels import LARGEST_EPSILON, check_level
+from turnout.randomizers.levels import check_level
 from turnout.randomizers.vectors import (
     KashinFrame,
     L2Randomizer,
@@ -46,8 +43,6 @@ NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 _EXACT = "pure, exact: the largest log-ratio of the message's probabilities"
 _NEAR = 1.05  # errors this near to the least count as no worse, so that fewer bits decide
 _MOST_CODE_BITS, _NEARLY_LEAST = 8, 1.1  # of spherical codes; more take long to draw
-_STEPS = 12  # of a bisection of ln ε₀: to a thousandth
-AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
 
 
 def frequency_randomizer(
@@ -88,6 +83,19 @@ def frequency_randomizer(
     if not fitting:
         least = min(each.message_bits for _, each in built)
         raise ParameterError("bits", bits, f"at least {least}")
+    return chosen_randomizer(fitting, mechanism, bits)
+
+
+def chosen_randomizer(
+    fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
+) -> tuple[FrequencyRandomizer, str]:
+    """The shortest message among those whose error bound is near the least, and why that one.
+
+    Args:
+        fitting: mechanisms by name, each within ``bits``.
+        mechanism: the name that was asked for, or "auto".
+        bits: most bits of a message; None: any number.
+    """
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
@@ -174,61 +182,9 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
         reason,
         randomizer.epsilon0,
         randomizer.message_bits,
-        _shared(randomizer),
+        public_randomness(randomizer),
         accuracy_notes(randomizer),
     )
-
-
-def shuffled(
-    make: Callable[[float], tuple[AnyRandomizer, str]], clients: int, epsilon: float, delta: float
-) -> tuple[AnyRandomizer, Cost]:
-    """The randomizer of the largest ε₀ whose shuffled messages are (ε, δ)-private, and its cost.
-
-    Source: numeric clones (feldman2021clones, Theorem 3.1); see `turnout.accounting.shuffling`.
-
-    Args:
-        make: a randomizer of one whole message at ε₀, and why that one.
-        clients: n, public.
-        epsilon: ε of all messages together.
-        delta: δ in (0, 1).
-    """
-    checks.positive(epsilon=epsilon)
-    checks.count(clients=clients)
-    randomizer, reason = make(largest_level(clients, epsilon, delta))
-    reached = clones_2021(randomizer.epsilon0, clients, delta)
-    if reached > epsilon:
-        randomizer, reason = make(epsilon)
-        reached = min(clones_2021(randomizer.epsilon0, clients, delta), randomizer.epsilon0)
-    cost = Cost(
-        reached,
-        delta,
-        "(ε, δ) of all shuffled messages together, an upper bound (numeric clones)",
-        "replace-one",
-        "shuffled",
-        type(randomizer).__name__,
-        reason,
-        randomizer.epsilon0,
-        randomizer.message_bits,
-        _shared(randomizer),
-        (
-            "a trusted shuffler mixes all messages and drops who sent which",
-            f"all {clients:,} clients send, and that number is public",
-            "without the shuffler only ε₀ is left",
-            *accuracy_notes(randomizer),
-        ),
-    )
-    return randomizer, cost
-
-
-@lru_cache(maxsize=64)
-def largest_level(clients: int, epsilon: float, delta: float) -> float:
-    """About the largest ε₀, up to 30, for which numeric clones prove (ε, δ); at least ε."""
-    low, high = math.log(epsilon), math.log(max(epsilon, LARGEST_EPSILON))
-    for _ in range(_STEPS):
-        middle = 0.5 * (low + high)
-        fits = clones_2021(math.exp(middle), clients, delta) <= epsilon
-        low, high = (middle, high) if fits else (low, middle)
-    return min(max(math.exp(low), epsilon), LARGEST_EPSILON)
 
 
 def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
@@ -239,7 +195,7 @@ def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[
     return (f"for accuracy only: clipping rotated coordinates adds about {cut:.2g} at most",)
 
 
-def _shared(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
+def public_randomness(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
     """Public randomness in words."""
     if isinstance(randomizer, VectorRandomizer):
         return randomizer.public_randomness

@@ -24,9 +24,9 @@ from turnout.plans.estimate_choices import (
     frequency_randomizer,
     local_cost,
     mean_randomizer,
-    shuffled,
 )
 from turnout.plans.estimate_columns import item_blocks, vector_blocks
+from turnout.plans.estimate_shuffled import shuffled_frequencies, shuffled_mean
 from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]
@@ -79,10 +79,8 @@ def frequencies(
         randomizer, reason = frequency_randomizer(ask.epsilon, items, mechanism, ask.bits)
         cost = local_cost(randomizer, reason)
     else:
-        randomizer, cost = shuffled(
-            lambda level: frequency_randomizer(level, items, mechanism, ask.bits, public=False),
-            *_shuffling(ask, blocks),
-        )
+        clients = _clients(blocks)
+        randomizer, cost = shuffled_frequencies(items, ask, clients, mechanism=mechanism)
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
         tally += collect(randomizer, block, source)
@@ -135,10 +133,8 @@ def mean(
         randomizer, reason = mean_randomizer(norm, dimension, ask.epsilon, radius, ask.bits)
         cost = local_cost(randomizer, reason)
     else:
-        randomizer, cost = shuffled(
-            lambda level: mean_randomizer(norm, dimension, level, radius, ask.bits, public=False),
-            *_shuffling(ask, blocks),
-        )
+        clients = _clients(blocks)
+        randomizer, cost = shuffled_mean(norm, dimension, radius, ask, clients)
     # What contains the ball is what the randomizer was made for, so these rows are within it.
     tally: MeanTally | None = None
     for block in blocks():
@@ -151,7 +147,6 @@ def mean(
     return Mean(found.value, errors, found.mse_bound, found.clients, found.clients, cost)
 
 
-def _shuffling(ask: Ask, blocks: Callable[[], Iterable[NDArray]]) -> tuple[int, float, float]:
-    """n, ε and δ; n takes a reading of its own."""
-    assert ask.delta is not None
-    return sum(len(block) for block in blocks()), ask.epsilon, ask.delta
+def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
+    """How many rows there are, which takes a reading of its own."""
+    return sum(len(block) for block in blocks())

@@ -16,25 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling import BlanketBlock, clones_pair
-from turnout.core import checks
-from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.plans.shuffled_levels import largest_affordable
+from turnout.plans.shuffled_messages import client_messages, shuffled_price
 from turnout.randomizers.vectors import (
-    BinaryVectorRandomizer,
     CosineRotation,
-    L1Randomizer,
     L2Randomizer,
     LInfRandomizer,
     VectorRandomizer,
 )
-from turnout.randomizers.vectors.flips import epsilon_of_flips
 from turnout.randomizers.vectors.l2 import CLIP
-from turnout.randomizers.vectors.sampled_bits import SampledBits, level_weights
-
-_STEPS = 12  # of the search for the local level, each halves its logarithm's interval
+from turnout.randomizers.vectors.sampled_bits import level_weights
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class ShuffledMean:
 
     Attributes:
         randomizer: what each client uses.
-        clients: n; all of them send.
+        clients: n; all of them follow the protocol.
         delta: δ.
         epsilon: of all shuffled messages together, never below the true one.
     """
@@ -60,7 +51,7 @@ class ShuffledMean:
     @property
     def messages(self) -> int:
         """Messages of a client, L."""
-        return sum(count for _, count in message_levels(self.randomizer))
+        return sum(count for _, count in client_messages(self.randomizer))
 
     @property
     def mse_bound(self) -> float:
@@ -72,56 +63,37 @@ class ShuffledMean:
         return (
             f"{self.messages} messages of {self.clients:,} clients, {self.randomizer.message_bits} "
             f"bits a client; ε = {self.epsilon:g} at δ = {self.delta:g} ({self.relation}), unit: "
-            f"one {self.unit}, trust: {self.trust}; without the shuffler ε₀ = "
-            f"{self.randomizer.epsilon0:g} (pure, local)"
+            f"one {self.unit}, trust: {self.trust}; assumes: all {self.clients:,} clients follow "
+            f"the protocol; without the shuffler ε₀ = {self.randomizer.epsilon0:g} (pure, local)"
         )
-
-
-def message_levels(randomizer: VectorRandomizer) -> list[tuple[float, int]]:
-    """ε_j of a client's messages, and how many have it.
-
-    Raises:
-        UnsupportedError: a randomizer whose message is one piece of unknown parts.
-    """
-    if isinstance(randomizer, L1Randomizer):
-        return [(randomizer.epsilon0, 1)]
-    if isinstance(randomizer, L2Randomizer):
-        randomizer = randomizer.inner
-    if isinstance(randomizer, LInfRandomizer | BinaryVectorRandomizer):
-        bits: SampledBits = randomizer.bits
-        if bits.shared:
-            return [(epsilon_of_flips(bits.flips), bits.samples)]
-        return [(epsilon_of_flips([p]), bits.samples) for p in bits.flips]
-    raise UnsupportedError(f"no messages are known of {type(randomizer).__name__}")
 
 
 def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -> float:
     """ε of all shuffled messages together.
 
-    Source: clones of Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1,
-    numerically, and composed numerically over the shufflers. The closed forms of Theorems 3.3.2,
-    3.5.2 and 3.6.2 (girgis2023thesis) are wrong by constants in either direction (errata, 5–7).
+    Source: the blanket of each message by what is known of its law (`shuffled_messages`,
+    docs/design/shuffling.md), composed numerically over the shufflers. The closed forms of Theorems
+    3.3.2, 3.5.2 and 3.6.2 (girgis2023thesis) are wrong by constants in either direction (errata,
+    5–7).
 
     Args:
         randomizer: what each client uses, with private coordinates.
-        clients: n.
+        clients: n, all of whom follow the protocol.
         delta: δ in (0, 1).
 
     Returns:
         ε under replace-one, never below the true one and never above ε₀.
 
+    Raises:
+        UnsupportedError: nothing is known of its messages, or coordinates are public.
+
+    >>> from turnout.randomizers.vectors import BinaryVectorRandomizer
     >>> messages = BinaryVectorRandomizer(10, 5.0, samples=10)
     >>> shuffled_epsilon(messages, 100_000, 1e-6) < 0.1
     True
     """
-    checks.count(clients=clients)
-    checks.open_unit(delta=delta)
-    run = [
-        (BlanketBlock(clones_pair(level), clients), count)
-        for level, count in message_levels(randomizer)
-    ]
-    amplified = run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, 0)
-    return min(amplified, randomizer.epsilon0)
+    price = shuffled_price(client_messages(randomizer), clients, delta)
+    return min(price, randomizer.epsilon0)
 
 
 def shuffled_randomizer(
@@ -138,35 +110,10 @@ def shuffled_randomizer(
     Returns:
         One on the private side of ε; within about 0.1 % of it where shuffling helps.
     """
-    checks.positive(epsilon=epsilon)
-    best = make(epsilon)
-    reached = shuffled_epsilon(best, clients, delta)
-    low, high = math.log(epsilon), math.log(epsilon) + 1.0
-    while True:
-        trial = _tried(make, math.exp(high))
-        found = math.inf if trial is None else shuffled_epsilon(trial, clients, delta)
-        if trial is None or found > epsilon:
-            break
-        best, reached, low, high = trial, found, high, high + 1.0
-    for _ in range(_STEPS):
-        middle = 0.5 * (low + high)
-        trial = _tried(make, math.exp(middle))
-        found = math.inf if trial is None else shuffled_epsilon(trial, clients, delta)
-        if trial is None or found > epsilon:
-            high = middle
-        else:
-            best, reached, low = trial, found, middle
-    return ShuffledMean(best, clients, delta, reached)
-
-
-def _tried(make: Callable[[float], VectorRandomizer], epsilon0: float) -> VectorRandomizer | None:
-    """The randomizer at a local level; None where one bit would get too much of it."""
-    try:
-        return make(epsilon0)
-    except ParameterError as error:
-        if error.name == "epsilon" and epsilon0 > LARGEST_EPSILON:
-            return None
-        raise
+    found = largest_affordable(
+        make, lambda randomizer: shuffled_epsilon(randomizer, clients, delta), epsilon
+    )
+    return ShuffledMean(found.made, clients, delta, found.epsilon)
 
 
 def shuffled_linf(

@@ -1,0 +1,264 @@
+"""What shuffled messages are worth by what is known of the randomizer that all clients use.
+
+Here everybody uses one randomizer, fixed beforehand, whose law we know. That is worth more than ε₀
+alone: the worst pair of one fixed randomizer (Theorem 2 of docs/design/shuffling.md) takes the
+place of the clones bound, which any randomizers meet, and where two records' laws are less apart
+than ε₀ allows, or are known altogether, even less is shown.
+
+Notation
+    ε₀   of one message, e = e^{ε₀}
+    τ    total variation of a message's laws under any two records, at most (e − 1)/(e + 1)
+    a    chance that a client of an `IndexedRandomizer` ignores her item
+    s    coordinates that a client reports; p_k the chance that a bit of level k is turned over
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, singledispatch
+
+import numpy as np
+
+from turnout.accounting.blocks import Block
+from turnout.accounting.hops import Decomposition, Hop, merged
+from turnout.accounting.pricing import decomposition_upper
+from turnout.accounting.shuffling import BlanketBlock
+from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.core import checks
+from turnout.core.errors import UnsupportedError
+from turnout.randomizers import (
+    HadamardResponse,
+    KaryRandomizedResponse,
+    LocalHashing,
+    OneBitHadamard,
+)
+from turnout.randomizers.bitmaps import BitmapRandomizer
+from turnout.randomizers.indexed import IndexedRandomizer
+from turnout.randomizers.vectors import L1Randomizer, L2Randomizer
+from turnout.randomizers.vectors.bit_randomizer import BitRandomizer
+from turnout.randomizers.vectors.flips import epsilon_of_flips
+from turnout.randomizers.vectors.sampled_bits import SampledBits
+from turnout.spec import BitResponse, FixedRandomizer, KaryResponse
+from turnout.spec import HadamardResponse as AnyHadamardResponse
+
+_MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed
+_ROUNDING = 1e-12  # of such a sum
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is known of a message that all clients draw in the same way.
+
+    Attributes:
+        law: its law, or ε₀ alone (`FixedRandomizer`).
+        total_variation: τ at most, where it is used; 1 where ``law`` says as much.
+    """
+
+    law: FixedRandomizer
+    total_variation: float = 1.0
+
+    @property
+    def epsilon0(self) -> float:
+        """ε₀ of this message."""
+        return self.law.epsilon0
+
+    def block(self, clients: int) -> Block:
+        """One shuffle of so many of them; its upper curves hold whatever the others send."""
+        if self.total_variation < 1.0:
+            return BlanketBlock(worst_pair(self.epsilon0, self.total_variation), clients)
+        return one_round(self.law, clients).upper
+
+    @property
+    def method(self) -> str:
+        """The analysis, in a few words."""
+        if self.total_variation < 1.0:
+            return "privacy blanket of one randomizer of known total variation"
+        return one_round(self.law, 1).method
+
+
+Messages = Sequence[tuple[Message, int]]
+"""The messages of one client: of what kind, and how many of it."""
+
+
+@lru_cache(maxsize=1024)
+def _shuffled_price(messages: tuple[tuple[Message, int], ...], clients: int, delta: float) -> float:
+    run = merged([(message.block(clients), count) for message, count in messages])
+    cap = sum(count * message.epsilon0 for message, count in messages)
+    hop = Hop(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
+    return decomposition_upper(Decomposition(hop), delta)
+
+
+def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
+    """ε of the messages of n clients, each message shuffled with the others' of its number.
+
+    Source: docs/design/shuffling.md; composed numerically over a client's messages.
+
+    Args:
+        messages: of each client, independent of each other given her record.
+        clients: n ≥ 1, all of whom follow the protocol.
+        delta: δ in (0, 1).
+
+    Returns:
+        ε under replace-one, never below the true one and never above the sum of the ε₀.
+
+    >>> round(shuffled_price([(Message(KaryResponse(4.0, 2)), 1)], 10**6, 1e-8), 4)
+    0.032
+    """
+    checks.count(clients=clients)
+    checks.open_unit(delta=delta)
+    return _shuffled_price(tuple(messages), clients, delta)
+
+
+@singledispatch
+def whole_message(randomizer: object) -> Message:
+    """What is known of a client's whole message as one.
+
+    Raises:
+        UnsupportedError: nothing, or public randomness would tell who sent it.
+    """
+    raise UnsupportedError(f"no shuffled messages are known of {type(randomizer).__name__}")
+
+
+@whole_message.register
+def _(randomizer: BitmapRandomizer) -> Message:
+    # Two items move two bits only; what they move is own − other.
+    return Message(FixedRandomizer(randomizer.epsilon0), _above(randomizer.own - randomizer.other))
+
+
+@whole_message.register
+def _(randomizer: IndexedRandomizer) -> Message:
+    return _indexed(randomizer, Fraction(1))
+
+
+@whole_message.register
+def _(randomizer: LocalHashing) -> Message:
+    # Under one of g hash functions two items are told the same way.
+    return _indexed(randomizer, 1 - Fraction(1, randomizer.reply_count))
+
+
+@whole_message.register
+def _(randomizer: KaryRandomizedResponse) -> Message:
+    return Message(KaryResponse(randomizer.epsilon0, randomizer.items))
+
+
+@whole_message.register
+def _(randomizer: OneBitHadamard) -> Message:
+    _require_private(randomizer, public=randomizer.public)
+    # Of 2K messages K are likely, and columns of two items agree in K/2 rows.
+    return Message(AnyHadamardResponse(randomizer.epsilon0))
+
+
+@whole_message.register
+def _(randomizer: HadamardResponse) -> Message:
+    if randomizer.blocks == 1:
+        return Message(AnyHadamardResponse(randomizer.epsilon0))
+    return _indexed(randomizer, Fraction(1))  # items of two blocks share no likely message
+
+
+@whole_message.register
+def _(randomizer: L1Randomizer) -> Message:
+    _require_private(randomizer, public=randomizer.public_seed is not None)
+    return _bit(randomizer.epsilon0, randomizer.rows)
+
+
+@whole_message.register
+def _(randomizer: L2Randomizer) -> Message:
+    return whole_message(randomizer.inner)
+
+
+@whole_message.register
+def _(randomizer: BitRandomizer) -> Message:
+    bits = randomizer.bits
+    _require_private(randomizer, public=bits.public_seed is not None)
+    if bits.samples * bits.levels == 1:
+        return _bit(bits.epsilon0, bits.dimension)
+    return _word(bits.flips, bits.samples)
+
+
+def client_messages(randomizer: object) -> list[tuple[Message, int]]:
+    """A client's messages where each of her words has a shuffler of its own.
+
+    Raises:
+        UnsupportedError: nothing is known, or public coordinates would tell who sent what.
+    """
+    if isinstance(randomizer, L2Randomizer):
+        randomizer = randomizer.inner
+    if not isinstance(randomizer, BitRandomizer):
+        return [(whole_message(randomizer), 1)]
+    bits = randomizer.bits
+    _require_private(randomizer, public=bits.public_seed is not None)
+    found = Counter(word for size in bits.groups.tolist() for word in _words(bits, int(size)))
+    return list(found.items())
+
+
+def _words(bits: SampledBits, size: int) -> list[Message]:
+    """The words that tell one of ``size`` coordinates."""
+    if bits.shared and bits.levels > 1:
+        return [_word(bits.flips, 1)]
+    return [_bit(epsilon_of_flips([p]), size) for p in bits.flips]
+
+
+def _bit(epsilon0: float, coordinates: int) -> Message:
+    """A uniform coordinate and its bit, whatever the bit's mean was before it is turned over."""
+    return Message(KaryResponse(epsilon0, 2) if coordinates == 1 else BitResponse(epsilon0))
+
+
+def _word(flips: tuple[float, ...], samples: int) -> Message:
+    """Several bits in one message, of coordinates that it names."""
+    return Message(
+        FixedRandomizer(epsilon_of_flips(flips, samples)), opposite_words_apart(flips, samples)
+    )
+
+
+@lru_cache(maxsize=1024)
+def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
+    """Total variation of bits that are turned over, of two words that differ in every bit.
+
+    No two words are further apart, nor mixtures of words.
+
+    Args:
+        flips: p_k of each level.
+        samples: s, bits of each level.
+
+    Returns:
+        Never below the true one; 1 where there are too many bits to say.
+
+    >>> round(opposite_words_apart((0.25,), 2), 9)  # 0.75 − 0.25: one bit of two decides nothing
+    0.5
+    """
+    counts = Counter(flips)
+    outcomes = math.prod(samples * count + 1 for count in counts.values())
+    if outcomes > _MOST_OUTCOMES or samples * len(flips) > _MOST_BITS:
+        return 1.0
+    first, second = np.ones(1), np.ones(1)
+    for p, count in counts.items():
+        number = samples * count
+        ways = np.array([float(math.comb(number, turned)) for turned in range(number + 1)])
+        turned = np.arange(number + 1)
+        law = ways * p**turned * (1.0 - p) ** (number - turned)
+        first, second = np.outer(first, law).ravel(), np.outer(second, law[::-1]).ravel()
+    return min(float(np.maximum(first - second, 0.0).sum()) + _ROUNDING, 1.0)
+
+
+def _indexed(randomizer: IndexedRandomizer, apart: Fraction) -> Message:
+    """Laws that agree but for the 1 − a who answer for their item, and ``apart`` of those."""
+    _require_private(randomizer, public=randomizer.public and randomizer.index_count > 1)
+    variation = _above((1 - randomizer.blanket) * apart)
+    return Message(FixedRandomizer(randomizer.epsilon0), variation)
+
+
+def _require_private(randomizer: object, *, public: bool) -> None:
+    if public:
+        raise UnsupportedError(
+            f"shuffled messages of {type(randomizer).__name__} with public randomness: what each "
+            "client is asked would tell who sent what"
+        )
+
+
+def _above(exact: Fraction) -> float:
+    return min(math.nextafter(float(exact), 2.0), 1.0)
