@@ -64,16 +64,16 @@ class Cells:
         """
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
-        first = np.arange(others + 1.0) if few else _first_of_groups(others, chance, groups)
+        first = np.arange(others + 1.0) if few else first_of_groups(others, chance, groups)
         last = np.append(first[1:] - 1.0, float(others))
-        chances = _chances(first, others, chance, side)
+        chances = group_chances(first, others, chance, side)
         near, far = (first, last) if side is Side.UPPER else (last, first)
         if pair.neutral == 0.0:
             return cls(near, np.zeros(near.size), chances)
         rest = 1.0 - 2.0 * pair.share
         p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
         fine = _FINE * groups * max(pair.neutral**2, _LEAST_SHARE)
-        row, neutrals, weights = _neutrals(others - far, p if p < _SURE else 1.0, side, fine)
+        row, neutrals, weights = points_of(others - far, p if p < _SURE else 1.0, side, fine)
         drift = 2.0 * pair.neutral_ratio * pair.share * neutrals
         sums = pair.high + pair.low
         # By the mean of the walk the price loses in the share of c, by the walk in that of N.
@@ -88,15 +88,15 @@ class Cells:
         return cls(coins[kept], excess[kept], weights[kept])
 
 
-def _first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
+def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
     """The least N − 1 of each group, the first 0."""
     mean, deviation = others * chance, math.sqrt(others * chance * (1.0 - chance)) + 1.0
     width = max((1.0 + mean / (_FINER * groups)) / deviation, 2.0 * _REACH / (_MOST * groups))
-    edges = np.clip(mean + deviation * _stretched(min(width, _WIDEST)), 0.0, others)
+    edges = np.clip(mean + deviation * stretched(min(width, _WIDEST)), 0.0, others)
     return np.unique(np.floor(np.append(0.0, edges)))
 
 
-def _chances(first: FloatArray, trials: float, chance: float, side: Side) -> FloatArray:
+def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -> FloatArray:
     """The chance of each group of a binomial, from the smaller tail, on one side of it."""
     inner = np.maximum(first[1:], 1.0)
     rest = np.maximum(trials - inner + 1.0, 1.0)
@@ -108,7 +108,7 @@ def _chances(first: FloatArray, trials: float, chance: float, side: Side) -> Flo
     return np.minimum(mass + error, 1.0) if side is Side.UPPER else np.maximum(mass - error, 0.0)
 
 
-def _neutrals(
+def points_of(
     trials: FloatArray, chance: float, side: Side, fine: float
 ) -> tuple[np.ndarray, FloatArray, FloatArray]:
     """Points that stand for Bin(trials, chance) in each row: row, point and weight of each."""
@@ -145,11 +145,11 @@ def _places(trials: float, chance: float, fine: float) -> FloatArray:
     mean = trials * chance
     deviation = math.sqrt(mean * (1.0 - chance)) + 1e-9
     apart = max(min(_COARSEST, math.sqrt(mean / fine)), 1.0 / deviation)
-    places = np.append(mean + deviation * _stretched(apart), mean + 10.0)
+    places = np.append(mean + deviation * stretched(apart), mean + 10.0)
     return np.unique(np.append(0.0, np.clip(np.rint(places), 0.0, trials)))
 
 
-def _stretched(width: float) -> FloatArray:
+def stretched(width: float) -> FloatArray:
     """Numbers from −30 to 30 so far apart up to 4 from 0, and further and further beyond."""
     steps = np.arange(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1) * width
     beyond = np.copysign(np.clip(np.abs(steps) - _EVEN, 0.0, _REACH - _EVEN), steps)
@@ -173,7 +173,7 @@ def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, Float
     """The mean of each interval [point, next point) and its chance, none on the wrong side."""
     first = _places(trials, chance, fine)
     last = np.append(first[1:] - 1.0, trials)
-    chances = _chances(first, trials, chance, Side.LOWER)
+    chances = group_chances(first, trials, chance, Side.LOWER)
     puts, rounding = _puts(np.append(first, trials + 1.0), trials, chance)
     edges = np.append(first, trials + 1.0)
     below = np.append(_below(first, trials, chance), 1.0)

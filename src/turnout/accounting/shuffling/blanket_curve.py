@@ -84,32 +84,74 @@ class BlanketCurve:
         return deltas, slopes
 
     def _priced(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        cells, k = self._cells, k[None, :]
-        high, low = self.pair.high, self.pair.low
-        coins, excess = cells.coins[:, None], cells.excess[:, None]
-        # What an event gains at most, all of the N messages being high; it never does below 0.
-        most = high - k * low - 0.5 * (k - 1.0) * excess
-        rounding = 8 * UNIT_ROUNDOFF * (high + k * low + 0.5 * (k - 1.0) * np.abs(excess))
-        possible = most >= -rounding
-        # The share of A in N from which on the one world is likelier by more than K.
-        share = high - low / k + 0.5 * (1.0 - 1.0 / k) * excess
-        share = np.where(possible, share / ((1.0 + 1.0 / k) * (high - low)), 1.0)
-        above = np.minimum(np.floor((coins + 1.0) * share), coins)
-        mass, tail = heads(coins, above), (high + low + excess) * at_least(coins, above + 1.0)
-        gain, loss = mass * most, (k - 1.0) * tail
-        value = np.where(possible, gain - loss, 0.0)
-        slack = np.where(possible, _SLACK * (np.abs(gain) + loss) + mass * rounding, 0.0)
+        cells = self._cells
+        events = best_events(self.pair, cells.coins, cells.excess, k[None, :])
         if self.side is Side.UPPER:
-            total = cells.weight @ (np.maximum(value, 0.0) + slack)
+            total = cells.weight @ events.most
             total = np.minimum(total * (1.0 + _SLACK), 1.0)
-            # No view is likelier by more than v_h/v_l, whatever its cell claims.
-            alone = k[0] * low > high * (1.0 + 4 * UNIT_ROUNDOFF)
-            return np.where(alone, 0.0, total), np.zeros(total.shape)
-        # The gain of the same event at another K, which is at most what the best event gains.
-        fall = np.where(value > slack, mass * (low + 0.5 * excess) + tail, 0.0)
-        total = cells.weight @ np.maximum(value - slack, 0.0)
-        return total * (1.0 - _SLACK), -(cells.weight @ fall)
+            return total, np.zeros(total.shape)
+        value, fall = events.least
+        return (cells.weight @ value) * (1.0 - _SLACK), -(cells.weight @ fall)
 
     @cached_property
     def _cells(self) -> Cells:
         return Cells.of(self.pair, self.clients, self.side, self.groups)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """What the best event of each cell is worth, one row a cell, one column a K.
+
+    Attributes:
+        value: its gain.
+        slack: the rounding of that.
+        chance: of it in the world in which it is less likely.
+        impossible: where K is beyond v_h/v_l.
+    """
+
+    value: FloatArray
+    slack: FloatArray
+    chance: FloatArray
+    impossible: FloatArray
+
+    @property
+    def most(self) -> FloatArray:
+        """The gain from above."""
+        # No view is likelier by more than v_h/v_l, whatever its cell claims.
+        return np.where(self.impossible, 0.0, np.maximum(self.value, 0.0) + self.slack)
+
+    @property
+    def least(self) -> tuple[FloatArray, FloatArray]:
+        """The gain from below, and how it falls with K.
+
+        The same event's gain at another K is at most what the best event gains there.
+        """
+        fall = np.where(self.value > self.slack, self.chance, 0.0)
+        return np.maximum(self.value - self.slack, 0.0), fall
+
+
+def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
+    """The best event of each cell at each K.
+
+    Args:
+        pair: the pair.
+        coins: shape (cells,), as in `Cells`.
+        excess: likewise.
+        k: K's, one row for all cells or one for each.
+    """
+    coins, excess = coins[:, None], excess[:, None]
+    high, low = pair.high, pair.low
+    # What an event gains at most, all of the N messages being high; it never does below 0.
+    most = high - k * low - 0.5 * (k - 1.0) * excess
+    rounding = 8 * UNIT_ROUNDOFF * (high + k * low + 0.5 * (k - 1.0) * np.abs(excess))
+    possible = most >= -rounding
+    # The share of A in N from which on the one world is likelier by more than K.
+    share = high - low / k + 0.5 * (1.0 - 1.0 / k) * excess
+    share = np.where(possible, share / ((1.0 + 1.0 / k) * (high - low)), 1.0)
+    above = np.minimum(np.floor((coins + 1.0) * share), coins)
+    mass, tail = heads(coins, above), (high + low + excess) * at_least(coins, above + 1.0)
+    gain, loss = mass * most, (k - 1.0) * tail
+    value = np.where(possible, gain - loss, 0.0)
+    slack = np.where(possible, _SLACK * (np.abs(gain) + loss) + mass * rounding, 0.0)
+    impossible = k * low > high * (1.0 + 4 * UNIT_ROUNDOFF)
+    return Events(value, slack, mass * (low + 0.5 * excess) + tail, impossible)

@@ -41,6 +41,8 @@ from turnout.accounting.shuffling.mixtures import (
     floor_of,
     wide_curve,
 )
+from turnout.accounting.shuffling.sampled_cells import Grain
+from turnout.accounting.shuffling.sampled_prices import SampledPrice, sampled_price
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
@@ -51,6 +53,8 @@ _BRACKETS = 14
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 600.0
 _DENSITY, _REACHED = 10.0, 0.5
 _FURTHER, _AT_ONCE = 1.02, 8
+_LOST = 3e-5  # part of δ that may be left out
+_SINGLE, _COMPOSED = Grain(40, 300.0, _LOST), Grain(24, 100.0, _LOST)  # one round, one of many
 _ROUNDING = 1e-9  # of a line, relative to what it is the sum of
 
 
@@ -226,7 +230,7 @@ def _near(
     block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
     """A curve through a few K's around the one at which it reaches δ."""
-    mixture = Mixture.of(block.sample, direction, side, _REACHED * delta, refinement)
+    mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
     guess = max(_guess(block, direction, side, delta), _LEAST_EPSILON)
     known: dict[float, float] = {0.0: block.rate if side is Side.UPPER else 0.0}
     apart = _APART
@@ -246,6 +250,23 @@ def _near(
         if guess * (1.0 + 3.0 * apart) > _LARGEST_EPSILON:
             break
     raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+
+
+def _grain(first: Grain, delta: float, refinement: int) -> Grain:
+    """So fine that a curve is sharp down to δ."""
+    lost = first.lost * _REACHED * delta
+    return Grain(first.groups << refinement, first.fine * 2**refinement, lost)
+
+
+def _priced(
+    block: SelfSampledBlock, direction: Direction, side: Side, grain: Grain, refinement: int
+) -> Mixture | SampledPrice:
+    """δ at any K; from above all numbers of messages in one where that is known how."""
+    if side is Side.UPPER and not block.alike:
+        found = sampled_price(block.sample, grain)
+        if found is not None:
+            return found
+    return Mixture.of(block.sample, direction, side, grain.lost / _LOST, refinement)
 
 
 def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: float) -> float:
@@ -286,9 +307,9 @@ def _polygon(
 ) -> tuple[Curve, float]:
     """A curve through computed points, and its floor."""
     nodes = _nodes(block, delta, refinement)
-    mixture = Mixture.of(block.sample, direction, side, _REACHED * delta, refinement)
+    mixture = _priced(block, direction, side, _grain(_COMPOSED, delta, refinement), refinement)
     values = mixture.delta(nodes)
-    if side is Side.LOWER:
+    if isinstance(mixture, Mixture) and side is Side.LOWER:
         return _TangentCurve(nodes, values, mixture.slope(nodes)), mixture.floor
     # With few messages more is shown than with a middling number: it may go on for long.
     while values[-1] > mixture.floor * (1.0 + 1e-9) + _REACHED * delta:

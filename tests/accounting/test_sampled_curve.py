@@ -1,0 +1,130 @@
+"""Self-sampled blanket messages in one mixture, against every number of messages by itself."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import shuffle_truths as truths
+
+from turnout.accounting.shuffling import sampled_cells, sampled_curve
+from turnout.accounting.shuffling.blanket import (
+    BlanketPair,
+    clones_pair,
+    hadamard_pair,
+    kary_pair,
+    trinomial_pair,
+)
+from turnout.accounting.shuffling.blanket_curve import best_events
+from turnout.accounting.shuffling.sampled_cells import Grain
+from turnout.accounting.shuffling.sampled_curve import SampledCurve
+from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.core.errors import ParameterError
+
+RATIOS = (1.0, 1.02, 1.1, 1.3, 2.0)
+PAIRS = {
+    "clones": clones_pair(1.3),
+    "worst": worst_pair(0.6),
+    "4-ary": kary_pair(1.3, 4),
+    "30-ary": kary_pair(2.0, 30),
+    "Hadamard": hadamard_pair(0.8),
+    "trinomial": trinomial_pair(1.0, 0.1),
+}
+
+
+@lru_cache
+def truth(pair: BlanketPair, clients: int, rate: float, k: float) -> float:
+    """The mixture over N, one N after the other."""
+    total = 0.0
+    for messages in range(1, clients + 1):
+        share = messages / clients
+        chance = math.comb(clients, messages) * rate**messages * (1 - rate) ** (clients - messages)
+        total += chance * share * truths.pair_delta(pair, messages, 1 + (k - 1) / share)
+    return total
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("clients", "rate"), [(1, 0.3), (6, 0.2), (6, 0.9), (3, 1.0), (10, 0.5)])
+def test_few_clients_are_mixed_exactly(name, clients, rate):
+    curve = SampledCurve(PAIRS[name], clients, rate, Grain(16, 1000.0, 3e-14))
+    found = curve.delta(np.array(RATIOS))
+    for k, value in zip(RATIOS, found, strict=True):
+        exact = truth(PAIRS[name], clients, rate, k)
+        assert exact * (1 - 1e-9) - 1e-15 <= value <= exact * 1.01 + 1e-12
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Wide groups, and points far apart, however few messages there are."""
+    monkeypatch.setattr(sampled_cells, "_ALL", 0)
+    monkeypatch.setattr(sampled_cells, "_COARSEST", 4.0)
+    cut(monkeypatch, 0.0, 2.0, 6.0)
+
+
+def cut(monkeypatch, *edges: float) -> None:
+    """Groups of B - 1 that begin there."""
+    monkeypatch.setattr(sampled_cells, "first_of_groups", lambda *_: np.array(edges))
+
+
+def shortfall(name: str, clients: int = 12, rate: float = 0.6) -> float:
+    """By how much a coarse curve lies below the truth, at most, relative."""
+    found = SampledCurve(PAIRS[name], clients, rate, Grain(1, 1e-3, 3e-11)).delta(np.array(RATIOS))
+    exact = np.array([truth(PAIRS[name], clients, rate, k) for k in RATIOS])
+    return float(np.max((exact - found - 1e-15) / exact))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_wide_groups_are_above(name, coarse):
+    assert shortfall(name) <= 1e-9
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_chords_that_are_not_lowered_are_noticed(name, coarse, monkeypatch):
+    """A mutant: the price taken for convex in m."""
+    cut(monkeypatch, *np.arange(12.0))
+    assert shortfall(name) <= 1e-9
+    monkeypatch.setattr(sampled_cells, "_lowered", lambda m, _: np.ones(m.size))
+    assert shortfall(name) > 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "trinomial"])
+def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, monkeypatch):
+    """A mutant: as many coins as the group has at most."""
+
+    def longest(pair, coins, excess, k):
+        last = np.array([1.0, 5.0, 11.0])[np.searchsorted([2.0, 6.0], coins, side="right")]
+        return best_events(pair, last, excess, k)
+
+    monkeypatch.setattr(sampled_curve, "best_events", longest)
+    monkeypatch.setattr(sampled_cells, "_lowered", lambda m, _: np.ones(m.size))
+    assert shortfall(name, rate=0.9) > 1e-4
+
+
+def test_what_is_left_out_counts_in_full():
+    pair = clones_pair(1.0)
+    whole = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-17))
+    rough = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-7))
+    k = np.exp(np.array([0.0, 0.005, 0.02, 3.0]))
+    assert (rough.delta(k) >= whole.delta(k) * (1 - 1e-9)).all()
+    assert rough.delta(k)[-1] > 0.0
+    assert rough.delta(k)[-1] < 1e-6
+
+
+def test_finer_grains_are_sharper():
+    for pair in (clones_pair(1.0), kary_pair(1.0, 10)):
+        k = np.exp(np.array([0.0, 0.001, 0.004]))
+        values = [
+            SampledCurve(pair, 20_000, 0.1, Grain(8 * 4**i, 200.0 * 4**i, 1e-16)).delta(k)
+            for i in range(3)
+        ]
+        assert (values[0] >= values[1] * (1 - 1e-9)).all()
+        assert (values[1] >= values[2] * (1 - 1e-9)).all()
+        assert (values[0] <= 1.3 * values[2]).all()
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, math.nan])
+def test_rates_out_of_range_are_refused(rate):
+    with pytest.raises(ParameterError):
+        SampledCurve(clones_pair(1.0), 10, rate, Grain(16, 300.0, 1e-11))
