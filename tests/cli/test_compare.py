@@ -59,7 +59,7 @@ def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
         (f"{SWEEP} --noise-multiplier -1", "--noise-multiplier = -1.0: expected a finite number"),
         (f"{SWEEP} --windows 0", "--windows = 0: expected a whole number of at least 1"),
         (f"{SWEEP} --picture here.bmp", "--picture = 'here.bmp': expected a file that ends in"),
-        (f"{SWEEP} --points many", "Invalid value for '--points': 'many' is not a valid integer."),
+        (f"{SWEEP} --points many", "Invalid value for '--points': 'many' is not a whole number"),
         (f"{SWEEP} --colour red", "No such option '--colour'."),
     ],
 )

@@ -64,11 +64,22 @@ def test_one_point_is_one_table(compare):
     for text in (
         "relation replace-one: this client's data are these, or any other",
         "a shuffler is trusted to hide who sent what",
-        "– EFM19, everywhere: local_epsilon = 1.0: expected at most 1/2 (Corollary 9)",
+        "– EFM19, everywhere: ε₀ = 1: expected at most 1/2 (Corollary 9)",
         "– RDP 5.4.1, everywhere: is about sampled clients (--sampled)",
         "– clones KOV, everywhere: one round has nothing to compose",
     ):
         assert text in words
+
+
+def test_a_picture_is_drawn_before_anything_is_printed(compare, tmp_path, monkeypatch):
+    def closed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turnout.reporting.comparison.show", closed)
+    picture = tmp_path / "shuffles.svg"
+    code, _, _ = compare(f"{SWEPT.replace('--points 3', '--points 2')} --picture {picture}")
+    assert code == 130
+    assert picture.exists()
 
 
 def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
@@ -80,7 +91,7 @@ def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
     assert [cell == "–" for cell in found["EFM19"]] == [False, True, True]
     numbers = [float(cell) for cell in found["adaptive"]]
     assert numbers == sorted(numbers)
-    assert "– EFM19, at 1 to 4: local_epsilon = 1.0: expected at most 1/2" in " ".join(out.split())
+    assert "– EFM19, at 1 to 4: ε₀ = 1: expected at most 1/2" in " ".join(out.split())
     svg = picture.read_text()
     for text in ("ε at δ = 1e-06, replace-one, shuffled", "times the ε of adaptive", "epsilon0"):
         assert text in svg
@@ -138,6 +149,7 @@ def test_the_sweep_of_a_point_is_one_over_its_delta():
     [
         ("--scheme parade", "--scheme = 'parade': expected one of 'check-in', 'shuffle'"),
         ("--scheme shuffle", "--epsilon0 = (missing): expected a value"),
+        ("--scheme subsampled-shuffle", "--scheme = 'subsampled-shuffle': expected shuffle, with"),
         ("--scheme shuffle --epsilon0 1", "--clients = (missing): expected a value"),
         (POINT.replace("--delta 1e-6", ""), "--delta = (missing): expected a value"),
         (f"{POINT} --window 9", "--window = 9: expected --scheme check-in beside it"),
@@ -148,10 +160,13 @@ def test_the_sweep_of_a_point_is_one_over_its_delta():
         (f"{POINT} --epsilon0 nan", "--epsilon0 = nan: expected a finite number above 0"),
         (f"{POINT} --rounds 0", "--rounds = 0: expected a whole number of at least 1"),
         (f"{POINT} --sampled 10001", "--sampled = 10001: expected at most 10000, the number of"),
-        (f"{POINT} --relation add-remove", "--relation = 'add-remove': expected"),
+        (
+            f"{POINT} --relation add-remove",
+            "--relation = 'add-remove': expected replace-one, or nothing",
+        ),
         (f"{SWEPT} --epsilon0 1", "--epsilon0 = 1.0: expected nothing beside --against epsilon0"),
         (f"{SWEPT} --to 0.1", "--to = 0.1: expected more than --from = 0.25"),
-        (SWEEP, "--delta = (missing): expected a value beside what is swept"),
+        (SWEEP, "--delta = (missing): expected a value (the δ of (ε, δ))"),
         (SWEPT.replace("--to 4", ""), "--to = (missing): expected a value beside --against epsil"),
         (f"{SWEPT} --against window", "--against = 'window': expected"),
         (

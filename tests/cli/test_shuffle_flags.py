@@ -169,12 +169,14 @@ def test_what_shuffling_means_for_a_person(run, tmp_path):
 @pytest.mark.parametrize(
     ("command", "flags", "line"),
     [
-        ("account", "--epsilon0 1 --window 9", "--window = 9: expected one of the keys --scheme,"),
+        ("account", "--epsilon0 1 --window 9", "--window = 9: expected --scheme check-in, sliding"),
         ("account", "--epsilon0 1 --relation zero-out", "--relation = 'zero-out': expected replac"),
         ("account", "--epsilon0 1 --clients 0", "--clients = 0: expected a whole number of at"),
         ("account", "--epsilon0 1 --delta 2", "--delta = 2.0: expected a number strictly between"),
-        ("account", "", "--epsilon0 = (missing): expected a value (largest ln of the ratio"),
-        ("account", "--epsilon0 1 --clients many", "Invalid value for '--clients': 'many'"),
+        ("account", "", "--epsilon0 = (missing): expected the ε₀ of one message, or --noi"),
+        ("account", "--epsilon0 1 --clients many", "Invalid value for '--clients': 'many' is not"),
+        ("account", "--epsilon0 1 --clients 1.5", "Invalid value for '--clients': '1.5' is not a"),
+        ("account", "--epsilon0 1 --clients 1e99999999999", "Invalid value for '--clients': '1e9"),
         ("calibrate", "--epsilon0 1 --epsilon 1", "--epsilon0 = 1.0: expected nothing beside"),
         ("calibrate", "--solve-for sampled --epsilon 1", "--solve-for = 'sampled': expected one"),
         ("calibrate", "--epsilon0 1 --solve-for rounds", "--epsilon = (missing): expected a finit"),
@@ -199,3 +201,35 @@ def test_check_ins_take_clients_for_averaged_releases_alone(run):
     code, _, err = run("account", flags)
     assert code == 2
     assert err == "turnout: --clients = 9: expected --release averaged beside it\n"
+
+
+@pytest.mark.parametrize("written", ["5000", "5e3", "5_000", "5000.0"])
+def test_a_whole_number_is_written_as_one_likes(run, written):
+    command = f"--scheme shuffle --epsilon0 1 --delta 1e-6 --json --clients {written}"
+    code, out, err = run("account", command)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["scheme"]["clients"] == 5000
+
+
+def test_what_is_not_known_from_below_is_said(run):
+    rounds = f"{SHUFFLE} --epsilon0 1 --rounds 1000000000"
+    words = " ".join(run("account", rounds)[1].split())
+    lower = json.loads(run("account", f"{rounds} --json")[1])["epsilon_lower"]
+    assert ("ε at least 0: no lower bound is known" in words) is (lower == 0)
+
+
+def test_a_single_client_is_hidden_by_nobody(run):
+    code, out, _ = run("account", "--scheme shuffle --epsilon0 1 --clients 1 --delta 1e-6")
+    assert code == 0
+    assert "she is the only client: nobody hides her" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("command", ["account", "calibrate"])
+def test_help_has_the_options_by_what_they_are_about(run, command):
+    _, out, _ = run(command, "--help")
+    headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
+    about = ["Who takes part when:", "What protects one contribution:", "Promise:", "Output:"]
+    assert set(about) <= set(headings)
+    assert max(map(len, out.splitlines())) <= 80
+    _, promise = out.split("Promise:")
+    assert "--delta" in promise.split("Output:")[0]

@@ -81,7 +81,7 @@ def test_calibrated_noise_meets_its_target(turnout):
         ("account", "--scheme none --delta nan", "--delta = nan: expected a number strictly"),
         ("account", "--scheme none --noise-multiplier -1", "--noise-multiplier = -1.0: expected"),
         ("account", "--scheme none --relation near", "--relation = 'near': expected 'add-remove'"),
-        ("account", "--scheme none --window 9", "--window = 9: expected one of the keys --scheme"),
+        ("account", "--scheme none --window 9", "--window = 9: expected --scheme check-in, slid"),
         ("account", "--scheme bogus", "--scheme = 'bogus': expected one of 'none', 'poisson'"),
         ("calibrate", "--scheme none --epsilon -3", "--epsilon = -3.0: expected a finite number"),
         ("calibrate", "--scheme none", "--epsilon = (missing): expected a finite number above 0"),

@@ -195,7 +195,7 @@ def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
         ({"scheme": "check-in", "window": 0}, "--window = 0: expected a whole number of at least"),
         (
             {"scheme": "check-in", "window": 5, "rate": 0.1},
-            "--rate = 0.1: expected one of the keys --scheme, --window, --windows, --probability",
+            "--rate = 0.1: expected --scheme poisson or self-sampled-shuffle beside it",
         ),
         (
             {"scheme": "check-in", "window": 5, "probability": 1.01},
@@ -216,7 +216,7 @@ def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
         ),
         (
             {"scheme": "fixed-assignment", "window": 5, "windows": 4},
-            "--windows = 4: expected a known key; did you mean --window?",
+            "--windows = 4: expected --scheme check-in or k-subset beside it",
         ),
     ],
 )

@@ -107,22 +107,28 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         ({"delta": None}, "--delta = (missing): expected a value"),
         ({"delta": 0.0}, "--delta = 0.0: expected a number strictly between 0 and 1"),
         ({"delta": 1.0}, "--delta = 1.0: expected a number strictly between 0 and 1"),
-        ({"epsilon0": None}, "--epsilon0 = (missing): expected a value"),
+        (
+            {"epsilon0": None},
+            "--epsilon0 = (missing): expected the ε₀ of one message, or --noise-m",
+        ),
         ({"epsilon0": -1.0}, "--epsilon0 = -1.0: expected a finite number above 0"),
-        ({"window": 5}, "--window = 5: expected one of the keys --scheme, --clients, --rounds"),
-        ({"steps": 5}, "--steps = 5: expected one of the keys --scheme, --clients, --rounds"),
-        ({"sampled": 5}, "--sampled = 5: expected one of the keys --scheme, --clients, --rounds"),
+        ({"window": 5}, "--window = 5: expected --scheme check-in, sliding, k-subset or fixed"),
+        ({"steps": 5}, "--steps = 5: expected --scheme none or poisson beside it"),
+        ({"sampled": 5}, "--sampled = 5: expected --scheme subsampled-shuffle beside it"),
         ({"relation": "add-remove"}, "--relation = 'add-remove': expected replace-one, the defau"),
         ({"relation": "swap"}, "--relation = 'swap': expected replace-one, the default with"),
         ({"release": "aggregated"}, "--release = 'aggregated': expected nothing beside --scheme"),
         ({"randomizer": "laplace"}, "--randomizer = 'laplace': expected one of 'pure', 'fixed',"),
-        ({"randomizer": "gauss"}, "--randomizer = 'gauss': expected one of 'gaussian', 'laplace'"),
+        (
+            {"randomizer": "gauss"},
+            "--randomizer = 'gauss': expected one of 'pure', 'fixed', 'kary-r",
+        ),
         ({"categories": 3}, "--categories = 3: expected --randomizer kary-response beside it"),
         (
             {"categories": 1, "randomizer": "kary-response"},
             "--categories = 1: expected a whole number of at least 2",
         ),
-        ({"noise_multiplier": 1.0}, "--noise-multiplier = 1.0: expected --randomizer gaussian"),
+        ({"noise_multiplier": 1.0}, "--noise-multiplier = 1.0: expected either it or --epsilon0"),
         ({"delta0": 1.0}, "--delta0 = 1.0: expected a number strictly between 0 and 1"),
         (
             {"scheme": "subsampled-shuffle"},
@@ -144,7 +150,7 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         (
             {"scheme": "poisson", "rate": 0.1, "steps": 2, "relation": "replace-one"}
             | {"randomizer": "pure"},
-            f"--clients = {N}: expected one of the keys --scheme, --rate, --steps",
+            f"--clients = {N}: expected --scheme check-in, shuffle, subsampled-shuffle or self-",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_whole_values_come_once_each():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"against": None}, "--against = (missing): expected what is swept: 'noise-multiplier'"),
+        ({"against": None}, "--against = (missing): expected what is swept: one of 'noise-mul"),
         ({"against": "steps"}, "--against = 'steps': expected 'noise-multiplier', 'window' or"),
         ({"first": None}, "--from = (missing): expected a value (first value of what is swept)"),
         ({"first": -1.0}, "--from = -1.0: expected a finite number above 0"),
@@ -51,7 +51,7 @@ def test_whole_values_come_once_each():
         ({"points": 1}, "--points = 1: expected from 2 to 1000"),
         ({"points": 1001}, "--points = 1001: expected from 2 to 1000"),
         ({"points": 0}, "--points = 0: expected a whole number of at least 1"),
-        ({"window": None}, "--window = (missing): expected a value beside what is swept"),
+        ({"window": None}, "--window = (missing): expected a value (steps a window)"),
         ({"window": 0}, "--window = 0: expected a whole number of at least 1"),
         ({"windows": 0}, "--windows = 0: expected a whole number of at least 1"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
@@ -69,7 +69,7 @@ def test_whole_values_come_once_each():
         ({**WINDOW, "window": 5}, "--window = 5: expected nothing beside --against window"),
         (
             {**WINDOW, "window": None, "noise_multiplier": None},
-            "--noise-multiplier = (missing): expected a value beside what is swept",
+            "--noise-multiplier = (missing): expected a value (noise over the clip norm)",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from turnout.accounting import price
 from turnout.accounting.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.reporting import comparison as reporting
+from turnout.reporting import progress as waiting
 from turnout.reporting.comparison import compare, show
 from turnout.reporting.comparison_picture import comparison_picture, write_comparison
 from turnout.spec import (
@@ -210,7 +210,7 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
 @pytest.mark.parametrize(("terminal", "shown"), [("1", True), ("", False)])
 def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
     started = threading.Event()
-    monkeypatch.setattr(reporting, "_SECONDS_BEFORE_PROGRESS", 0.0)
+    monkeypatch.setattr(waiting, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", terminal)
     begin = Progress.start
 
@@ -219,7 +219,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
         started.set()
 
     monkeypatch.setattr(Progress, "start", start)
-    with reporting.progress() as watch:
+    with waiting.progress_bar("comparing") as watch:
         assert started.wait(10)
         watch(3, 6)
     printed = capsys.readouterr()
@@ -229,9 +229,22 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
 
 def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with reporting.progress() as watch:
+    with waiting.progress_bar("comparing") as watch:
         watch(1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, capsys):
+    started = threading.Event()
+    monkeypatch.setattr(waiting, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    begin = Progress.start
+    monkeypatch.setattr(Progress, "start", lambda bar: (begin(bar), started.set()))
+    with waiting.spinner("pricing"):
+        assert started.wait(10)
+    printed = capsys.readouterr()
+    assert "pricing …" in printed.err
+    assert printed.out == ""
 
 
 def test_a_mistake_of_ours_is_no_blank(monkeypatch):

@@ -6,11 +6,20 @@ from typing import Any
 
 import click
 
-from turnout.cli.options import question_options
+from turnout.cli.options import QuestionCommand, question_options
 from turnout.core.errors import ParameterError
 
+_EXAMPLES = """\b
+Examples:
+  turnout account --scheme check-in --window 1000 --noise-multiplier 1 \\
+      --delta 1e-6 --relation add-remove --explain
+  turnout account --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
+  turnout account --scheme subsampled-shuffle --sampled 1e4 --clients 1e6 \\
+      --randomizer kary-response --epsilon0 1 --delta 1e-6
+"""
 
-@click.command()
+
+@click.command(cls=QuestionCommand, epilog=_EXAMPLES)
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
     "--prior", type=float, help="With --explain: how likely an attacker thinks she took part."
@@ -31,14 +40,17 @@ def account(
     if prior is not None and not 0.0 < prior < 1.0:
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
     from turnout.reporting import answers
+    from turnout.reporting.progress import spinner
 
-    if picture is None:
-        answers.show(answers.account(flags, explained=explain, prior=prior), as_json=as_json)
-        return
-    from turnout.reporting.trade_off_picture import check_format, write_picture
+    path = None
+    if picture is not None:
+        from turnout.reporting.trade_off_picture import check_format
 
-    path = check_format(picture)
-    answer = answers.account(flags, explained=True, prior=prior)
-    if answer.explanation is not None:
+        path = check_format(picture)
+    with spinner("pricing"):
+        answer = answers.account(flags, explained=explain, prior=prior)
+    if path is not None and answer.explanation is not None:
+        from turnout.reporting.trade_off_picture import write_picture
+
         write_picture(answer.explanation, path)
     answers.show(answer, as_json=as_json)

@@ -6,18 +6,28 @@ from typing import Any
 
 import click
 
-from turnout.cli.options import question_options
+from turnout.cli.options import QuestionCommand, question_options
+
+_EXAMPLES = """\b
+Examples:
+  turnout calibrate --scheme check-in --window 1000 --epsilon 1 \\
+      --delta 1e-6 --relation add-remove
+  turnout calibrate --scheme shuffle --clients 1e5 --rounds 1000 --epsilon 1 \\
+      --delta 1e-6
+  turnout calibrate --solve-for clients --scheme shuffle --epsilon0 2 \\
+      --epsilon 0.1 --delta 1e-6
+"""
 
 
-@click.command()
+@click.command(cls=QuestionCommand, epilog=_EXAMPLES)
 @click.option("--epsilon", type=float, help="The ε that must hold.")
 @click.option(
     "--solve-for",
     metavar="NAME",
     default="noise",
-    help="The one option that is not given: the randomizer's noise-multiplier, scale, epsilon0 or "
-    "standard-deviation (default), window, windows, probability, rate, steps, picks, "
-    "epochs, rounds, sampled, clients or delta.",
+    help="The one option that is not given: noise-multiplier, scale, epsilon0 or "
+    "standard-deviation, as the randomizer has it (default), window, windows, probability, rate, "
+    "steps, picks, epochs, rounds, sampled, clients or delta.",
 )
 @question_options
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
@@ -27,5 +37,8 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     else, whose proved ε is at most the target.
     """
     from turnout.reporting import answers
+    from turnout.reporting.progress import spinner
 
-    answers.show(answers.calibrate(flags, solve_for), as_json=as_json)
+    with spinner("calibrating"):
+        answer = answers.calibrate(flags, solve_for)
+    answers.show(answer, as_json=as_json)

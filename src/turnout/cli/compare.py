@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from turnout.cli.options import WHOLE
 from turnout.core.errors import ParameterError
 
 
@@ -20,16 +21,20 @@ from turnout.core.errors import ParameterError
 @click.option("--from", "first", type=float, help="Its first value.")
 @click.option("--to", "last", type=float, help="Its last value.")
 @click.option(
-    "--points", type=int, help="How many values, evenly spaced in their logarithm; 12 if not given."
+    "--points",
+    type=WHOLE,
+    help="How many values, evenly spaced in their logarithm; 12 if not given.",
 )
 @click.option("--noise-multiplier", type=float, help="Noise standard deviation / clip norm.")
-@click.option("--window", type=int, help="Steps a window.")
-@click.option("--windows", type=int, help="Windows of the run; 1 if not given.")
-@click.option("--clients", type=int, help="Clients whose messages are shuffled.")
+@click.option("--window", type=WHOLE, help="Steps a window.")
+@click.option("--windows", type=WHOLE, help="Windows of the run; 1 if not given.")
+@click.option("--clients", type=WHOLE, help="Clients whose messages are shuffled.")
 @click.option("--epsilon0", type=float, help="The randomizer's own ε₀ (shuffle).")
-@click.option("--rounds", type=int, help="Rounds, each shuffled afresh; 1 if not given (shuffle).")
 @click.option(
-    "--sampled", type=int, help="Clients who send in a round; all if not given (shuffle)."
+    "--rounds", type=WHOLE, help="Rounds, each shuffled afresh; 1 if not given (shuffle)."
+)
+@click.option(
+    "--sampled", type=WHOLE, help="Clients who send in a round; all if not given (shuffle)."
 )
 @click.option("--delta", type=float, help="The δ of (ε, δ); required unless swept.")
 @click.option(
@@ -51,16 +56,19 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     if picture is not None and flags["against"] is None:
         raise ParameterError("--picture", picture, "--against beside it")
     from turnout.reporting import comparison
+    from turnout.reporting.progress import progress_bar
 
     path = None
     if picture is not None:
         from turnout.reporting.trade_off_picture import check_format
 
         path = check_format(picture)
-    with comparison.progress() as watch:
+    with progress_bar("comparing") as watch:
         found = comparison.compare(flags, watch)
-    comparison.show(found, as_json=as_json)
-    if path is not None:
-        from turnout.reporting.comparison_picture import write_comparison
+    try:
+        if path is not None:  # before printing, which a closed pipe may end
+            from turnout.reporting.comparison_picture import write_comparison
 
-        write_comparison(found, path)
+            write_comparison(found, path)
+    finally:
+        comparison.show(found, as_json=as_json)

@@ -3,18 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import click
 
+_MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
+
+
+class WholeNumber(click.ParamType):
+    """A whole number, written in any way that is no fraction: 100000, 100_000 or 1e5."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, which may be below 0."""
+        try:
+            number = Decimal(str(value))
+        except InvalidOperation:
+            number = Decimal("NaN")
+        if not number.is_finite() or number.adjusted() >= _MOST_DIGITS or number != int(number):
+            self.fail(f"{value!r} is not a whole number, such as 100000 or 1e5.", param, ctx)
+        return int(number)
+
+
+WHOLE = WholeNumber()
+
+
+class QuestionCommand(click.Command):
+    """A command whose help has its options by what they are about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes one section for each kind of option."""
+        headings = {name: heading for heading, names in _SECTIONS.items() for name in names}
+        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in (*_SECTIONS, _OTHERS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                heading = headings.get(parameter.name or "", _OTHERS)
+                sections[heading].append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+_SECTIONS = {
+    "Target": ("epsilon", "solve_for"),
+    "Who takes part when": (
+        *("scheme", "window", "windows", "probability", "rate", "steps", "picks", "epochs"),
+        *("clients", "rounds", "sampled", "release"),
+    ),
+    "What protects one contribution": (
+        *("randomizer", "noise_multiplier", "scale", "epsilon0", "delta0", "categories"),
+        *("standard_deviation", "sensitivity", "pair_file"),
+    ),
+    "Promise": ("delta", "relation", "tolerance"),
+}
+"""Options by their heading."""
+_OTHERS = "Output"
+
 _OPTIONS = (
+    click.option(
+        "--scheme",
+        metavar="NAME",
+        help="Who takes part when: none, poisson, check-in, sliding, k-subset or fixed-assignment; "
+        "or whose messages are shuffled: shuffle, subsampled-shuffle or self-sampled-shuffle.",
+    ),
+    click.option(
+        "--window",
+        type=WHOLE,
+        help="Steps a window (check-in, sliding, k-subset) or an epoch (fixed-assignment).",
+    ),
+    click.option("--windows", type=WHOLE, help="Windows of the run (check-in, k-subset)."),
+    click.option(
+        "--probability",
+        type=float,
+        help="Chance of coming, per window (check-in) or in the whole run (fixed-assignment).",
+    ),
+    click.option(
+        "--rate",
+        type=float,
+        help="Chance of a client in a step (poisson) or round (self-sampled-shuffle).",
+    ),
+    click.option("--steps", type=WHOLE, help="Steps of the run (none, poisson)."),
+    click.option(
+        "--picks", type=WHOLE, help="Steps of a window a client takes part in (k-subset)."
+    ),
+    click.option(
+        "--epochs", type=WHOLE, help="Epochs in which she keeps one step (fixed-assignment)."
+    ),
+    click.option(
+        "--clients",
+        type=WHOLE,
+        help="Clients there are, who all follow the protocol (the shuffles; check-in with "
+        "--release averaged).",
+    ),
+    click.option("--rounds", type=WHOLE, help="Rounds, default 1 (the shuffles)."),
+    click.option(
+        "--sampled", type=WHOLE, help="Clients who send a message in a round (subsampled-shuffle)."
+    ),
+    click.option(
+        "--release",
+        metavar="NAME",
+        help="What a step releases: aggregated (default), one-client or averaged.",
+    ),
     click.option(
         "--randomizer",
         metavar="NAME",
         help="What protects one contribution: gaussian (default), laplace, pure, approximate, "
         "fixed, kary-response, hadamard-response, bit-response, discrete-gaussian, "
-        "rounded-gaussian or table. Of shuffled messages it is what --epsilon0, --delta0 or "
-        "--noise-multiplier says.",
+        "rounded-gaussian or table. With a shuffle it need not be said: --epsilon0 means pure, "
+        "with --delta0 approximate, --noise-multiplier gaussian.",
     ),
     click.option(
         "--noise-multiplier", type=float, help="Noise standard deviation / clip norm (gaussian)."
@@ -26,7 +126,7 @@ _OPTIONS = (
         help="The randomizer's own ε₀ (pure, approximate, fixed and the responses).",
     ),
     click.option("--delta0", type=float, help="The randomizer's own δ₀ (approximate)."),
-    click.option("--categories", type=int, help="Categories, default 2 (kary-response)."),
+    click.option("--categories", type=WHOLE, help="Categories, default 2 (kary-response)."),
     click.option(
         "--standard-deviation",
         type=float,
@@ -34,50 +134,13 @@ _OPTIONS = (
     ),
     click.option(
         "--sensitivity",
-        type=int,
+        type=WHOLE,
         help="Largest contribution in integers, default 1 (discrete-gaussian, rounded-gaussian).",
     ),
     click.option(
         "--pair-file",
         metavar="FILE",
         help="CSV file of outcome probabilities, columns present and absent (table).",
-    ),
-    click.option(
-        "--scheme",
-        metavar="NAME",
-        help="Who takes part when: none, poisson, check-in, sliding, k-subset or fixed-assignment; "
-        "or whose messages are shuffled: shuffle, subsampled-shuffle or self-sampled-shuffle.",
-    ),
-    click.option(
-        "--window",
-        type=int,
-        help="Steps a window (check-in, sliding, k-subset) or an epoch (fixed-assignment).",
-    ),
-    click.option("--windows", type=int, help="Windows of the run (check-in, k-subset)."),
-    click.option(
-        "--probability",
-        type=float,
-        help="Chance of coming, per window (check-in) or in the whole run (fixed-assignment).",
-    ),
-    click.option(
-        "--rate",
-        type=float,
-        help="Chance of a client in a step (poisson) or round (self-sampled-shuffle).",
-    ),
-    click.option("--steps", type=int, help="Steps of the run (none, poisson)."),
-    click.option("--picks", type=int, help="Steps of a window a client takes part in (k-subset)."),
-    click.option(
-        "--epochs", type=int, help="Epochs in which she keeps one step (fixed-assignment)."
-    ),
-    click.option(
-        "--clients",
-        type=int,
-        help="Clients there are, who all follow the protocol (the shuffles; check-in with "
-        "--release averaged).",
-    ),
-    click.option("--rounds", type=int, help="Rounds, default 1 (the shuffles)."),
-    click.option(
-        "--sampled", type=int, help="Clients who send a message in a round (subsampled-shuffle)."
     ),
     click.option("--delta", type=float, help="The δ of (ε, δ); required."),
     click.option(
@@ -87,11 +150,10 @@ _OPTIONS = (
         "shuffles, which have replace-one alone.",
     ),
     click.option(
-        "--release",
-        metavar="NAME",
-        help="What a step releases: aggregated (default), one-client or averaged.",
+        "--tolerance",
+        type=float,
+        help="Largest (upper − lower) / upper asked for, default 0.001; the time it takes grows.",
     ),
-    click.option("--tolerance", type=float, help="Largest (upper − lower) / upper asked for."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
 

@@ -25,6 +25,8 @@ from turnout.plans.randomizers import (
 )
 from turnout.plans.refusals import MISSING, choices, refusal, tables
 from turnout.plans.shuffles import (
+    MISSING_LEVEL,
+    SHUFFLED,
     CountedCheckInSection,
     SelfSampledShuffleSection,
     Shuffled,
@@ -52,8 +54,6 @@ SCHEMES = {
     "self-sampled-shuffle": "self-sampled-shuffle",
 }
 """What a question calls a law, and what its section (a plan's, where plans have it) calls it."""
-SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
-"""Schemes whose messages go through a shuffler."""
 GAUSSIAN = "gaussian"
 """The randomizer of a question that names none and trusts a coordinator."""
 NOISE, DELTA = "noise", "delta"
@@ -134,7 +134,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
         value = MISSING if scheme is None else scheme
         raise ParameterError("--scheme", value, f"one of {', '.join(map(repr, SCHEMES))}")
     kind = str(given.get("randomizer", GAUSSIAN))
-    if kind in _kinds() and scheme in SHUFFLED:
+    if scheme in SHUFFLED:
         given = shuffled_flags(str(scheme), given, unknown)
         kind = str(given["randomizer"])
     given["randomizer"] = kind
@@ -148,6 +148,9 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
         if kind not in _owners()[name]:
             beside = _any_of(_owners()[name])
             raise ParameterError(_flag(name), value, f"--randomizer {beside} beside it")
+    _check_law(given, str(scheme))
+    if scheme in SHUFFLED and flags.get("randomizer") is None and not randomizer:
+        raise ParameterError("--epsilon0", MISSING, MISSING_LEVEL)
     law = {"law": SCHEMES[str(scheme)], **given}
     parts = {"randomizer": randomizer, "participation": law, "promise": promise}
     with _flags_named():
@@ -157,6 +160,18 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
             raise refusal(error, Question, _flag) from None
         _ = question.scheme
     return question
+
+
+def _check_law(given: Mapping[str, object], scheme: str) -> None:
+    """No parameter of another scheme alone.
+
+    Raises:
+        ParameterError: a flag, and the schemes that have it.
+    """
+    for name, value in given.items():
+        owners = [word for word in SCHEMES if name in _law(word).model_fields]
+        if owners and scheme not in owners:
+            raise ParameterError(_flag(name), value, f"--scheme {_any_of(owners)} beside it")
 
 
 @contextmanager
@@ -243,11 +258,16 @@ def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
     """What can be solved for, by the names of flags without their dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
-    law = SCHEMES[scheme]
-    section = next(kind for kind in tables(Question, "participation") if law in _words(kind))
-    own = [name for name in UNKNOWNS if name.replace("-", "_") in section.model_fields]
+    fields = _law(scheme).model_fields
+    own = [name for name in UNKNOWNS if name.replace("-", "_") in fields]
     noise = _kinds()[randomizer].noise
     return [*([noise] if noise else []), *own, DELTA]
+
+
+def _law(scheme: str) -> type[BaseModel]:
+    """The section of a scheme."""
+    law = SCHEMES[scheme]
+    return next(kind for kind in tables(Question, "participation") if law in _words(kind))
 
 
 def _kinds() -> dict[str, type[Any]]:

@@ -25,8 +25,13 @@ from turnout.spec import (
 )
 from turnout.spec.randomizers import Randomizer
 
+SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
+"""Schemes whose messages go through a shuffler."""
 CLIENTS = "clients there are, all of whom follow the protocol"
 ROUNDS = "rounds, each of which is shuffled afresh"
+MISSING_LEVEL = (
+    "the ε₀ of one message, or --noise-multiplier for Gaussian noise of each client's own"
+)
 RELATION = Relation.REPLACE_ONE
 """The one relation of shuffled messages, whose number everybody sees."""
 RANDOMIZERS = (
@@ -126,7 +131,7 @@ def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -
     if release is not None:
         expected = f"nothing beside --scheme {scheme}: a shuffler shows all messages"
         raise ParameterError("--release", release, expected)
-    kind = given.get("randomizer", _inferred(given, unknown))
+    kind = given.get("randomizer") or _inferred(given, unknown)
     if kind not in RANDOMIZERS:
         expected = f"one of {', '.join(map(repr, RANDOMIZERS))} beside --scheme {scheme}"
         raise ParameterError("--randomizer", kind, expected)
@@ -145,8 +150,16 @@ def counted_population(law: CountedCheckInSection, release: ReleaseRule) -> int 
 
 
 def _inferred(given: dict[str, object], unknown: str | None) -> str:
-    """The randomizer that is meant by the level that is given, or asked for."""
+    """The randomizer that is meant by the level that is given, or asked for.
+
+    Raises:
+        ParameterError: two levels.
+    """
+    noise = given.get("noise_multiplier")
+    if noise is not None and ("epsilon0" in given or unknown == "epsilon0"):
+        raise ParameterError("--noise-multiplier", noise, "either it or --epsilon0")
     if "delta0" in given:
         return "approximate"
-    noise = "noise_multiplier" in given or unknown == "noise-multiplier"
-    return "gaussian" if noise and "epsilon0" not in given else "pure"
+    if noise is not None or unknown == "noise-multiplier":
+        return "gaussian"
+    return "pure"

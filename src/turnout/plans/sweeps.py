@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, OpenUnit, Positive, Section
 from turnout.plans.refusals import MISSING, refusal
+from turnout.plans.shuffles import RELATION, SHUFFLED
 from turnout.spec import Relation
 
 _DIGITS = 4  # of swept values that are not whole
@@ -70,9 +71,7 @@ class CheckInSweep(Sweep):
 
     needed: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window")
 
-    against: Literal["noise-multiplier", "window", "windows"] = Field(
-        description="what is swept: 'noise-multiplier', 'window' or 'windows'"
-    )
+    against: Literal["noise-multiplier", "window", "windows"] = Field(description="what is swept")
     first: Positive = Field(description="first value of what is swept")
     last: Positive = Field(description="last value of what is swept")
     noise_multiplier: Positive | None = Field(None, description="noise over the clip norm")
@@ -102,7 +101,7 @@ class ShuffleSweep(Sweep):
     needed: ClassVar[tuple[str, ...]] = ("epsilon0", "clients", "delta")
 
     against: Literal["epsilon0", "clients", "rounds", "delta"] | None = Field(
-        None, description="what is swept: 'epsilon0', 'clients', 'rounds' or 'delta'"
+        None, description="what is swept"
     )
     first: Positive | None = Field(None, description="first value of what is swept")
     last: Positive | None = Field(None, description="last value of what is swept")
@@ -110,9 +109,14 @@ class ShuffleSweep(Sweep):
     rounds: Count | None = Field(None, description="rounds, each of which is shuffled afresh")
     sampled: Count | None = Field(None, description="clients who send a message in a round")
     delta: OpenUnit | None = Field(None, description="the δ of (ε, δ)")
-    relation: Literal[Relation.REPLACE_ONE] = Field(
-        Relation.REPLACE_ONE, description="the neighbouring relation"
-    )
+    relation: Relation = Field(RELATION, description="the neighbouring relation")
+
+    @field_validator("relation")
+    @classmethod
+    def _shuffled_relation(cls, relation: Relation) -> Relation:
+        if relation is not RELATION:
+            raise ParameterError("value", relation.value, f"{RELATION.value}, or nothing")
+        return relation
 
     @property
     def key(self) -> str:
@@ -157,6 +161,8 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
     """
     given = {name: value for name, value in flags.items() if value is not None}
     scheme = given.pop("scheme", _CHECK_IN)
+    if scheme in SHUFFLED and scheme not in _FAMILIES:
+        raise ParameterError("--scheme", scheme, "shuffle, with --sampled for a sample of clients")
     if scheme not in _FAMILIES:
         raise ParameterError("--scheme", scheme, f"one of {', '.join(map(repr, _FAMILIES))}")
     family = _FAMILIES[str(scheme)]
@@ -193,7 +199,7 @@ def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
     for name in ("first", "last", "points"):
         if name in given:
             raise ParameterError(_flag(name), given[name], "--against beside it")
-    _check_needed(asked, "a value")
+    _check_needed(asked)
     _check_sampled(asked, asked.clients)
 
 
@@ -210,16 +216,16 @@ def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
     for name in ("first", "last"):
         if getattr(asked, name) is None:
             raise ParameterError(_flag(name), MISSING, f"a value beside --against {asked.against}")
-    _check_needed(asked, "a value beside what is swept")
+    _check_needed(asked)
     _check_ends(asked)
     _check_sampled(asked, asked.first if asked.key == "clients" else asked.clients)
 
 
-def _check_needed(asked: Sweep, expected: str) -> None:
-    swept = asked.key if asked.against else None
+def _check_needed(asked: Sweep) -> None:
+    swept, fields = asked.key if asked.against else None, type(asked).model_fields
     for name in asked.needed:
         if name != swept and getattr(asked, name) is None:
-            raise ParameterError(_flag(name), MISSING, expected)
+            raise ParameterError(_flag(name), MISSING, f"a value ({fields[name].description})")
 
 
 def _check_ends(asked: Sweep) -> None:

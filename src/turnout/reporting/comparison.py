@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.plans import Sweep, sweep
 from turnout.plans.sweeps import ShuffleSweep
+from turnout.reporting.progress import Watcher
 from turnout.spec import PrivacyUnit, Relation
 
 if TYPE_CHECKING:
     from turnout.accounting.comparison import Method, Quote
-
-_SECONDS_BEFORE_PROGRESS = 2.0
-Watcher = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,26 +126,6 @@ def show(comparison: Comparison, *, as_json: bool) -> None:
     print_comparison(comparison)
 
 
-@contextmanager
-def progress() -> Iterator[Watcher]:
-    """A bar on stderr, in a terminal, once something has taken a while."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("comparing", total=None)
-    patience = threading.Timer(_SECONDS_BEFORE_PROGRESS, bar.start)
-    patience.daemon = True
-    patience.start()
-    try:
-        yield lambda done, of: bar.update(task, completed=done, total=of)
-    finally:
-        patience.cancel()
-        patience.join()
-        bar.stop()
-
-
 def _family(asked: Sweep) -> tuple[Sequence[Method[Any]], list[Any]]:
     """The methods that are compared, and the settings of the sweep."""
     from turnout.accounting import comparison
@@ -164,5 +140,9 @@ def _quoted(method: Method[Any], setting: Any) -> Quote | str:
     """ε, or why there is none."""
     try:
         return method.quote(setting)
-    except (UnsupportedError, NumericalError, ParameterError) as refusal:
+    except ParameterError as refusal:
+        if refusal.name == "local_epsilon":  # what a theorem calls --epsilon0
+            return f"ε₀ = {refusal.value:g}: expected {refusal.expected}"
+        return str(refusal)
+    except (UnsupportedError, NumericalError) as refusal:
         return str(refusal)

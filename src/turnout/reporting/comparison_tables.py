@@ -116,7 +116,7 @@ def _by_value(comparison: Comparison) -> Table:
         columns.append([_up(quote) for quote in curve.quotes])
         if curve.method is comparison.curves[0].method:
             table.add_column("at least", justify="right")
-            columns.append([_down(quote) for quote in curve.quotes])
+            columns.append([_below(quote) or _BLANK for quote in curve.quotes])
     for value, *row in zip(comparison.values, *columns, strict=True):
         table.add_row(_said(comparison, value), *row)
     return table

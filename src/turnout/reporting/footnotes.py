@@ -73,13 +73,14 @@ class Footnotes:
     @classmethod
     def of(cls, scheme: Scheme, delta: float) -> Self:
         """Those of a scheme's price at δ."""
-        shuffled, known = scheme.trust is TrustModel.SHUFFLED, scheme.population is not None
+        shuffled = scheme.trust is TrustModel.SHUFFLED
         averaged = scheme.release is ReleaseRule.AVERAGED
-        hopeful = averaged and not known and scheme.relation is not Relation.ADD_REMOVE
+        promised = () if scheme.population is None else (_assumed(scheme.population),)
+        hopeful = averaged and not promised and scheme.relation is not Relation.ADD_REMOVE
         of_class = isinstance(scheme.randomizer, FixedRandomizer) and not shuffled
         return cls(
             unshuffled(scheme, delta) if shuffled else None,
-            (f"all {scheme.population:,} clients follow the protocol",) if known else (),
+            promised,
             _AS_PURE if of_class else None,
             _HINT if hopeful else None,
         )
@@ -134,6 +135,13 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
         return float(rounded_up(epsilon_upper(alone, delta), 5))
 
     return Unshuffled(seen(rounds), delta, f"ε = {seen(1):g}", rounds)
+
+
+def _assumed(clients: int) -> str:
+    """What a number of clients promises."""
+    if clients == 1:
+        return "she is the only client: nobody hides her"
+    return f"all {clients:,} clients follow the protocol"
 
 
 def _times(rounds: int, value: float) -> float:

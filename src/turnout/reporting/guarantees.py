@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.bounds import Bounds
-from turnout.reporting.words import DIRECTIONS, RELATIONS, TRUST, UNITS, rounded_down, rounded_up
+from turnout.reporting.words import DIRECTIONS, RELATIONS, TRUST, UNITS, at_least, rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,10 +44,10 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
         table.add_row(name, value)
     epsilon = guarantee.epsilon
     table.add_row("ε (proved)", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
-    table.add_row("ε at least", f"{rounded_down(epsilon.lower, 5)}")
+    table.add_row("ε at least", at_least(epsilon, 5))
     table.add_row("δ", f"{guarantee.delta:g}")
     for name, bounds in guarantee.directions.items():
-        ends = f"{rounded_up(bounds.upper, 5)} (at least {rounded_down(bounds.lower, 5)})"
+        ends = f"{rounded_up(bounds.upper, 5)} (at least {at_least(bounds, 5)})"
         table.add_row(f"direction {name}", f"{ends}: {DIRECTIONS[name]}")
     table.add_row("relation", f"{guarantee.relation.value}: {RELATIONS[guarantee.relation]}")
     table.add_row("unit", f"{guarantee.unit.value}: {UNITS[guarantee.unit]}")

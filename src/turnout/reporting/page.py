@@ -15,8 +15,8 @@ from turnout.reporting.words import (
     RELATIONS,
     TRUST,
     UNITS,
+    at_least,
     epsilon_in_words,
-    rounded_down,
     rounded_up,
 )
 
@@ -95,13 +95,13 @@ def _guarantee(summary: Summary) -> list[tuple[str, str]]:
     guarantee = summary.outcome.prepared.guarantee
     epsilon = guarantee.epsilon
     rows = [
-        ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {rounded_down(epsilon.lower, 5)}"),
+        ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
         ("δ", f"{guarantee.delta:g}"),
     ]
     rows += [
         (
             f"Direction “{name}”",
-            f"at most {rounded_up(bounds.upper, 5)}, at least {rounded_down(bounds.lower, 5)} "
+            f"at most {rounded_up(bounds.upper, 5)}, at least {at_least(bounds, 5)} "
             f"({DIRECTIONS[name]})",
         )
         for name, bounds in guarantee.directions.items()

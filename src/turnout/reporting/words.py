@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from turnout.core.bounds import Bounds
 from turnout.spec import PrivacyUnit, Relation, TrustModel
 
 RELATIONS = {
@@ -71,6 +72,16 @@ def rounded_up(value: float, digits: int = 4) -> str:
 def rounded_down(value: float, digits: int = 4) -> str:
     """A decimal number of so many significant digits that is not above ``value``."""
     return _rounded(value, digits, ROUND_FLOOR)
+
+
+def at_least(bounds: Bounds, digits: int = 4) -> str:
+    """The lower bound, or that none is known above 0.
+
+    >>> at_least(Bounds(0.5, 1.0)), at_least(Bounds(0.0, 0.0)), at_least(Bounds(0.0, 1.0))
+    ('0.5', '0', '0: no lower bound is known')
+    """
+    unknown = bounds.lower == 0 < bounds.upper
+    return "0: no lower bound is known" if unknown else rounded_down(bounds.lower, digits)
 
 
 def _rounded(value: float, digits: int, rounding: str) -> str:
