@@ -24,10 +24,12 @@ from turnout.core.errors import NumericalError, UnsupportedError
 
 FloatArray = np.ndarray
 _SINGLE, _COMPOSED = 256, 64  # groups of blanket messages for one round, for one of many
+_ROUGH = 16  # and for a first guess
 _COARSE, _DENSITY = 4.0, 20.0  # K's a standard deviation of the loss: to find a root, to compose
 _CLOSE = 9.0  # standard deviations of the loss up to which K's lie close
 _APART = 1.05  # and the ratio of ε's from there on
-_CLOSER = (0.03, 5e-3, 1e-3)  # relative distances of ε's about δ's, one after the other
+_ABOUT = np.array([0.8, 0.9, 0.96, 1.02, 1.1, 1.3])  # times about δ's ε, to enclose it by
+_CLOSER = (0.02, 3e-3)  # relative distances of ε's about δ's, one after the other
 _LARGEST_LOCAL_EPSILON = 600.0
 _ROUNDING = 32 * UNIT_ROUNDOFF
 
@@ -281,8 +283,7 @@ _Messages = ApproximateMessagesBlock | GaussianMessagesBlock
 def _near(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon through K's that are ever closer to the one at which it reaches δ."""
     end = block.end(0.999 * delta)
-    ratios = np.exp(_epsilons(block.spread, end, _COARSE))
-    values = block.price(_COMPOSED).at(ratios)
+    ratios, values = _enclosing(block, delta, end)
     sharp = block.price(_SINGLE << refinement)
     for width in _CLOSER:
         root = _root(upper_polygon(ratios, values), delta)
@@ -296,6 +297,20 @@ def _near(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
         ratios, first = np.unique(ratios, return_index=True)
         values = np.minimum.reduceat(values, first)
     return upper_polygon(ratios, values)
+
+
+@lru_cache(maxsize=256)
+def _enclosing(block: _Messages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
+    """Some K's among which δ is reached, if it is, and rough bounds there."""
+    epsilons = _epsilons(block.spread, end, _COARSE)
+    rough = block.price(_ROUGH).roughly(np.exp(epsilons))
+    guess = float(epsilons[np.argmax(rough <= delta)])
+    ratios = np.exp(np.unique(np.append(0.0, np.minimum(guess * _ABOUT, end))))
+    values = block.price(_COMPOSED).at(ratios)
+    if guess == 0.0 or not values[1] > delta >= values.min():
+        ratios = np.exp(epsilons)
+        values = block.price(_COMPOSED).at(ratios)
+    return ratios, values
 
 
 @lru_cache(maxsize=256)

@@ -29,10 +29,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import ndtr
 
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.shuffling.blanket import clones_pair
+from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair
 from turnout.accounting.shuffling.blanket_curve import BlanketCurve
 from turnout.accounting.shuffling.supremum import worst_pair
 
@@ -41,11 +42,36 @@ _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a n
 _ALMOST_ONE = 1.0 - UNIT_ROUNDOFF
 _ROUNDING = 32 * UNIT_ROUNDOFF
 _RUNGS = 12.0  # ε₀'s that are tried in 2/σ; from one to the next δ₀ falls by about a half
-_STRIDES = (4, 1)  # rungs at a time, towards the best one
 _LOOKED_AT = 10  # K's at which the best rung is looked for
-_COARSE, _LEAST_EPSILON = 1.1, 1e-9  # what ε, and n, is rounded to a power of for that
-_FEW_GROUPS = 16
-_FIRST_SLACK = 1e-3  # δ₀ and τ that the first ε₀ tried may cost
+_FURTHEST = 39.0  # and the last is so many times 2/σ, beyond which δ₀ is nothing
+
+
+def near_pure(epsilon0: float, delta0: float, *, fixed: bool) -> tuple[BlanketPair, float]:
+    """The pair that an (ε₀, δ₀)-randomizer's messages are priced by, and τ/(n − 1)."""
+    pair_of, laws = (worst_pair, 2.0) if fixed else (clones_pair, 1.0)
+    pair = pair_of(epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
+    return pair, laws * math.exp(-epsilon0) * delta0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCurve:
+    """What a message of an ε₀-randomizer is worth alone, from above.
+
+    Attributes:
+        epsilon0: ε₀, at most 600.
+    """
+
+    epsilon0: float
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        rest = math.exp(-self.epsilon0)
+        alone = np.maximum(1.0 - k * rest, 0.0) / (1.0 + rest) + 8 * UNIT_ROUNDOFF
+        return np.where(k >= math.exp(self.epsilon0 * (1.0 + 1e-14)), 0.0, alone)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """Always 0: slopes serve lower curves, and this is none."""
+        return np.zeros(np.shape(k))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,10 +89,9 @@ class ApproximatePrice:
     ) -> ApproximatePrice:
         """Of so many clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
-        pair_of, laws = (worst_pair, 2.0) if fixed else (clones_pair, 1.0)
-        pair = pair_of(epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
-        slack = laws * (clients - 1) * math.exp(-epsilon0) * delta0
-        return cls(BlanketCurve(pair, clients, Side.UPPER, groups), epsilon0, delta0, slack)
+        pair, slack = near_pure(epsilon0, delta0, fixed=fixed)
+        base = BlanketCurve(pair, clients, Side.UPPER, groups)
+        return cls(base, epsilon0, delta0, (clients - 1) * slack)
 
     @property
     def furthest(self) -> float:
@@ -77,13 +102,14 @@ class ApproximatePrice:
         """What is added to δ₀ by the others' hiding her, without the factor 1 − δ₀."""
         return self.base.delta(k) + (1.0 + k) * self.slack
 
+    def roughly(self, k: FloatArray) -> FloatArray:
+        """About δ at each K ≥ 1, shape of ``k``."""
+        return self.at(k)
+
     def at(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, from above; from some K on it need not fall."""
-        shuffled = self.shuffled(k)
-        rest = math.exp(-self.epsilon0)
-        alone = np.maximum(1.0 - k * rest, 0.0) / (1.0 + rest) + 8 * UNIT_ROUNDOFF
-        alone = np.where(k >= math.exp(self.furthest), 0.0, alone)
-        value = self.delta0 + (1.0 - self.delta0) * np.minimum(shuffled, alone)
+        alone = LocalCurve(self.epsilon0).delta(k)
+        value = self.delta0 + (1.0 - self.delta0) * np.minimum(self.shuffled(k), alone)
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
 
 
@@ -108,17 +134,17 @@ class GaussianPrice:
         """What one message is worth that nobody hides."""
         return PairCurve(GaussianPair(self.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
 
+    def roughly(self, k: FloatArray) -> FloatArray:
+        """About δ at each K ≥ 1, shape (K's,)."""
+        epsilons, deltas = _ladder(self.noise_multiplier)
+        about = _about(epsilons[:, None], deltas[:, None], self.clients, k, fixed=self.fixed)
+        return np.minimum(about.min(axis=0), self.alone.delta(k))
+
     def at(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, from above."""
         ratios = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         values = self.alone.delta(ratios)
-        # The best ε₀ rises with K, slowly, so it is looked for at few K's; near a K will do.
-        few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
-        clients = math.ceil(_COARSE ** round(math.log(self.clients, _COARSE)))
-        coarse = GaussianPrice(self.noise_multiplier, clients, _FEW_GROUPS, self.fixed)
-        powers = np.rint(np.log(np.maximum(np.log(few), _LEAST_EPSILON)) / math.log(_COARSE))
-        rungs = [_best_rung(coarse, int(power)) for power in powers]
-        nearest = np.rint(np.interp(ratios, few, rungs)).astype(np.int64)
+        nearest = best_rungs(self.noise_multiplier, self.clients, ratios, fixed=self.fixed)
         for rung in np.unique(nearest):
             chosen = nearest == rung
             found = _rung(self, int(rung)).at(ratios[chosen])
@@ -132,44 +158,51 @@ def local_delta(noise_multiplier: float, local_epsilon: float) -> float:
     return float(message.delta(np.array(math.exp(local_epsilon))))
 
 
-@lru_cache(maxsize=4096)
+def local_epsilon_of(noise_multiplier: float, rung: int) -> tuple[float, float]:
+    """ε₀ and δ₀ of a rung of the ladder."""
+    epsilons, deltas = _ladder(noise_multiplier)
+    return float(epsilons[rung]), float(deltas[rung])
+
+
+def best_rungs(
+    noise_multiplier: float, clients: int, ratios: FloatArray, *, fixed: bool
+) -> np.ndarray:
+    """About the rung of the ladder that is worth least at each K, shape (K's,)."""
+    # The best ε₀ rises with K, slowly, so it is looked for at few K's.
+    few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
+    epsilons, deltas = _ladder(noise_multiplier)
+    rungs = np.argmin(_about(epsilons[:, None], deltas[:, None], clients, few, fixed=fixed), axis=0)
+    return np.rint(np.interp(ratios, few, rungs)).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
+    """ε₀'s and the δ₀ that the noise has there, from above, down to where it is nothing."""
+    mu = 2.0 / noise_multiplier
+    last = min(_FURTHEST * mu + 0.5 * mu**2, _LARGEST_LOCAL_EPSILON)
+    epsilons = np.arange(1, math.ceil(last * _RUNGS / mu) + 1) * (mu / _RUNGS)
+    epsilons = np.minimum(epsilons, _LARGEST_LOCAL_EPSILON)
+    message = PairCurve(GaussianPair(noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
+    return epsilons, message.delta(np.exp(epsilons))
+
+
+def _about(
+    epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, *, fixed: bool
+) -> FloatArray:
+    """About the bound: the pair as if Gaussian, unless nobody hides her; only steers."""
+    low, laws = 1.0 / (np.exp(epsilon0) + 1.0), 2.0 if fixed else 1.0
+    share = low if fixed else 0.5 * np.exp(-epsilon0)
+    gap = np.tanh(0.5 * epsilon0)
+    spread = gap * np.sqrt(2.0 / (clients * share))
+    score = np.log(k) / spread
+    hidden = ndtr(0.5 * spread - score) - k * ndtr(-0.5 * spread - score)
+    alone = np.maximum(1.0 - low - k * low, 0.0)
+    nobody = np.exp((clients - 1) * np.log1p(-np.minimum(2.0 * share, _ALMOST_ONE)))
+    slack = laws * (clients - 1) * np.exp(-epsilon0) * delta0
+    return delta0 + np.minimum(hidden + nobody * alone + (1.0 + k) * slack, alone)
+
+
+@lru_cache(maxsize=256)
 def _rung(price: GaussianPrice, rung: int) -> ApproximatePrice:
-    epsilon0 = min(rung * 2.0 / (price.noise_multiplier * _RUNGS), _LARGEST_LOCAL_EPSILON)
-    delta0 = local_delta(price.noise_multiplier, epsilon0)
+    epsilon0, delta0 = local_epsilon_of(price.noise_multiplier, rung)
     return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, fixed=price.fixed)
-
-
-@lru_cache(maxsize=1024)
-def _first_rung(price: GaussianPrice) -> int:
-    """The least ε₀ at which δ₀ and τ cost little."""
-    low, high = 0, 1
-
-    def little(rung: int) -> bool:
-        found = _rung(price, rung)
-        return found.delta0 + 2.0 * found.slack <= _FIRST_SLACK
-
-    while not little(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if little(middle) else (middle, high)
-    return high
-
-
-@lru_cache(maxsize=4096)
-def _best_rung(price: GaussianPrice, power: int) -> int:
-    """About the rung that is worth least at ε = 1.1ᵖᵒʷᵉʳ, downhill from the first one."""
-    ratio, known = np.array(math.exp(_COARSE**power)), dict[int, float]()
-
-    def value(rung: int) -> float:
-        if rung not in known:
-            found = _rung(price, rung)
-            known[rung] = found.delta0 + float(found.shuffled(ratio))
-        return known[rung]
-
-    rung = _first_rung(price)
-    for stride in _STRIDES:
-        for step in (stride, -stride):
-            while rung + step >= 1 and value(rung + step) < value(rung):
-                rung += step
-    return rung
