@@ -3,21 +3,23 @@
 Figure 3.2: a number in [−½, ½] in the local model against Laplace noise, one client; the same
 number and unit vectors in R^300 in the shuffled model, n = 1000, δ = 1e-5. The paper takes its
 shuffled Laplace and PrivUnit from the closed form of Feldman, McMillan and Talwar; here all levels
-are calibrated numerically, by the clones bound.
+are calibrated numerically, by what is proved of one fixed randomizer, of Laplace noise and of bits.
+Directions are the client's own: she draws their seed and sends it with her message.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 from curves import Panel, line, picture
 
-from turnout.accounting.shuffling import clones_2021
+from turnout.plans.shuffled_levels import largest_affordable, level_of_any
 from turnout.plans.shuffled_means import shuffled_l2, shuffled_linf
+from turnout.plans.shuffled_messages import Message, shuffled_price
 from turnout.randomizers.vectors import LInfRandomizer, PrivUnit, SphericalCode
 from turnout.reporting.drawing import Picture
+from turnout.spec import FixedRandomizer
 
 N, DELTA, D = 1000, 1e-5, 300
 TICKS, LOCAL_TICKS = ((0.25, 0.5, 1, 2, 4), ()), ((0.5, 1, 2, 4, 8), ())
@@ -49,7 +51,7 @@ def figure_3_2() -> Picture:
     )
     central = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
     second = [
-        line("one message, Laplace", "shuffling", central, lambda e: 2 / local_level(e) ** 2 / N),
+        line("one message, Laplace", "shuffling", central, lambda e: 2 / laplace_level(e) ** 2 / N),
         line("central, Laplace", "local", central, lambda e: 2 / (e * N) ** 2),
     ]
     for levels, dashes in {4: "--", 6: "-"}.items():
@@ -72,7 +74,7 @@ def figure_3_2() -> Picture:
             lambda e: PrivUnit(D, local_level(e)).worst_squared_error / N,
         ),
         line(
-            "one message of 8 bits, public directions",
+            "one message, 8 bits and a seed of directions",
             "poisson",
             central,
             lambda e: SphericalCode(D, local_level(e), code_bits=8).worst_squared_error / N,
@@ -122,15 +124,20 @@ def figure_3_2() -> Picture:
     )
 
 
-@lru_cache(maxsize=64)
 def local_level(epsilon: float) -> float:
-    """The largest ε₀ whose n shuffled messages are (ε, δ)-private by the clones bound."""
-    low, high = 0.5 * epsilon, 20.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        fits = clones_2021(middle, N, DELTA) <= epsilon
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+    """The largest ε₀ whose n shuffled messages are (ε, δ)-private for any one randomizer."""
+    return level_of_any(N, float(epsilon), DELTA)
+
+
+def laplace_level(epsilon: float) -> float:
+    """The same for Laplace noise of scale 1/ε₀ on [−½, ½], of total variation 1 − e^{−ε₀/2}."""
+
+    def price(level: float) -> float:
+        return shuffled_price(
+            [(Message(FixedRandomizer(level), -math.expm1(-level / 2)), 1)], N, DELTA
+        )
+
+    return largest_affordable(float, price, float(epsilon)).made
 
 
 def table() -> list[str]:

@@ -161,6 +161,18 @@ def test_each_mechanism_has_the_level_that_its_own_messages_allow(size, clients)
     assert cost.local_epsilon == levels[cost.reason.split()[0]]
 
 
+def test_the_page_shows_what_each_mechanism_gets_shuffled():
+    page = (Path(__file__).parents[2] / "docs" / "estimate.md").read_text()
+    table = page[page.index("| 1,000 items, n = 100,000") :].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in table]
+    assert {row[0] for row in rows} == set(MECHANISMS)
+    for name, level, bits, error in rows:
+        one, cost = shuffled_frequencies(1000, SHUFFLED, 100_000, mechanism=name)
+        said = (f"{cost.local_epsilon:.2f}", str(cost.message_bits))
+        assert said == (level, bits)
+        assert f"{math.sqrt(one.mse_bound(100_000)):.4f}" == error
+
+
 def test_shuffled_means_have_the_level_that_their_own_messages_allow():
     n = 20_000
     levels = {}
