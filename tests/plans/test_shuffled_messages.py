@@ -127,8 +127,15 @@ def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
     assert said == pytest.approx(apart, rel=1e-6)
 
 
-@pytest.mark.parametrize("randomizer", FREQUENCIES, ids=name_of)
-@pytest.mark.parametrize("clients", [2, 3])
+@pytest.mark.parametrize(
+    ("randomizer", "clients"),
+    [
+        *((each, clients) for each in FREQUENCIES for clients in (2, 3)),
+        *((each, 2) for each in VECTORS),
+        *((each, 4) for each in VECTORS if laws_of(each).size <= 16),
+    ],
+    ids=lambda value: value if isinstance(value, int) else name_of(value),
+)
 def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
     for delta in (0.02, 0.2):
         price = shuffled_price([(whole_message(randomizer), 1)], clients, delta)
@@ -152,6 +159,36 @@ def test_the_law_of_another_randomizer_is_noticed(randomizer, wrong):
         price = shuffled_price([(Message(wrong), 1)], 3, delta)
         broken.append(true_delta(laws, 3, price) > delta * (1 + 1e-9))
     assert any(broken)
+
+
+def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
+    """Two of three bits of a vector: one of a group of two, and one that is always the same."""
+    randomizer, clients, delta = BinaryVectorRandomizer(3, 3.0, samples=2), 3, 0.05
+    (p,) = randomizer.flips
+    told = np.array([[1 - p, p], [p, 1 - p]])
+    pair = {(a, b): 0.5 * np.concatenate([told[a], told[b]]) for a in (0, 1) for b in (0, 1)}
+    words = [(pair[a, b], told[c]) for a, b, c in product((0, 1), repeat=3)]
+
+    def seen(senders):
+        """Both shufflers' outputs, flattened."""
+        found = np.ones(1)
+        for word in (0, 1):
+            law = {(0,) * len(words[0][word]): 1.0}
+            for sender in senders:
+                law = added(law, words[sender][word])
+            found = np.outer(found, [law[counts] for counts in sorted(law)]).ravel()
+        return found
+
+    price = shuffled_price(client_messages(randomizer), clients, delta)
+    alone = shuffled_price(client_messages(randomizer)[:1], clients, delta)
+    true = {price: 0.0, alone: 0.0}
+    for others in combinations_with_replacement(range(8), clients - 1):
+        views = [seen((*others, sender)) for sender in range(8)]
+        for epsilon, (one, other) in product(true, permutations(views, 2)):
+            gains = np.maximum(one - math.exp(epsilon) * other, 0)
+            true[epsilon] = max(true[epsilon], float(gains.sum()))
+    assert true[price] <= delta * (1 + 1e-9)
+    assert true[alone] > delta  # forgetting a word is noticed
 
 
 def test_half_the_total_variation_is_noticed():
