@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +17,11 @@ from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.folder import write
 from turnout.reporting.words import rounded_up
 
-_COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#8e5bbf", "#c0504d", "#6b6b6b", "#a07820", "#20343f")
+_COLOURS = (
+    *("#3b82c4", "#d9822b", "#2f9e6e", "#8e5bbf", "#c0504d", "#6b6b6b", "#a07820", "#20343f"),
+    "#c2418f",
+)
+_SYMBOLS = {"epsilon0": "ε₀", "delta": "δ"}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "")
 
 
@@ -46,8 +51,8 @@ def comparison_picture(comparison: Comparison) -> Picture:
         proved = "shuffled" if isinstance(asked, ShuffleSweep) else "proved"
         axes[0].set_title(f"ε{at}, {asked.relation.value}, {proved}")
         axes[1].set_title(f"times the ε of {first}")
-        axes[1].axhline(1.0, color=_COLOURS[0], linewidth=1)
-        axes[1].set_xlabel(swept)
+        axes[1].axhline(1.0, color=_COLOURS[0], linewidth=3)
+        axes[1].set_xlabel(_SYMBOLS.get(swept, swept))
         for axis in axes:
             axis.set_xlim(comparison.values[0], comparison.values[-1])
             _scale(axis)
@@ -78,14 +83,20 @@ def _draw(
         line, note = "--", f" ({method.status.value})"
     high = _epsilons(curve)
     high = np.where(high > _vacuous_above(comparison), np.nan, high) / divisor
-    again, which = divmod(index, len(_COLOURS))
-    # The same colour again comes with the markers turned by half.
-    marker = _MARKERS[(which + again * len(_MARKERS) // 2) % len(_MARKERS)]
-    style = {"color": _COLOURS[which], "marker": marker, "markersize": 3.5}
-    style |= {"linewidth": 2.2, "zorder": 3.0} if index == 0 else {"linewidth": 1.3}
+    style = _style(index)
     axis.plot(values, high, line, label=method.name + note, **style)
     low = _epsilons(curve, lower=True) / divisor
-    axis.fill_between(values, low, high, color=_COLOURS[which], alpha=0.25, linewidth=0)
+    axis.fill_between(values, low, high, color=style["color"], alpha=0.25, linewidth=0)
+
+
+def _style(index: int) -> dict[str, Any]:
+    """How a method looks; the first one has its colour for itself."""
+    if index == 0:
+        return {"color": _COLOURS[0], "linewidth": 3.0, "zorder": 3.0}
+    again, which = divmod(index - 1, len(_COLOURS) - 1)
+    # The same colour again comes with the markers turned by half.
+    marker = _MARKERS[(1 + which + again * len(_MARKERS) // 2) % len(_MARKERS)]
+    return {"color": _COLOURS[1 + which], "marker": marker, "markersize": 3.5, "linewidth": 1.2}
 
 
 def _vacuous_above(comparison: Comparison) -> np.ndarray:
