@@ -313,3 +313,12 @@ def test_bennett_is_smooth_where_its_exponent_becomes_a_series():
         bennett = shuffling_blanket.blanket_2019_bennett(0.5, clients, 1e-6, 3)
         hoeffding = shuffling_blanket.blanket_2019_hoeffding(0.5, clients, 1e-6, 3)
         assert 0.6 < bennett / hoeffding < 0.85
+
+
+def test_the_largest_levels_are_answered():
+    for function in (
+        shuffling_blanket.blanket_2019_hoeffding,
+        shuffling_blanket.blanket_2019_bennett,
+    ):
+        for epsilon0 in (200.0, 300.0):
+            assert function(epsilon0, 1000, 1e-6) == epsilon0

@@ -295,3 +295,8 @@ def test_bad_input(bound):
     ):
         with pytest.raises(ParameterError):
             bound(epsilon0, clients)
+
+
+def test_the_excess_of_huge_ratios_is_that_of_the_power():
+    x = np.array([1e160, 1e250])
+    assert log_excess(x, 8.0) == pytest.approx(8.0 * np.log(x), rel=1e-12)

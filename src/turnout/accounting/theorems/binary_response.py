@@ -83,7 +83,8 @@ def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
 
 def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
     """Ln((1 + x)^α − 1 − αx) for x > −1 and α ≥ 2, to 1e-10; arrays broadcast."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # The series overflows where it is not what is returned.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         powers = order * np.log1p(x)
         direct = np.where(
             powers > 30,
