@@ -224,3 +224,12 @@ def test_the_examples_of_the_page_return_what_it_shows():
     examples = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
     assert examples.attempted >= 40
     assert examples.failed == 0
+
+
+def test_an_infinite_epsilon_is_a_blank(compare):
+    code, out, err = compare("--scheme shuffle --epsilon0 300 --clients 1e9 --delta 1e-6 --json")
+    assert (code, err) == (0, "")
+    reasons = {
+        m["name"]: m["blanks"][0]["reason"] for m in json.loads(out)["methods"] if m["blanks"]
+    }
+    assert reasons["check-ins"] == "no finite ε follows from it"

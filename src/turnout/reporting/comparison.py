@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -139,10 +140,11 @@ def _family(asked: Sweep) -> tuple[Sequence[Method[Any]], list[Any]]:
 def _quoted(method: Method[Any], setting: Any) -> Quote | str:
     """ε, or why there is none."""
     try:
-        return method.quote(setting)
+        quote = method.quote(setting)
     except ParameterError as refusal:
         if refusal.name == "local_epsilon":  # what a theorem calls --epsilon0
             return f"ε₀ = {refusal.value:g}: expected {refusal.expected}"
         return str(refusal)
     except (UnsupportedError, NumericalError) as refusal:
         return str(refusal)
+    return quote if math.isfinite(quote.epsilon) else "no finite ε follows from it"
