@@ -97,8 +97,8 @@ class ComposedCurve:
             log_norm += count * log_sum
         total = sums.convolve(factors, size, bin_)
         losses = gap * (lowest + bin_ + np.arange(size))
-        # Losses far below ε matter to no K near it, and e^{ε − loss} would overflow.
-        kept = (epsilon - losses) * max(tilt, 0.5) <= _LARGEST_EXPONENT
+        # Losses far below ε matter to no K near it, and e^{(1 + θ)(ε − loss)} would overflow.
+        kept = (epsilon - losses) * max(tilt, 0.5 * (1.0 + tilt)) <= _LARGEST_EXPONENT
         away = losses[kept] - epsilon
         weights = total.masses[kept] * np.exp(np.maximum(-tilt * away, -700.0))
         if not log_norm - tilt * epsilon < _LARGEST_EXPONENT:

@@ -110,8 +110,8 @@ class SampledCells:
 
 
 def _heavy(weights: FloatArray, lost: float) -> tuple[np.ndarray, float]:
-    """Which weights to keep, and what the others sum to, from above."""
-    kept = weights > lost / max(weights.size, 1)
+    """Which weights to keep, the largest always, and what the others sum to, from above."""
+    kept = weights >= min(lost / max(weights.size, 1), float(weights.max()))
     return kept, float(weights[~kept].sum()) * (1.0 + _SLACK)
 
 
