@@ -25,12 +25,14 @@ from scipy.special import betainc, betaincc
 from turnout.accounting.blocks import Block
 from turnout.accounting.curves import Curve, Direction, Side, diluted
 from turnout.accounting.losses import CurvePair
+from turnout.accounting.shuffling.attained import AlikeGaussianBlock
 from turnout.accounting.shuffling.blanket_curve import BlanketCurve
 from turnout.accounting.shuffling.blocks import BlanketBlock
 
 FloatArray = np.ndarray
 MessageBlocks = Callable[[int], Block]
-"""A block for every number of messages; a frozen dataclass, so that equal ones are equal."""
+"""A block for every number of messages, all of one randomizer: of `BlanketBlock`s the pair is the
+same. A frozen dataclass, so that equal ones are equal."""
 
 _LARGEST_HINT = 0.5
 _SLACK = 1e-9  # relative error that a binomial tail may have
@@ -110,7 +112,7 @@ class Mixture:
         """Sharp from 1 down to δ."""
         parts: list[_Part] = []
         floor = 0.0
-        mixed = groups(sample.population, sample.rate, side, refinement)
+        mixed = _groups_of(sample, side, refinement)
         for group in mixed:
             # Past its hint a curve need not fall: all that is left of them must stay below δ.
             weight = len(mixed) * sample.rate * max(group.chance, 1e-300)
@@ -122,6 +124,15 @@ class Mixture:
         if sample.alike and direction is Direction.ADD and sample.rate < 1:
             floor = 0.0  # nothing is impossible with her, for she may stay away
         return cls(parts, dilution_of(direction, alike=sample.alike), side, floor)
+
+    @classmethod
+    def alone(cls, sample: Sample, curve: Curve) -> Mixture:
+        """From above, where one curve holds for every number of messages."""
+        parts = [
+            _Part(curve, _dilutions(group, sample.population, Side.UPPER))
+            for group in groups(sample.population, sample.rate, Side.UPPER, 0)
+        ]
+        return cls(parts, Direction.REMOVE, Side.UPPER, 0.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, shape of ``k``."""
@@ -213,6 +224,12 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Gr
     singles = np.arange(math.floor(mean) - _FEW // 2, math.ceil(mean) + _FEW // 2 + 1)
     inner = singles if deviation < _FEW / 6 else edges
     first = np.unique(np.clip(np.concatenate([[1], edges, inner]), 1, population)).astype(np.int64)
+    return _grouped(first, population, rate, side)
+
+
+def _grouped(first: np.ndarray, population: int, rate: float, side: Side) -> list[Group]:
+    """Groups that begin at these numbers."""
+    mean = population * rate
     last = np.append(first[1:] - 1, population)
     chances, errors = _between(first, population, rate)
     sums, off = _between(first - 1, population - 1, rate)
@@ -229,6 +246,19 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Gr
             centre = min(max(total / chance, lowest), highest)
             found.append(Group(lowest, highest, float(chance), float(centre)))
     return found
+
+
+def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
+    """The groups; but few where each takes long and from below any will do."""
+    population, rate = sample.population, sample.rate
+    if side is Side.LOWER and isinstance(sample.base(population), AlikeGaussianBlock):
+        mean = population * rate
+        deviation = math.sqrt(mean * (1.0 - rate))
+        edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
+        first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
+        # Those of many more come seldom, and their curve is that of all clients.
+        return _grouped(first, population, rate, side)[:2]
+    return groups(population, rate, side, refinement)
 
 
 def _between(first: FloatArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:

@@ -262,7 +262,7 @@ def _priced(
     block: SelfSampledBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
     """δ at any K; from above all numbers of messages in one where that is known how."""
-    if side is Side.UPPER and not block.alike:
+    if side is Side.UPPER:
         found = sampled_price(block.sample, grain)
         if found is not None:
             return found
