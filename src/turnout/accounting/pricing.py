@@ -70,7 +70,7 @@ def _require_more_than_leaks(hop: Hop, delta: float) -> None:
         if leak >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
                 f"delta = {delta:g} must exceed {leak:.3g}, the chance of outcomes that show for "
-                f"sure whether she took part (direction {direction.value})"
+                "sure which of the two worlds is so"
             )
 
 
