@@ -249,6 +249,8 @@ def _near(
             guess = high / (1.0 + apart) if math.isfinite(high) else low * (1.0 + 2.0 * apart)
         if guess * (1.0 + 3.0 * apart) > _LARGEST_EPSILON:
             break
+    if side is Side.LOWER or min(known.values()) <= delta:
+        return _through_few(known, side)  # less sharp, and proved all the same
     raise NumericalError(f"delta = {delta:.3g} cannot be certified")
 
 
@@ -279,7 +281,10 @@ def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: flo
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """Where ln δ, a straight line over ε, would cross; not too close to either end."""
+    """Where ln δ, or δ if it ends at 0, would cross as a straight line; not too close to an end."""
+    if known[high] <= 0.0:
+        share = 1.0 - delta / known[low]
+        return low + min(max(share, 0.02), 0.98) * (high - low)
     logs = [math.log(max(known[e], 1e-300)) for e in (low, high)]
     share = (logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-12)
     return low + min(max(share, 0.02), 0.98) * (high - low)
