@@ -6,11 +6,26 @@ from typing import Any
 
 import click
 
-from turnout.cli.options import WHOLE
+from turnout.cli.options import WHOLE, SectionedCommand
 from turnout.core.errors import ParameterError
 
+_SECTIONS = {
+    "What is compared, and swept": ("scheme", "against", "first", "last", "points"),
+    "Check-ins": ("noise_multiplier", "window", "windows"),
+    "Shuffled messages": ("epsilon0", "rounds", "sampled"),
+    "Both": ("clients", "delta", "relation", "tolerance"),
+}
+_EXAMPLES = """\b
+Examples:
+  turnout compare --against noise-multiplier --from 0.5 --to 4 --points 8 \\
+      --window 1000 --clients 1e5 --delta 1e-6 --relation add-remove
+  turnout compare --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
+  turnout compare --scheme shuffle --against rounds --from 1 --to 1000 \\
+      --epsilon0 1 --clients 1e5 --delta 1e-6 --picture rounds.svg
+"""
 
-@click.command()
+
+@click.command(cls=SectionedCommand, sections=_SECTIONS, epilog=_EXAMPLES)
 @click.option("--scheme", metavar="NAME", help="What is compared: check-in (default) or shuffle.")
 @click.option(
     "--against",
@@ -28,14 +43,14 @@ from turnout.core.errors import ParameterError
 @click.option("--noise-multiplier", type=float, help="Noise standard deviation / clip norm.")
 @click.option("--window", type=WHOLE, help="Steps a window.")
 @click.option("--windows", type=WHOLE, help="Windows of the run; 1 if not given.")
-@click.option("--clients", type=WHOLE, help="Clients whose messages are shuffled.")
-@click.option("--epsilon0", type=float, help="The randomizer's own ε₀ (shuffle).")
 @click.option(
-    "--rounds", type=WHOLE, help="Rounds, each shuffled afresh; 1 if not given (shuffle)."
+    "--clients",
+    type=WHOLE,
+    help="Clients whose messages are shuffled, all of whom follow the protocol.",
 )
-@click.option(
-    "--sampled", type=WHOLE, help="Clients who send in a round; all if not given (shuffle)."
-)
+@click.option("--epsilon0", type=float, help="The randomizer's own ε₀.")
+@click.option("--rounds", type=WHOLE, help="Rounds, each shuffled afresh; 1 if not given.")
+@click.option("--sampled", type=WHOLE, help="Clients who send in a round; all if not given.")
 @click.option("--delta", type=float, help="The δ of (ε, δ); required unless swept.")
 @click.option(
     "--relation",
@@ -43,7 +58,9 @@ from turnout.core.errors import ParameterError
     help="Neighbouring relation: add-remove, zero-out or replace-one; required (shuffle: "
     "replace-one).",
 )
-@click.option("--tolerance", type=float, help="Largest (upper − lower) / upper asked for.")
+@click.option(
+    "--tolerance", type=float, help="Largest (upper − lower) / upper asked for; 0.01 if not given."
+)
 @click.option("--picture", metavar="FILE", help="Draw it into a .svg, .png or .pdf file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def compare(as_json: bool, picture: str | None, **flags: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -30,25 +30,36 @@ class WholeNumber(click.ParamType):
 WHOLE = WholeNumber()
 
 
-class QuestionCommand(click.Command):
-    """A command whose help has its options by what they are about."""
+class SectionedCommand(click.Command):
+    """A command whose help has its options by what they are about.
+
+    Args:
+        sections: names of parameters by their heading; all others are about the output.
+    """
+
+    def __init__(
+        self, *arguments: Any, sections: Mapping[str, Sequence[str]], **settings: Any
+    ) -> None:
+        super().__init__(*arguments, **settings)
+        self._sections = sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes one section for each kind of option."""
-        headings = {name: heading for heading, names in _SECTIONS.items() for name in names}
-        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in (*_SECTIONS, _OTHERS)}
+        headings = {name: heading for heading, names in self._sections.items() for name in names}
+        records: dict[str, list[tuple[str, str]]] = {
+            name: [] for name in (*self._sections, _OTHERS)
+        }
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                heading = headings.get(parameter.name or "", _OTHERS)
-                sections[heading].append(record)
-        for heading, records in sections.items():
-            if records:
+                records[headings.get(parameter.name or "", _OTHERS)].append(record)
+        for heading, lines in records.items():
+            if lines:
                 with formatter.section(heading):
-                    formatter.write_dl(records)
+                    formatter.write_dl(lines)
 
 
-_SECTIONS = {
+SECTIONS = {
     "Target": ("epsilon", "solve_for"),
     "Who takes part when": (
         *("scheme", "window", "windows", "probability", "rate", "steps", "picks", "epochs"),
@@ -60,7 +71,7 @@ _SECTIONS = {
     ),
     "Promise": ("delta", "relation", "tolerance"),
 }
-"""Options by their heading."""
+"""Options of a question by their heading."""
 _OTHERS = "Output"
 
 _OPTIONS = (

@@ -149,7 +149,8 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
             beside = _any_of(_owners()[name])
             raise ParameterError(_flag(name), value, f"--randomizer {beside} beside it")
     _check_law(given, str(scheme))
-    if scheme in SHUFFLED and flags.get("randomizer") is None and not randomizer:
+    nothing_said = flags.get("randomizer") is None and set(randomizer) == {"randomizer"}
+    if scheme in SHUFFLED and nothing_said:
         raise ParameterError("--epsilon0", MISSING, MISSING_LEVEL)
     law = {"law": SCHEMES[str(scheme)], **given}
     parts = {"randomizer": randomizer, "participation": law, "promise": promise}
