@@ -282,6 +282,8 @@ def worst_split(
     upper, cells = lower, 0
     while first.size:
         prices = split_prices(local_epsilon, first, others - last, np.array(k))
+        if lower == 0.0 and float(np.max(prices.upper)) >= 1.0:
+            return 0.0, math.inf  # nothing but rounding, which no cutting makes less
         single = first == last
         lower = max(lower, float(np.max(prices.lower, where=single, initial=0.0)))
         cells += first.size
