@@ -437,6 +437,21 @@ def test_curves_that_end_in_a_corner_are_answered(
     assert bounds.lower >= 0.95 * bounds.upper
 
 
+def test_leaks_of_hardly_anybody_are_priced_by_how_often_she_comes():
+    epsilon0, delta0, rate, clients = 0.72, 1e-3, 0.02, 5
+    given = scheme(ApproximateRandomizer(epsilon0, delta0), SelfSampling(rate, 1), clients)
+    bounds = price(given, 8 * rate * delta0).epsilon
+    true = (1 - delta0) / (1 + math.exp(-epsilon0))
+    false = 1 - delta0 - true
+    # Alone with her message an adversary gains no less than this.
+    k = math.exp(bounds.upper)
+    by_one = [(true, false, delta0, 0.0), (false, true, 0.0, delta0)]
+    one, other = (np.array([1 - rate, *(rate * x for x in row)]) for row in by_one)
+    alone = (1 - rate) ** (clients - 1)
+    assert alone * hockey_stick(one, other, k) <= 8 * rate * delta0
+    assert bounds.upper <= epsilon0 * (1 + 1e-9)
+
+
 def test_what_is_out_of_reach_is_refused_and_not_warned_about():
     given = scheme(GaussianNoise(0.3), EveryStep(100), 1)
     with pytest.raises((NumericalError, UnsupportedError)):

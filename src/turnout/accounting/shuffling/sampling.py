@@ -277,7 +277,10 @@ def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: flo
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
     if block.alike and direction is Direction.ADD:
         curve = mean.curve(direction, side, delta, 0)
-    return epsilon_at(curve, delta, side)
+    try:
+        return epsilon_at(curve, delta, side)
+    except NumericalError:  # with no message on average fewer leak than with one
+        return block.spread
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
