@@ -45,6 +45,10 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
 
     Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket): ε ≤ 1 where
     γ = max{14k ln(2/δ)/((n − 1)ε²), 27k/((n − 1)ε)} < 1, solved for ε.
+    Proof: with c = (n − 1)γ/k, the likelihood ratio exceeds e^ε only if one of two Bin(n − 1, γ/k)
+    is at most c·e^{−ε/2}, or the other plus 1 at least c·e^{ε/2}. As 1 − e^{−ε/2} ≥ 0.393ε and
+    e^{ε/2} − 1 − 1/c ≥ ε/2 − ε/27, Chernoff bounds each chance by δ/2: 14·0.393²/2 and
+    14·(25/54)²/3 are at least 1.
 
     Args:
         local_epsilon: ε₀ > 0.
