@@ -441,14 +441,18 @@ def test_leaks_of_hardly_anybody_are_priced_by_how_often_she_comes():
     epsilon0, delta0, rate, clients = 0.72, 1e-3, 0.02, 5
     given = scheme(ApproximateRandomizer(epsilon0, delta0), SelfSampling(rate, 1), clients)
     bounds = price(given, 8 * rate * delta0).epsilon
-    true = (1 - delta0) / (1 + math.exp(-epsilon0))
-    false = 1 - delta0 - true
-    # Alone with her message an adversary gains no less than this.
-    k = math.exp(bounds.upper)
-    by_one = [(true, false, delta0, 0.0), (false, true, 0.0, delta0)]
-    one, other = (np.array([1 - rate, *(rate * x for x in row)]) for row in by_one)
-    alone = (1 - rate) ** (clients - 1)
-    assert alone * hockey_stick(one, other, k) <= 8 * rate * delta0
+    e = math.exp(epsilon0)
+    pure = np.array([[1.0, e, 0.0, 0.0], [e, 1.0, 0.0, 0.0]]) / (e + 1)
+    hers = (1 - delta0) * pure + delta0 * np.eye(4)[2:]
+    one, other = [], []
+    for size in range(1, clients + 1):
+        chance, share = binom.pmf(size, clients, rate), size / clients
+        absent = counts([pure[0]] * size)
+        for world, row in zip((one, other), hers, strict=True):
+            present = counts([*[pure[0]] * (size - 1), row])
+            world.append(chance * (share * present + (1 - share) * absent))
+    worlds = [(np.concatenate(one), np.concatenate(other))]
+    assert worst(worlds, bounds.upper) <= 8 * rate * delta0
     assert bounds.upper <= epsilon0 * (1 + 1e-9)
 
 
