@@ -15,9 +15,9 @@ import numpy as np
 from curves import Curve, Panel, line, picture
 
 from turnout.accounting import price
-from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
-from turnout.accounting.shuffling.renyi import alike_renyi, blanket_renyi
+from turnout.accounting.shuffling.renyi.divergence import alike_renyi, blanket_renyi
 from turnout.accounting.theorems import check_ins, shuffling, shuffling_rdp
 from turnout.accounting.theorems.shuffling_blanket import (
     blanket_2019_bennett,

@@ -13,18 +13,18 @@ from turnout.accounting.blocks import AllocationBlock
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling import approximate
-from turnout.accounting.shuffling.approximate import (
+from turnout.accounting.shuffling.approximate import blocks as approximate
+from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
     LeakingBlock,
     shuffled_gaussian,
 )
-from turnout.accounting.shuffling.approximate_price import ApproximatePrice, local_delta
-from turnout.accounting.shuffling.blanket import clones_pair
-from turnout.accounting.shuffling.responses import BinaryResponseBlock
-from turnout.accounting.shuffling.sampling import SubsampledBlock
-from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.accounting.shuffling.approximate.price import ApproximatePrice, local_delta
+from turnout.accounting.shuffling.blanket.pair import clones_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
+from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 RATIOS = np.exp([0.0, 0.05, 0.2, 0.6, 1.0, 1.6])
@@ -206,7 +206,7 @@ def test_hardly_any_leak_is_none():
 
 
 def _pure(local_epsilon: float, clients: int, delta: float, rounds: int) -> float:
-    from turnout.accounting.shuffling.blocks import BlanketBlock
+    from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 
     block = BlanketBlock(worst_pair(local_epsilon), clients)
     return run_epsilon([(block, rounds)], Direction.REMOVE, Side.UPPER, delta, 1)

@@ -19,16 +19,16 @@ from response_truths import (
 
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.attained import (
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, kary_pair
+from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.responses.attained import (
     LargestCurve,
     WorstKnownBlock,
     hadamard_response_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.blanket import BlanketPair, kary_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.messages import one_round
-from turnout.accounting.shuffling.responses import BinaryResponseBlock, BinaryResponseCurve
+from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
 from turnout.core.errors import ParameterError
 from turnout.spec import BitResponse
 

@@ -10,8 +10,8 @@ import shuffle_truths as truths
 
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.averaged import averaged_window
-from turnout.accounting.shuffling.clones import clones_2021
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.sampling.averaged import averaged_window
 from turnout.accounting.theorems import check_ins
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (

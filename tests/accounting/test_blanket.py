@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from shuffle_truths import hockey_stick, pair_delta, response, shuffled, worst
 
 from turnout.accounting.curves import Side
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -21,7 +22,6 @@ from turnout.accounting.shuffling.blanket import (
     trinomial_cell,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
 from turnout.core.errors import ParameterError
 
 ROUNDING = 1e-9

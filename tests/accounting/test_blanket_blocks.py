@@ -10,8 +10,10 @@ from shuffle_truths import hockey_stick, pair_delta, response, shuffled, twice, 
 
 from turnout.accounting.curves import Direction, Side, epsilon_at
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling import blocks
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket import blocks
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -19,8 +21,6 @@ from turnout.accounting.shuffling.blanket import (
     stronger_clones_pair,
     third_value_pair,
 )
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
-from turnout.accounting.shuffling.blocks import BlanketBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 
 SETTINGS = [(0.5, 10**4, 1e-6), (4.0, 10**6, 1e-8), (1.0, 300, 1e-4), (3.0, 10**9, 1e-9)]

@@ -17,8 +17,12 @@ from scipy.stats import binom
 from shuffle_truths import pair_delta
 
 from turnout.accounting.curves import Side
-from turnout.accounting.shuffling import blanket_cells, blanket_curve
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket import cells as blanket_cells
+from turnout.accounting.shuffling.blanket import curve as blanket_curve
+from turnout.accounting.shuffling.blanket.cells import Cells
+from turnout.accounting.shuffling.blanket.coins import at_least, heads
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -28,9 +32,6 @@ from turnout.accounting.shuffling.blanket import (
     trinomial_cell,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blanket_cells import Cells
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
-from turnout.accounting.shuffling.coins import at_least, heads
 
 MAKERS = {
     "clones": clones_pair,

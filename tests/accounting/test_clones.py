@@ -10,9 +10,9 @@ from scipy.stats import binom
 from shuffle_truths import hockey_stick, response, shuffled, twice
 
 from turnout.accounting.curves import Side
-from turnout.accounting.shuffling.blanket import clones_pair
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
-from turnout.accounting.shuffling.clones import clones_2021
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import clones_pair
 from turnout.core.errors import ParameterError
 
 

@@ -12,8 +12,8 @@ from response_truths import binary_delta, binary_law
 
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.clones import clones_2021
-from turnout.accounting.shuffling.responses import BinaryResponseBlock, BinaryResponseCurve
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 import shuffle_truths as truths
 
-from turnout.accounting.shuffling import sampled_cells, sampled_curve
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket.curve import best_events
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
     kary_pair,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blanket_curve import best_events
-from turnout.accounting.shuffling.sampled_cells import Grain
-from turnout.accounting.shuffling.sampled_curve import SampledCurve
-from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.sampling import cells as sampled_cells
+from turnout.accounting.shuffling.sampling import curve as sampled_curve
+from turnout.accounting.shuffling.sampling.cells import Grain
+from turnout.accounting.shuffling.sampling.curve import SampledCurve
 from turnout.core.errors import ParameterError
 
 RATIOS = (1.0, 1.02, 1.1, 1.3, 2.0)

@@ -14,12 +14,12 @@ from turnout.accounting.blocks import AllocationBlock, Block
 from turnout.accounting.curves import Direction, Side, diluted
 from turnout.accounting.pairs import PurePair
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling import mixtures
-from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair, kary_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.mixtures import Group, Mixture, groups
-from turnout.accounting.shuffling.sampling import SelfSampledBlock, SubsampledBlock
-from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, kary_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.sampling import mixtures
+from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.mixtures import Group, Mixture, groups
 from turnout.core.errors import ParameterError, UnsupportedError
 
 RATIOS = np.exp([0.0, 0.02, 0.1, 0.3, 0.8])

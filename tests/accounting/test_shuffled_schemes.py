@@ -13,7 +13,7 @@ from shuffle_truths import hockey_stick, response, shuffled, twice
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.shuffling import messages
-from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (

@@ -15,8 +15,9 @@ from scipy.special import logsumexp
 from scipy.stats import binom, multinomial
 
 from turnout.accounting.renyi import block_renyi
-from turnout.accounting.shuffling import ratio_groups, ratio_laws
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -26,9 +27,12 @@ from turnout.accounting.shuffling.blanket import (
     trinomial_cell,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.clones import clones_2021
-from turnout.accounting.shuffling.renyi import alike_renyi, blanket_renyi, blanket_renyi_formula
+from turnout.accounting.shuffling.renyi import ratio_groups, ratio_laws
+from turnout.accounting.shuffling.renyi.divergence import (
+    alike_renyi,
+    blanket_renyi,
+    blanket_renyi_formula,
+)
 from turnout.core.errors import NumericalError, ParameterError
 
 ORDERS = (1.001, 1.5, 2.0, 3.3, 8.0, 40.0, 300.0)

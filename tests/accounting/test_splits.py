@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from response_truths import binary_delta
 from scipy.stats import binom
 
-from turnout.accounting.shuffling import splits
-from turnout.accounting.shuffling.splits import split_prices, worst_split
+from turnout.accounting.shuffling.responses import splits
+from turnout.accounting.shuffling.responses.splits import split_prices, worst_split
 
 LOCAL_EPSILONS = st.floats(0.02, 8.0)
 SHARES = st.floats(0.0, 0.999)

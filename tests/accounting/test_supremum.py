@@ -20,7 +20,8 @@ from randomizer_vertices import (
 from scipy.optimize import brentq
 
 from turnout.accounting.curves import Direction, Side, epsilon_at
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -30,8 +31,7 @@ from turnout.accounting.shuffling.blanket import (
     trinomial_cell,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.core.errors import ParameterError
 
 ROUNDING = 1e-12

@@ -13,7 +13,7 @@ from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
-from turnout.accounting.shuffling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
+from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import shuffled
 from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError

@@ -27,8 +27,8 @@ from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop, merged
 from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling import BlanketBlock
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.accounting.shuffling.messages import one_round
-from turnout.accounting.shuffling.supremum import worst_pair
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.randomizers import (

@@ -11,8 +11,8 @@ import pytest
 from scipy.special import gammaln, logsumexp
 from scipy.stats import binom, norm
 
-from turnout.accounting.shuffling.blanket import stronger_clones_pair
-from turnout.accounting.shuffling.renyi import blanket_renyi
+from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
+from turnout.accounting.shuffling.renyi.divergence import blanket_renyi
 from turnout.accounting.theorems import rdp_conversion
 from turnout.accounting.theorems import shuffling_rdp as rdp
 from turnout.accounting.theorems.binary_response import log_excess

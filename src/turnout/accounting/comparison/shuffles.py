@@ -19,10 +19,10 @@ from turnout.accounting.comparison.methods import Method, Quote
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pricing import price
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair, stronger_clones_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.clones import clones_2021
-from turnout.accounting.shuffling.sampling import SubsampledBlock
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, stronger_clones_pair
+from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
 from turnout.accounting.theorems.check_ins import theorem_5_1
 from turnout.accounting.theorems.results import Status
 from turnout.accounting.theorems.shuffling import clones_2021_closed_form, efm19_corollary_9

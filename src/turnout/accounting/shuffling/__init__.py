@@ -4,8 +4,10 @@ Every client sends one message a round, made by a randomizer of her own; a shuff
 what. Neighbours differ in one client's record (replace-one).
 """
 
-from turnout.accounting.shuffling.approximate import shuffled_gaussian
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.approximate.blocks import shuffled_gaussian
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,
     hadamard_pair,
@@ -15,8 +17,6 @@ from turnout.accounting.shuffling.blanket import (
     trinomial_cell,
     trinomial_pair,
 )
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.clones import clones_2021
 
 __all__ = [
     "BlanketBlock",

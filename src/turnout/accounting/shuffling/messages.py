@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.blocks import Block
-from turnout.accounting.shuffling.approximate import (
+from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
     LeakingBlock,
 )
-from turnout.accounting.shuffling.attained import (
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import clones_pair, kary_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.responses.attained import (
     AlikeBlock,
     AlikeGaussianBlock,
     WorstKnownBlock,
     hadamard_response_block,
     kary_response_block,
 )
-from turnout.accounting.shuffling.blanket import clones_pair, kary_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.responses import BinaryResponseBlock
-from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,

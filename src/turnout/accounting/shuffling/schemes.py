@@ -7,7 +7,7 @@ import math
 from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop
 from turnout.accounting.shuffling.messages import AlikeMessages, UpperMessages, one_round
-from turnout.accounting.shuffling.sampling import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     EveryStep,

@@ -24,9 +24,9 @@ from types import MappingProxyType
 
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.blanket import stronger_clones_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.accounting.theorems import shuffling_blanket, shuffling_rdp
 from turnout.accounting.theorems.check_ins import theorem_5_1
 from turnout.accounting.theorems.results import Result, Status

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from turnout.accounting.shuffling.clones import clones_2021
+from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.accounting.theorems.binary_response import log_excess, log_moment_below
 from turnout.accounting.theorems.renyi_formulas import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.theorems.results import PrivacyPoint, Result, Status

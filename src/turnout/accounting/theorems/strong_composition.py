@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from scipy.special import betainc
 
-from turnout.accounting.shuffling.clones import clones_2021
+from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.accounting.theorems.results import PrivacyPoint, Result, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError

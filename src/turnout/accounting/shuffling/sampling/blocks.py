@@ -17,7 +17,7 @@ against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within 
 the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is a
 lower bound, and in the direction *remove* it is the upper bound's formula.
 
-**Own coins.** Given N, which is seen, a uniform subset; see `mixtures`.
+**Own coins.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from turnout.accounting.blocks import Block
 from turnout.accounting.curves import Curve, Direction, Side, diluted, epsilon_at
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.polygons import nodes_down_to, upper_polygon
-from turnout.accounting.shuffling.mixtures import (
+from turnout.accounting.shuffling.sampling.cells import Grain
+from turnout.accounting.shuffling.sampling.mixtures import (
     MessageBlocks,
     Mixture,
     Sample,
@@ -41,8 +42,7 @@ from turnout.accounting.shuffling.mixtures import (
     floor_of,
     wide_curve,
 )
-from turnout.accounting.shuffling.sampled_cells import Grain
-from turnout.accounting.shuffling.sampled_prices import SampledPrice, sampled_price
+from turnout.accounting.shuffling.sampling.prices import SampledPrice, sampled_price
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 

@@ -1,6 +1,6 @@
 """δ(K) of a blanket pair whose messages come from a sample by own coins, from above.
 
-Notation: see `sampled_cells`.
+Notation: see `sampling.cells`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from turnout.accounting.shuffling.blanket import BlanketPair
-from turnout.accounting.shuffling.blanket_curve import best_events
-from turnout.accounting.shuffling.sampled_cells import Grain, SampledCells
+from turnout.accounting.shuffling.blanket.curve import best_events
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
+from turnout.accounting.shuffling.sampling.cells import Grain, SampledCells
 from turnout.core import checks
 
 FloatArray = np.ndarray

@@ -1,12 +1,12 @@
 """What the numbers of messages of a self-sampled round are taken to be, and how often.
 
-Notation (see also `blanket` and `blanket_cells`)
+Notation (see also `blanket.pair` and `blanket.cells`)
     n    clients           q    each one's chance of sending a message
     N    messages          B    high and low ones     c    neutral ones     m    N − B
     ρ    n/N               K = e^ε                    r    v₃/β₃
 
 The round is worth the mean of γ·δ_N(1 + (K − 1)/γ) over N (`mixtures`), γ = N/n, and δ_N that over
-B and c (`blanket_curve`). Both γ and B count as chances there, so that together
+B and c (`blanket.curve`). Both γ and B count as chances there, so that together
 
     B − 1 ~ Bin(n − 1, 2βq),   m | B ~ Bin(n − B, q(1 − 2β)/(1 − 2βq)),   c | m ~ Bin(m, p),
 
@@ -14,7 +14,7 @@ p = β₃/(1 − 2β), and δ(K) is q times the mean of a price at 1 + (K − 1)
 is a constant less a multiple of ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc
 together and falls in both; from above:
 
-  * B in [B₁, B₂]: as in `blanket_cells`, with m that of B₂ and N = B₂ + m. (With the same coins of
+  * B in [B₁, B₂]: as in `blanket.cells`, with m that of B₂ and N = B₂ + m. (With the same coins of
     the others, m is no larger than the true one and N no smaller.)
   * m between two points a < b, c = m·x: the price is convex along any line of (ρ, ρc). Of these
     ρc = nx·m/N is concave in m, so above its chord; and ρ is above 4·N_a·N_b/(N_a + N_b)² times its
@@ -33,13 +33,13 @@ import numpy as np
 from scipy.special import betainc, betaincc
 
 from turnout.accounting.curves import Side
-from turnout.accounting.shuffling.blanket import BlanketPair
-from turnout.accounting.shuffling.blanket_cells import (
+from turnout.accounting.shuffling.blanket.cells import (
     first_of_groups,
     group_chances,
     points_of,
     stretched,
 )
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
 
 FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have
@@ -70,7 +70,7 @@ class SampledCells:
 
     Attributes:
         coins: B − 1, steps of the walk but one.
-        excess: as in `blanket_cells.Cells`, of ρc over the ρ here.
+        excess: as in `blanket.cells.Cells`, of ρc over the ρ here.
         rate: 1/ρ, no smaller than N/n.
         weight: chance, the factor q included.
         lost: what all cells that are left out weigh.
@@ -122,7 +122,7 @@ def _moved(
     weights: FloatArray,
     neutrals: tuple[np.ndarray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Coins, excess and weight of the numbers of neutral messages, as in `blanket_cells`."""
+    """Coins, excess and weight of the numbers of neutral messages, as in `blanket.cells`."""
     cell, c, shares = neutrals
     drift = 2.0 * pair.neutral_ratio * pair.share * c
     sums = pair.high + pair.low

@@ -16,8 +16,8 @@ from turnout.accounting.polygons import (
     nodes_near,
     upper_polygon,
 )
-from turnout.accounting.shuffling.blanket import BlanketPair
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 

@@ -1,7 +1,7 @@
 """What a self-sampled round is worth from above where all numbers of messages are priced alike.
 
 Notation: see `mixtures`. Rather than every N by itself, N and what its messages are is mixed in
-one: `sampled_cells`.
+one: `sampling.cells`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.shuffling.approximate import (
+from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
     LeakingCurve,
 )
-from turnout.accounting.shuffling.approximate_price import (
+from turnout.accounting.shuffling.approximate.price import (
     LocalCurve,
     best_rungs,
     local_epsilon_of,
     near_pure,
 )
-from turnout.accounting.shuffling.attained import AlikeBlock, AlikeGaussianBlock
-from turnout.accounting.shuffling.blanket import stronger_clones_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.mixtures import Mixture, Sample
-from turnout.accounting.shuffling.sampled_cells import Grain
-from turnout.accounting.shuffling.sampled_curve import SampledCurve
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
+from turnout.accounting.shuffling.responses.attained import AlikeBlock, AlikeGaussianBlock
+from turnout.accounting.shuffling.sampling.cells import Grain
+from turnout.accounting.shuffling.sampling.curve import SampledCurve
+from turnout.accounting.shuffling.sampling.mixtures import Mixture, Sample
 
 FloatArray = np.ndarray
 _ROUNDING = 32 * UNIT_ROUNDOFF
@@ -69,7 +69,7 @@ class SampledPair:
 class SampledApproximate:
     """The price of (ε₀, δ₀)-randomizers' messages.
 
-    Notation: see `approximate_price`; τ = (N − 1)τ₁.
+    Notation: see `approximate.price`; τ = (N − 1)τ₁.
 
     The mean of γ·(δ₀ + (1 − δ₀)·(δ_pair(K') + (1 + K')·τ)), K' = 1 + (K − 1)/γ, is what the pair is
     worth and E γ(1 + K')τ = τ₁·(2·E γ(N − 1) + (K − 1)·E(N − 1)₊) beside. Or each message alone is
@@ -112,7 +112,7 @@ class SampledGaussian:
     Attributes:
         noise_multiplier: σ.
         sample: who is mixed.
-        fixed: as in `approximate_price.GaussianPrice`.
+        fixed: as in `approximate.price.GaussianPrice`.
         grain: how finely.
         alone: what one message is worth, mixed over γ.
     """

@@ -18,11 +18,11 @@ from turnout.accounting.blocks import Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.shuffling.approximate import GaussianMessagesBlock
-from turnout.accounting.shuffling.attained import AlikeBlock
+from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
 from turnout.accounting.shuffling.messages import one_round
-from turnout.accounting.shuffling.mixtures import best_curve
-from turnout.accounting.shuffling.sampling import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.responses.attained import AlikeBlock
+from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.mixtures import best_curve
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import ApproximateRandomizer, FixedRandomizer, GaussianNoise, PureRandomizer

@@ -6,7 +6,7 @@ Notation
     δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
 
 Given N, which is seen, the round is that of a uniform subset: δ(K) is the mean over N of
-h(N) = γ·δ_N(1 + (K − 1)/γ), no more (`sampling.SubsampledBlock`). For one fixed curve in the place
+h(N) = γ·δ_N(1 + (K − 1)/γ), no more (`blocks.SubsampledBlock`). For one fixed curve in the place
 of δ_N this rises with γ and is convex in it (a perspective). So for N₁ ≤ N ≤ N₂ the curve of N₁,
 with N spread on N₁ and N₂ so that its mean stays, bounds from above; that of N₂, with N at its
 mean, from below. The same holds of both directions of a diluted pair, (1 − γ)Q + γP against Q.
@@ -25,9 +25,9 @@ from scipy.special import betainc, betaincc
 from turnout.accounting.blocks import Block
 from turnout.accounting.curves import Curve, Direction, Side, diluted
 from turnout.accounting.losses import CurvePair
-from turnout.accounting.shuffling.attained import AlikeGaussianBlock
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
-from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock
 
 FloatArray = np.ndarray
 MessageBlocks = Callable[[int], Block]

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.blanket import clones_pair
-from turnout.accounting.shuffling.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import clones_pair
 from turnout.core import checks
 
 

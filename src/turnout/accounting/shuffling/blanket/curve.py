@@ -36,9 +36,9 @@ import numpy as np
 
 from turnout.accounting.curves import Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF
-from turnout.accounting.shuffling.blanket import BlanketPair
-from turnout.accounting.shuffling.blanket_cells import Cells
-from turnout.accounting.shuffling.coins import at_least, heads
+from turnout.accounting.shuffling.blanket.cells import Cells
+from turnout.accounting.shuffling.blanket.coins import at_least, heads
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
 from turnout.core import checks
 
 FloatArray = np.ndarray

@@ -1,6 +1,6 @@
 """Shuffled binary response as curves and as a block of a run: exact for known others, else close.
 
-docs/design/shuffling.md, "Binary response", says why; `splits` computes it.
+docs/design/shuffling.md, "Binary response", says why; `responses.splits` computes it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.polygons import PricedSide, nodes_down_to, nodes_near, upper_polygon
-from turnout.accounting.shuffling.blanket import stronger_clones_pair
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
-from turnout.accounting.shuffling.splits import SplitPrices, split_prices, worst_split
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
+from turnout.accounting.shuffling.responses.splits import SplitPrices, split_prices, worst_split
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 

@@ -21,15 +21,15 @@ from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     hadamard_pair,
     kary_pair,
     stronger_clones_pair,
     third_value_pair,
 )
-from turnout.accounting.shuffling.blocks import BlanketBlock
-from turnout.accounting.shuffling.responses import (
+from turnout.accounting.shuffling.responses.binary import (
     BinaryResponseBlock,
     BinaryResponseCurve,
     binary_spread,

@@ -33,9 +33,9 @@ from scipy.special import ndtr
 
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.shuffling.blanket import BlanketPair, clones_pair
-from turnout.accounting.shuffling.blanket_curve import BlanketCurve
-from turnout.accounting.shuffling.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
 
 FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number

@@ -1,6 +1,6 @@
 """Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them, as blocks of a run.
 
-Neighbours differ in one client's record (replace-one). `approximate_price` has the bounds and
+Neighbours differ in one client's record (replace-one). `approximate.price` has the bounds and
 docs/design/shuffling.md ("Approximate randomizers") the proof.
 """
 
@@ -18,7 +18,7 @@ from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.polygons import PolygonCurve, upper_polygon
 from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.approximate_price import ApproximatePrice, GaussianPrice
+from turnout.accounting.shuffling.approximate.price import ApproximatePrice, GaussianPrice
 from turnout.core import checks
 from turnout.core.errors import NumericalError, UnsupportedError
 
@@ -237,7 +237,7 @@ def shuffled_gaussian(
 ) -> float:
     """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
 
-    Source: `approximate_price`, with ε₀ and δ₀ of the Gaussian. The least of this and of what the
+    Source: `approximate.price`, with ε₀ and δ₀ of the Gaussian. The least of this and of what the
     messages are worth on their own. All clients of a round do the same to their records.
 
     Args:

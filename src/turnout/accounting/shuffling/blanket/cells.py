@@ -1,7 +1,7 @@
 """What the numbers of a blanket pair's messages are taken to be, and how often.
 
 N, the number of high and low messages, is cut into groups, and c, the number of neutral ones given
-N, is put on a few points, both so that the price moves to one side only; see `blanket_curve`, from
+N, is put on a few points, both so that the price moves to one side only; see `blanket.curve`, from
 which the notation is. N − 1 and c are binomial:
 
     N − 1 ~ Bin(n − 1, 2β),   c | N ~ Bin(n − N, p),   p = β₃/(1 − 2β).
@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import betainc, betaincc
 
 from turnout.accounting.curves import Side
-from turnout.accounting.shuffling.blanket import BlanketPair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
 
 FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have

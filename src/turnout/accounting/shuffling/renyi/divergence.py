@@ -24,12 +24,12 @@ import numpy as np
 
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.renyi import RenyiBounds, checked_orders
-from turnout.accounting.shuffling.ratio_groups import ratio_law
-from turnout.accounting.shuffling.ratio_laws import log_binomial_law
+from turnout.accounting.shuffling.renyi.ratio_groups import ratio_law
+from turnout.accounting.shuffling.renyi.ratio_laws import log_binomial_law
 from turnout.core import checks
 
 if TYPE_CHECKING:
-    from turnout.accounting.shuffling.blanket import BlanketPair
+    from turnout.accounting.shuffling.blanket.pair import BlanketPair
     from turnout.accounting.theorems.renyi_formulas import RenyiFormula
 
 FloatArray = np.ndarray
@@ -82,7 +82,7 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
     Raises:
         NumericalError: neutral messages whose v₃/β₃ is so small that they take too long.
 
-    >>> from turnout.accounting.shuffling.blanket import clones_pair
+    >>> from turnout.accounting.shuffling.blanket.pair import clones_pair
     >>> rounds = blanket_renyi_formula(clones_pair(0.5), 10**6).composed(1000)
     >>> round(rounds.epsilon(1e-8), 4)
     0.0972

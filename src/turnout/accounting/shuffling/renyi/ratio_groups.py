@@ -28,8 +28,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from turnout.accounting.shuffling.blanket import BlanketPair
-from turnout.accounting.shuffling.ratio_laws import (
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
+from turnout.accounting.shuffling.renyi.ratio_laws import (
     RatioLaw,
     log_below,
     log_binomial_law,

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.shuffling.blanket import (
+from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     stronger_clones_pair,
     trinomial_pair,

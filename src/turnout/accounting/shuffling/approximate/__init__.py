@@ -1,0 +1,1 @@
+"""Shuffled messages of (ε₀, δ₀)-randomizers, Gaussian noise among them."""
