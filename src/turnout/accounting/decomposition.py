@@ -14,7 +14,7 @@ from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
-from turnout.accounting.shuffling.schemes import shuffled
+from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.accounting.subsets import SubsetBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
@@ -300,7 +300,8 @@ def _averaged_shuffle(
             if window.lower is not None:
                 lower.append((window.lower, count))
     method = "shuffle of all who come to a window, windows composed as PLD"
-    return Decomposition(Hop(upper, lower, method, tight=False))
+    cap = message_cap(scheme.randomizer, -(-steps // law.window))
+    return Decomposition(Hop(upper, lower, method, tight=False, cap=cap))
 
 
 def require_central(scheme: Scheme) -> None:

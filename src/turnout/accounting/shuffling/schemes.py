@@ -66,9 +66,13 @@ def _rounds(
     method = method if rounds <= 1 else f"{method}, rounds composed as PLD"
     above = [(upper, rounds)] if rounds else []
     beneath = [(lower, rounds)] if rounds and lower is not None else []
-    # Without any shuffler every message costs ε₀.
-    cap = rounds * randomizer.epsilon0 if isinstance(randomizer, PureRandomizer) else math.inf
+    cap = message_cap(randomizer, rounds)
     return Decomposition(Hop(above, beneath, method, tight=False, symmetric=True, cap=cap))
+
+
+def message_cap(randomizer: object, messages: int) -> float:
+    """What so many messages of one client cost under her name, at every δ: ε₀ each."""
+    return messages * randomizer.epsilon0 if isinstance(randomizer, PureRandomizer) else math.inf
 
 
 def _require_analysis(scheme: Scheme) -> None:

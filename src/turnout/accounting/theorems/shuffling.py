@@ -22,10 +22,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.runs import run_epsilon
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.accounting.theorems import shuffling_blanket, shuffling_rdp
 from turnout.accounting.theorems.check_ins import theorem_5_1
@@ -185,11 +182,7 @@ def stronger_clones_2023(
     >>> round(stronger_clones_2023(1.0, 100_000, 1e-6), 4)
     0.0124
     """
-    checks.open_unit(delta=delta)
-    checks.count(rounds=rounds)
-    run = [(BlanketBlock(stronger_clones_pair(local_epsilon), clients), rounds)]
-    found = run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, 0)
-    return min(found, rounds * local_epsilon)
+    return pair_epsilon(stronger_clones_pair(local_epsilon), clients, delta, rounds)
 
 
 def lemma_2_3_1_first(

@@ -17,9 +17,10 @@ number of U's), which is A + 1 with chance q and A else, A ~ Bin(C, ½), or the 
 from __future__ import annotations
 
 from turnout.accounting.curves import Direction, Side
+from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.runs import run_epsilon
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import clones_pair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
 from turnout.core import checks
 
 
@@ -35,7 +36,7 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
         rounds: r ≥ 1; each is shuffled afresh.
 
     Returns:
-        ε under replace-one, never below the true one. No larger than r·ε₀.
+        ε under replace-one, never below the true one; hardly above r·ε₀, rounded up.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.
@@ -43,8 +44,26 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
     >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
     0.0153
     """
+    return pair_epsilon(clones_pair(local_epsilon), clients, delta, rounds)
+
+
+def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1) -> float:
+    """ε of a blanket pair's messages, composed over rounds.
+
+    Args:
+        pair: of one round's messages.
+        clients: n ≥ 1.
+        delta: δ in (0, 1).
+        rounds: r ≥ 1; each is shuffled afresh.
+
+    Returns:
+        ε in either direction, never below the pair's; hardly above r times the pair's own ε₀.
+
+    Raises:
+        NumericalError: the composition cannot be certified at this δ.
+    """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)
-    run = [(BlanketBlock(clones_pair(local_epsilon), clients), rounds)]
+    run = [(BlanketBlock(pair, clients), rounds)]
     amplified = run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, 0)
-    return min(amplified, rounds * local_epsilon)
+    return min(amplified, rounds * pair.local_epsilon * (1.0 + 8 * UNIT_ROUNDOFF))
