@@ -73,7 +73,7 @@ def figure_1() -> Picture:
         line("no amplification", "local", sigmas, lambda s: local(s, delta)),
         # Sensitivity C, as in the paper: twice the noise under the 2C of a replacement.
         line(
-            "shuffling (clones)",
+            "shuffling",
             "shuffling",
             sigmas,
             lambda s: shuffled_gaussian(2 * s, window, delta),
