@@ -51,8 +51,9 @@ class PureRandomizer:
 class FixedRandomizer(PureRandomizer):
     """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
 
-    Against `PureRandomizer`, of which clients may use different ones and choose them by the
-    messages that came before, a shuffler proves more of it.
+    A shuffler proves more of it than of `PureRandomizer`, which may change from message to message
+    with what came before (but not from client to client: one of her own would name her, unless any
+    two clients' laws of the same message are within e^{ε₀}).
     """
 
 
