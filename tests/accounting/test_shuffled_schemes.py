@@ -12,6 +12,7 @@ from shuffle_truths import hockey_stick, response, shuffled, twice
 
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.decomposition import decompose
+from turnout.accounting.mechanisms import Mechanism
 from turnout.accounting.shuffling import messages
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
@@ -221,3 +222,19 @@ def test_samples_of_responses_that_nothing_is_known_of_have_no_lower_bound():
     assert one_round(HadamardResponse(1.0), 10).alike is None
     found = price(scheme(HadamardResponse(1.0), FixedSize(10, 20, 1)), 1e-3).epsilon
     assert found.lower == 0.0 < found.upper
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_what_messages_cost_alone_is_counted_for_every_round(rounds):
+    """Alone in the shuffle nobody hides her: a cap that forgot a round or a window would show."""
+    once = price(scheme(PURE, EveryStep(1), 1), 1e-6).epsilon.upper
+    whole = price(scheme(PURE, EveryStep(rounds), 1), 1e-6).epsilon
+    assert once == pytest.approx(1.0, rel=1e-5)
+    assert whole.upper >= whole.lower > (rounds - 0.1) * once
+    again = Mechanism.of(scheme(PURE, EveryStep(1), 1)) * rounds
+    assert again.epsilon(1e-6)["replace"].upper == pytest.approx(whole.upper, rel=1e-6)
+    windows = scheme(
+        PURE, CheckIn(4, rounds), 1, release=ReleaseRule.AVERAGED, trust=TrustModel.CENTRAL
+    )
+    assert price(windows, 1e-6).epsilon.upper >= whole.lower
+    assert epsilon_upper(windows, 1e-6) <= rounds * (1 + 1e-12)

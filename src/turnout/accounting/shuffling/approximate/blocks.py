@@ -7,6 +7,7 @@ docs/design/shuffling.md ("Approximate randomizers") the proof.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,8 +35,51 @@ _LARGEST_LOCAL_EPSILON = 600.0
 _ROUNDING = 32 * UNIT_ROUNDOFF
 
 
+class PricedMessages(ABC):
+    """One round whose δ is priced from above at any K, the same in both directions."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """About the standard deviation of the likelihood ratio, at most 1."""
+
+    @property
+    @abstractmethod
+    def floor(self) -> float:
+        """The δ below which no ε helps."""
+
+    @abstractmethod
+    def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
+        """The bound at any K."""
+
+    @abstractmethod
+    def end(self, delta: float) -> float:
+        """The ε from which on nothing more is proved that matters at δ."""
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The same polygon in both directions, sharp near one δ.
+
+        Raises:
+            UnsupportedError: a lower curve.
+        """
+        _require_upper(side)
+        return _near(self, delta, refinement)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """The same polygon in both directions, from 1 down to δ.
+
+        Raises:
+            UnsupportedError: a lower curve.
+        """
+        _require_upper(side)
+        curve = _down_to(self, delta, refinement)
+        return CurvePair(side, [curve], [curve], (self.floor, self.floor))
+
+
 @dataclass(frozen=True, slots=True)
-class ApproximateMessagesBlock:
+class ApproximateMessagesBlock(PricedMessages):
     """One round of n shuffled messages of (ε₀, δ₀)-randomizers, from above.
 
     Attributes:
@@ -76,25 +120,6 @@ class ApproximateMessagesBlock:
         """The ε from which on nothing more is proved, whatever δ."""
         return self.price(1).furthest
 
-    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same polygon in both directions, sharp near one δ.
-
-        Raises:
-            UnsupportedError: a lower curve.
-        """
-        _require_upper(side)
-        return _near(self, delta, refinement)
-
-    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same polygon in both directions; no ε helps below δ₀.
-
-        Raises:
-            UnsupportedError: a lower curve.
-        """
-        _require_upper(side)
-        curve = _down_to(self, delta, refinement)
-        return CurvePair(side, [curve], [curve], (self.floor, self.floor))
-
     def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve for few K's that are not known beforehand."""
         _require_upper(side)
@@ -102,7 +127,7 @@ class ApproximateMessagesBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianMessagesBlock:
+class GaussianMessagesBlock(PricedMessages):
     """One round of n shuffled messages that carry Gaussian noise each, from above.
 
     At every K about the best of many ε₀, each with the δ₀ that the noise has there, and of what a
@@ -145,25 +170,6 @@ class GaussianMessagesBlock:
             return epsilon_at(self.price(1).alone, delta, Side.UPPER)
         except NumericalError:
             return _LARGEST_LOCAL_EPSILON
-
-    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same polygon in both directions, sharp near one δ.
-
-        Raises:
-            UnsupportedError: a lower curve.
-        """
-        _require_upper(side)
-        return _near(self, delta, refinement)
-
-    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same polygon in both directions, from 1 down to δ.
-
-        Raises:
-            UnsupportedError: a lower curve.
-        """
-        _require_upper(side)
-        curve = _down_to(self, delta, refinement)
-        return CurvePair(side, [curve], [curve])
 
     def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve for few K's that are not known beforehand."""
@@ -276,11 +282,8 @@ def _spread(local_epsilon: float, clients: int) -> float:
     return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(clients))
 
 
-_Messages = ApproximateMessagesBlock | GaussianMessagesBlock
-
-
 @lru_cache(maxsize=256)
-def _near(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
+def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon through K's that are ever closer to the one at which it reaches δ."""
     end = block.end(0.999 * delta)
     ratios, values = _enclosing(block, delta, end)
@@ -300,7 +303,7 @@ def _near(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
 
 
 @lru_cache(maxsize=256)
-def _enclosing(block: _Messages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
+def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
     """Some K's among which δ is reached, if it is, and rough bounds there."""
     epsilons = _epsilons(block.spread, end, _COARSE)
     rough = block.price(_ROUGH).roughly(np.exp(epsilons))
@@ -314,7 +317,7 @@ def _enclosing(block: _Messages, delta: float, end: float) -> tuple[FloatArray, 
 
 
 @lru_cache(maxsize=256)
-def _down_to(block: _Messages, delta: float, refinement: int) -> PolygonCurve:
+def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon down to δ, or to where nothing more is proved."""
     density = _DENSITY * 2**refinement
     ratios = np.exp(_epsilons(block.spread, block.end(0.5 * delta), density))

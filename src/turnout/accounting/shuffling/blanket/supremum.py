@@ -37,14 +37,15 @@ _LARGEST_LOCAL_EPSILON = 600.0
 
 
 def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPair:
-    """The pair that shuffled messages of any ε₀-randomizers are worth at most.
+    """The pair that shuffled messages of an ε₀-randomizer are worth at most.
 
-    Source: Theorems 2 and 3 of docs/design/shuffling.md. Without a bound on the total variation
-    this is the pair of Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1,
-    which holds for every ε₀-randomizer, though their proof does not.
-    Status: proved, upper bound at every K and n, in both directions. Randomizers may differ from
-    message to message and be chosen by the messages before, as long as any two clients' laws for
-    the same message are within a factor e. Never above `clones_pair`.
+    Source: Theorem 2 of docs/design/shuffling.md. Without a bound on the total variation this is
+    the pair of Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, by another
+    proof.
+    Status: proved, upper bound at every K and n, in both directions, for one randomizer that was
+    fixed before. For randomizers that differ from message to message and are chosen by the messages
+    before, as long as any two clients' laws for the same message are within a factor e, there is a
+    proof of our own alone (Theorem 3), on which no default rests. Never above `clones_pair`.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.

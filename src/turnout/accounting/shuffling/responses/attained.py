@@ -32,7 +32,7 @@ from turnout.accounting.shuffling.blanket.pair import (
 from turnout.accounting.shuffling.responses.binary import (
     BinaryResponseBlock,
     BinaryResponseCurve,
-    binary_spread,
+    Bits,
 )
 from turnout.core import checks
 
@@ -111,24 +111,12 @@ class WorstKnownBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeBlock:
+class AlikeBlock(Bits):
     """One round of binary response in which all others hold the bit that is not hers in P.
 
     In Q all bits are alike, so a sample without her is one without a difference: what
     `sampling` asks for. UPPER is the pair that is proved for all ε₀-randomizers.
     """
-
-    local_epsilon: float
-    clients: int
-
-    def __post_init__(self) -> None:
-        checks.positive(local_epsilon=self.local_epsilon)
-        checks.count(clients=self.clients)
-
-    @property
-    def spread(self) -> float:
-        """About the standard deviation of the likelihood ratio, at most 1."""
-        return binary_spread(self.local_epsilon, self.clients)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """LOWER: exact at every K."""

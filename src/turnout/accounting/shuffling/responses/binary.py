@@ -90,13 +90,12 @@ class BinaryResponseCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryResponseBlock:
-    """One round of shuffled binary response, whatever bits the others hold.
+class Bits:
+    """One message of each of n clients, as private as shuffled binary response is.
 
-    UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
-    where rounding hides it, from some 1e9 clients on. LOWER is one split, all others
-    alike: as REMOVE the direction in which they share the bit of the likelier world, mostly the
-    worst one, as ADD the other.
+    Attributes:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
     """
 
     local_epsilon: float
@@ -110,6 +109,17 @@ class BinaryResponseBlock:
     def spread(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
         return binary_spread(self.local_epsilon, self.clients)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryResponseBlock(Bits):
+    """One round of shuffled binary response, whatever bits the others hold.
+
+    UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
+    where rounding hides it, from some 1e9 clients on. LOWER is one split, all others
+    alike: as REMOVE the direction in which they share the bit of the likelier world, mostly the
+    worst one, as ADD the other.
+    """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """LOWER: exact at every K, in the worse direction. UPPER: sharp near one δ."""
