@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed power-cuts kills figures lock clean
+.PHONY: help demo test check malformed power-cuts kills figures transcripts lock clean
 
 help:  ## Print this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime  ## Train the demo model and show where its report is.
 	@rm -rf "$(DEMO_OUT)"
@@ -37,6 +37,9 @@ power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
 figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and convex order anew.
 	$(BIN)/python benchmarks/figures
 	$(BIN)/python benchmarks/convex_order_picture.py
+
+transcripts: $(VENV)/.dev  ## Write into README and docs what their commands print today.
+	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/transcripts.py
 
 lock: $(VENV)/.dev  ## Write the lock files anew from pyproject.toml.
 	$(INSTALL) pip-tools

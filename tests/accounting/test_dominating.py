@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import mpmath as mp
 import numpy as np
@@ -351,18 +348,6 @@ def test_displacing_another_client_doubles_what_moves():
         assert price(every, 1e-5).epsilon.upper == pytest.approx(
             price(scheme(half, EveryStep(1)), 1e-5).epsilon.upper, rel=1e-9
         )
-
-
-def test_the_examples_of_the_document_run():
-    page = Path(__file__).parents[2] / "docs" / "randomizers.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(blocks) == 3
-    names: dict[str, object] = {"__name__": "document"}
-    sys.modules["document"] = type(sys)("document")  # where dataclasses look for annotations
-    try:
-        exec("\n".join(blocks), names)
-    finally:
-        del sys.modules["document"]
 
 
 @pytest.mark.parametrize("randomizer", [ApproximateRandomizer(1.0, 1e-8), PureRandomizer(1.0)])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
@@ -75,22 +73,3 @@ def test_a_picture_that_cannot_be_kept_ends_with_the_code_of_storage(capsys, tmp
     assert (code, out) == (4, "")
     assert "cannot be written" in err
     assert err.count("\n") == 1
-
-
-def test_the_readme_shows_what_is_printed(capsys):
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    text = readme.split("### What does that mean for a person?")[1]
-    flags = re.search(r"With `(--scheme[^`]*)`", text)
-    shown = re.search(r"```text\n(.*?)```", text, re.DOTALL)
-    assert flags
-    assert shown
-    with pytest.raises(SystemExit):
-        main(["account", *flags[1].split()])
-    printed = capsys.readouterr().out.split()
-    expected = shown[1].split()
-    given = printed[len(printed) - len(expected) :]
-    number = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
-    assert [number.sub("#", word) for word in given] == [number.sub("#", w) for w in expected]
-    for one, other in zip(given, expected, strict=True):
-        for x, y in zip(number.findall(one), number.findall(other), strict=True):
-            assert float(x) == pytest.approx(float(y), rel=0.05)

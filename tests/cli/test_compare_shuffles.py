@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import json
-import re
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,6 @@ from turnout.accounting.comparison import SHUFFLE_METHODS, ShuffleSetting
 from turnout.cli.main import main
 from turnout.plans import sweep
 
-PAGE = Path(__file__).parents[2] / "docs" / "shuffling.md"
 POINT = "--scheme shuffle --epsilon0 1 --clients 10000 --delta 1e-6"
 SWEEP = "--scheme shuffle --against epsilon0 --from 0.25 --to 4 --points 3 --clients 10000"
 SWEPT = f"{SWEEP} --delta 1e-6"
@@ -193,37 +189,6 @@ def test_refusals_are_one_line(compare, flags, line):
     assert (code, out) == (2, "")
     assert err.startswith(f"turnout: {line}")
     assert err.count("\n") == 1
-
-
-def shown() -> list[tuple[str, str]]:
-    """Each command of the page on shuffling, with the output that the page shows."""
-    return re.findall(r"```console\n\$ turnout (.*)\n((?:.*\n)*?)```", PAGE.read_text())
-
-
-def parts(output: str) -> list[str | float]:
-    """Words, and numbers as numbers."""
-    words = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?|[^\s\d]+", output)
-    return [float(word) if word[0].isdigit() else word for word in words]
-
-
-@pytest.mark.parametrize(("command", "output"), shown(), ids=lambda text: text[:30])
-def test_a_command_of_the_page_prints_what_it_shows(command, output, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as end:
-        main(command.split())
-    assert end.value.code in (0, None)
-    found = parts(capsys.readouterr().out)
-    wanted = parts(output)
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        assert one == (pytest.approx(other, rel=5e-3) if isinstance(other, float) else other)
-
-
-def test_the_examples_of_the_page_return_what_it_shows():
-    assert len(shown()) >= 3
-    examples = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
-    assert examples.attempted >= 40
-    assert examples.failed == 0
 
 
 def test_an_infinite_epsilon_is_a_blank(compare):

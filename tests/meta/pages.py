@@ -1,0 +1,123 @@
+"""The project's pages as Markdown: fenced blocks, what is typed in them, links and headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+PAGES = tuple(
+    str(path.relative_to(ROOT))
+    for path in (
+        ROOT / "README.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+        ROOT / "examples" / "README.md",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something typed, and what the page shows of the answer.
+
+    Attributes:
+        typed: lines as they stand on the page, prompts included.
+        source: the same without prompts: a command line, or Python.
+        shown: lines of output; empty where the page shows none.
+    """
+
+    typed: str
+    source: str
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: its file, relative to the project's root.
+        line: number of its first line of content, from 0.
+        language: what stands after the opening fence.
+        text: its lines, without the indentation of the fence.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where a reader finds it."""
+        return f"{self.page}:{self.line}"
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """What is typed, in order; nothing but consoles and Python has any."""
+        if self.language == "console":
+            prompt = "$ " if re.search(r"^\$ ", self.text, re.MULTILINE) else ""
+            return tuple(_steps(self.text, prompt, lambda _, last: last.endswith("\\\n"), 0))
+        if self.language == "python" and ">>> " in self.text:
+            return tuple(_steps(self.text, ">>> ", lambda line, _: line.startswith("..."), 4))
+        return (Step(self.text, self.text),) if self.language == "python" else ()
+
+
+def _steps(
+    text: str, prompt: str, goes_on: Callable[[str, str], bool], indent: int
+) -> Iterator[Step]:
+    """The steps of a text; ``goes_on(line, last)``: a line belongs to what was typed before.
+
+    ``indent`` characters before a line that goes on are a prompt, too.
+    """
+    typed: list[str] = []
+    shown: list[str] = []
+
+    def step() -> Step:
+        source = typed[0][len(prompt) :] + "".join(line[indent:] or "\n" for line in typed[1:])
+        return Step("".join(typed), source, "".join(shown))
+
+    for line in text.splitlines(keepends=True):
+        if typed and not shown and goes_on(line, typed[-1]):
+            typed.append(line)
+        elif line.startswith(prompt):
+            if typed:
+                yield step()
+            typed, shown = [line], []
+        else:
+            shown.append(line)
+    yield step()
+
+
+def tokens(page: str) -> list[Token]:
+    """What Markdown makes of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page."""
+    return [
+        Block(page, token.map[0] + 1, token.info.strip(), token.content)
+        for token in tokens(page)
+        if token.type == "fence" and token.map
+    ]
+
+
+def inline(page: str, kind: str) -> list[Token]:
+    """Pieces of one kind in a page's running text: ``link_open``, ``image``, ``code_inline``."""
+    return [piece for token in tokens(page) for piece in token.children or () if piece.type == kind]
+
+
+def anchors(page: str) -> set[str]:
+    """What `page#anchor` may name: its headings, as GitHub spells them."""
+    found = tokens(page)
+    headings = (body.content for token, body in pairwise(found) if token.type == "heading_open")
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}

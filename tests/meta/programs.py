@@ -1,0 +1,93 @@
+"""Command lines of the pages, read as the programs that they start would read them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from unittest.mock import patch
+
+import click
+from pages import ROOT
+
+from turnout.cli.main import turnout
+
+
+def read_command(line: str) -> None:
+    """Raises unless the program would take the command line; runs nothing."""
+    words = shlex.split(line)
+    while re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
+    program, *arguments = words
+    PROGRAMS[program](arguments)
+
+
+def subcommand(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command of ``turnout`` that some words begin with, and the words after it."""
+    command: click.Command = turnout
+    rest = list(words)
+    while isinstance(command, click.Group) and rest:
+        found = command.get_command(click.Context(command), rest[0])
+        assert found is not None, f"turnout {' '.join(words)}: there is no {rest[0]}"
+        command, rest = found, rest[1:]
+    return command, rest
+
+
+def options(command: click.Command) -> set[str]:
+    """The options of a command, and of what is below it."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        below = (command.get_command(context, name) for name in command.list_commands(context))
+        return set().union(*(options(one) for one in below if one is not None))
+    return {name for parameter in command.params for name in parameter.opts if name[0] == "-"}
+
+
+def _turnout(arguments: list[str]) -> None:
+    """All of it is parsed: options, their types, arguments that must be there; files need not."""
+    command, rest = subcommand(arguments)
+    with patch.object(click.Path, "convert", lambda _, value, *__: value):
+        command.make_context("turnout", rest)
+
+
+def _make(arguments: list[str]) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(arguments) <= set(targets)
+
+
+def _pip(arguments: list[str]) -> None:
+    """``pip install 'turnout[extra]'``."""
+    what, package = arguments
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    found = re.fullmatch(r"turnout\[(\w+)\]", package)
+    assert what == "install"
+    assert found
+    assert found[1] in extras
+
+
+def _python(arguments: list[str]) -> None:
+    """A script or a folder that runs, with options that stand in it."""
+    found = {word for word in arguments[1:] if word.startswith("--")}
+    assert found <= script_options(arguments[0])
+
+
+def script_options(script: str) -> set[str]:
+    """The options of a script, or of a folder that is run as one."""
+    path = ROOT / script
+    files = path.glob("*.py") if path.is_dir() else [path]
+    return {name for file in files for name in re.findall(r'"(--[a-z-]+)"', file.read_text())}
+
+
+def _pytest(arguments: list[str]) -> None:
+    assert all((ROOT / path).exists() for path in arguments)
+
+
+PROGRAMS: dict[str, Callable[[list[str]], None]] = {
+    "turnout": _turnout,
+    "make": _make,
+    "pip": _pip,
+    "python": _python,
+    "pytest": _pytest,
+}

@@ -1,0 +1,187 @@
+"""What the pages' commands and Python print, run anew and set beside what the pages show.
+
+``python tests/meta/transcripts.py`` writes today's output into the pages. Commands and prose stay,
+and so do lines that differ only in what no two runs share.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, redirect_stdout
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from click.testing import CliRunner
+from pages import PAGES, ROOT, Block, Step, blocks
+
+from turnout.cli.main import turnout
+
+NOT_RUN = {
+    "turnout serve plan.toml --db turnout.sqlite --step-seconds 60": "serves until it is stopped",
+    "docker build -t turnout -f Containerfile .": "needs docker and a network",
+    "docker run -d --name turnout -p 127.0.0.1:8000:8000 -v turnout:/data "
+    '-v "$PWD/plan.toml:/plan/plan.toml:ro" turnout': "needs docker",
+    "docker exec turnout turnout enrol 10 --db /data/turnout.sqlite": "needs docker",
+    "server {": "settings of nginx",
+    "turnout-head-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
+    "turnout-request-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
+    "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
+    "(the one that a simulation drives)": "a drawing of what calls what",
+}
+"""Commands that are not run, and first lines of blocks that are not checked, with the reason."""
+
+MASKS = {
+    r'(?<="seconds": )[\d.]+': "elapsed seconds",
+    r"(?<=training time) +[\d.]+ s": "elapsed seconds",
+}
+"""What no two runs share, in any output."""
+RANDOM = {
+    "turnout refine decode": r"\d\.\d{4}",
+}
+"""Estimates that the operating system's randomness moves, by the command that prints them."""
+DIGITS = 8
+"""Significant digits that are compared: processors add and multiply in different orders, so the
+16 digits of a double in JSON are not all the same everywhere. Tables show fewer, and all of them
+count."""
+CUT = "…"
+"""A line of this alone stands for any number of lines."""
+
+
+def canonical(step: Step, output: str) -> str:
+    """An output without what no two runs share, its numbers at eight digits."""
+    masks = [*MASKS, *(mask for start, mask in RANDOM.items() if step.source.startswith(start))]
+    for mask in masks:
+        output = re.sub(mask, "#", output)
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda found: _rounded(found[0]), output)
+
+
+def _rounded(number: str) -> str:
+    """A number as it stands, or at as many digits as are compared."""
+    mantissa = re.sub(r"e.*|\.", "", number).lstrip("0")
+    return number if len(mantissa) <= DIGITS else f"{float(number):.{DIGITS}g}"
+
+
+def visible(shown: str, printed: str) -> str:
+    """The part of an output that a page shows; all of it where the page's cut fits nowhere."""
+    page, new = shown.splitlines(keepends=True), printed.splitlines(keepends=True)
+    cut = next((i for i, line in enumerate(page) if line.strip() == CUT), None)
+    if cut is None:
+        return printed
+    if cut + 1 == len(page):
+        return "".join([*new[:cut], page[cut]])
+    label = re.split(r"(?<=\S)  |:", page[cut + 1])[0]
+    rests = [i for i, line in enumerate(new) if line.startswith(label)]
+    return "".join([*new[:cut], page[cut], *new[rests[0] :]]) if len(rests) == 1 else printed
+
+
+def merged(step: Step, printed: str) -> str:
+    """An output for the page, which keeps the lines that say the same already."""
+    old = step.shown.splitlines(keepends=True)
+    new = visible(step.shown, printed).splitlines(keepends=True)
+    as_compared = [[canonical(step, line) for line in lines] for lines in (old, new)]
+    lines: list[str] = []
+    for what, i, j, k, m in SequenceMatcher(None, *as_compared, autojunk=False).get_opcodes():
+        lines += old[i:j] if what == "equal" else new[k:m]
+    return "".join(lines)
+
+
+def sessions() -> Iterator[list[Block]]:
+    """Blocks that are run together, in order.
+
+    From a page's first Python on, all are: what one block defines or writes, the next ones use.
+    """
+    for page in PAGES:
+        together: list[Block] = []
+        for block in blocks(page):
+            if block.language == "python" or (together and is_run(block)):
+                together.append(block)
+            elif is_run(block):
+                yield [block]
+        if together:
+            yield together
+
+
+def is_run(block: Block) -> bool:
+    """Whether a block is Python, or shows what a command prints."""
+    return block.language == "python" or any(step.shown and runs(step) for step in block.steps)
+
+
+def runs(step: Step) -> bool:
+    """Whether a step can be run."""
+    return one_line(step.source) not in NOT_RUN
+
+
+def one_line(command: str) -> str:
+    """A command line without its line breaks."""
+    return re.sub(r"\s*\\\n\s*", " ", command).strip()
+
+
+def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
+    """What each step of each block prints, run in a folder of its own."""
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    names: dict[str, object] = {"__name__": "page"}
+    with chdir(folder):
+        return [
+            [
+                printed_by_python(step, names) if block.language == "python" else printed(step)
+                for step in block.steps
+            ]
+            for block in session
+        ]
+
+
+def printed(step: Step) -> str:
+    """What a command line prints into 80 columns; complaints and error codes are failures."""
+    program, *arguments = shlex.split(one_line(step.source))
+    assert program == "turnout", step.source
+    result = CliRunner().invoke(
+        turnout, arguments, env={"COLUMNS": "80"}, catch_exceptions=False, prog_name=program
+    )
+    assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+    return "".join(f"{line.rstrip()}\n" for line in result.stdout.splitlines())
+
+
+def printed_by_python(step: Step, names: dict[str, object]) -> str:
+    """What Python prints; values of expressions as a prompt shows them."""
+    mode = "single" if step.typed.startswith(">>> ") else "exec"
+    code = compile(step.source, "<page>", mode, dont_inherit=True)
+    with redirect_stdout(io.StringIO()) as out:
+        exec(code, names)
+    return out.getvalue() if mode == "single" else ""
+
+
+def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None:
+    """Writes what was printed into a page; blocks above others keep their lines by going last."""
+    path = ROOT / page
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for block, answers in reversed(list(zip(session, outputs, strict=True))):
+        text = "".join(
+            step.typed + merged(step, answer)
+            for step, answer in zip(block.steps, answers, strict=True)
+        )
+        indent = re.match(" *", lines[block.line - 1])
+        assert indent
+        lines[block.line : block.line + len(block.text.splitlines())] = [
+            f"{indent[0]}{line}" for line in text.splitlines(keepends=True)
+        ]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def main() -> None:
+    """Writes all pages anew, the last blocks of a page first."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for session in reversed(list(sessions())):
+        with tempfile.TemporaryDirectory() as folder:
+            write(session[0].page, session, outputs(session, Path(folder) / "run"))
+        print(session[0].place, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
