@@ -9,8 +9,19 @@ import pytest
 import yaml
 from pages import PAGES, Block, Step, blocks
 from programs import read_command
-from transcripts import NOT_RUN, canonical, is_run, merged, one_line, outputs, sessions, visible
+from transcripts import (
+    NOT_RUN,
+    canonical,
+    is_run,
+    merged,
+    one_line,
+    outputs,
+    sessions,
+    visible,
+    write,
+)
 
+from turnout import __version__
 from turnout.datasets import MissingFileError
 from turnout.plans import Plan
 from turnout.plans.randomizers import read_pair
@@ -130,6 +141,34 @@ def test_writing_keeps_the_lines_that_say_the_same():
     asked = step('…\n"epsilon": 1.5,\n"seconds": 1.49\n')
     printed = '{\n"value": 3,\n"epsilon": 1.25,\n"new": 1,\n"seconds": 0.7\n'
     assert merged(asked, printed) == '…\n"epsilon": 1.25,\n"new": 1,\n"seconds": 1.49\n'
+
+
+def test_what_is_printed_is_written_into_the_page(tmp_path):
+    page = tmp_path / "page.md"
+    text = """Prose.
+
+```python
+>>> x = 1
+>>> x + 1
+{}
+```
+
+* Among others:
+
+  ```console
+  $ turnout --version
+  {}
+  ```
+
+```python
+>>> print(x, 5.0)
+{}
+```
+"""
+    page.write_text(text.format("3\n4", "turnout 0.0", "1 5.0"))
+    session = blocks(str(page))
+    write(str(page), session, outputs(session, tmp_path / "run"))
+    assert page.read_text() == text.format("2", f"turnout {__version__}", "1 5.0")
 
 
 def test_steps_are_told_by_their_prompts():

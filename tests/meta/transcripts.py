@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from pages import PAGES, ROOT, Block, Step, blocks
 
 from turnout.cli.main import turnout
+from turnout.datasets import MissingFileError
 
 NOT_RUN = {
     "turnout serve plan.toml --db turnout.sqlite --step-seconds 60": "serves until it is stopped",
@@ -109,13 +110,11 @@ def sessions() -> Iterator[list[Block]]:
 
 
 def is_run(block: Block) -> bool:
-    """Whether a block is Python, or shows what a command prints."""
-    return block.language == "python" or any(step.shown and runs(step) for step in block.steps)
-
-
-def runs(step: Step) -> bool:
-    """Whether a step can be run."""
-    return one_line(step.source) not in NOT_RUN
+    """Whether a block is Python, or shows what commands print that can all be run."""
+    if block.language == "python":
+        return True
+    shown = any(step.shown for step in block.steps)
+    return shown and not any(one_line(step.source) in NOT_RUN for step in block.steps)
 
 
 def one_line(command: str) -> str:
@@ -158,7 +157,7 @@ def printed_by_python(step: Step, names: dict[str, object]) -> str:
 
 
 def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None:
-    """Writes what was printed into a page; blocks above others keep their lines by going last."""
+    """Writes what was printed into a page, from its end on: lines above stay where they are."""
     path = ROOT / page
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for block, answers in reversed(list(zip(session, outputs, strict=True))):
@@ -178,9 +177,15 @@ def main() -> None:
     """Writes all pages anew, the last blocks of a page first."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for session in reversed(list(sessions())):
+        place = session[0].place
         with tempfile.TemporaryDirectory() as folder:
-            write(session[0].page, session, outputs(session, Path(folder) / "run"))
-        print(session[0].place, file=sys.stderr)
+            try:
+                printed = outputs(session, Path(folder) / "run")
+            except MissingFileError as error:
+                print(f"{place} stays as it is: {error}", file=sys.stderr)
+                continue
+        write(session[0].page, session, printed)
+        print(place, file=sys.stderr)
 
 
 if __name__ == "__main__":
