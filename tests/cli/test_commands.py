@@ -96,3 +96,42 @@ def test_help_loads_nothing_heavy():
 
 def test_the_module_and_its_command_have_one_name():
     assert command_line.turnout.name == "turnout"
+
+
+def leaves(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], click.Command]]:
+    """All commands that are no groups, by the words that call them."""
+    if not isinstance(command, click.Group):
+        return [(path, command)]
+    context = click.Context(command)
+    return [
+        leaf
+        for name in command.list_commands(context)
+        for leaf in leaves(command.get_command(context, name), (*path, name))  # type: ignore[arg-type]
+    ]
+
+
+LEAVES = leaves(turnout)
+
+
+@pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
+def test_no_command_takes_the_last_of_two_values(path, command, capsys):
+    single = [
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and not option.multiple
+    ]
+    assert single
+    for option in single:
+        words = [option.opts[-1]] if option.is_flag else [option.opts[-1], "1"]
+        with pytest.raises(SystemExit) as end:
+            main([*path, *words, *words])
+        assert end.value.code == 2
+        assert f"{option.opts[-1]} is given 2 times" in capsys.readouterr().err
+
+
+def test_levels_may_be_given_many_times():
+    encode = dict(LEAVES)["refine", "encode"]
+    epsilon = next(option for option in encode.params if option.name == "epsilons")
+    assert epsilon.multiple

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from turnout.cli.commands import Command
 from turnout.cli.packages import service_packages
 from turnout.core.errors import StorageError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from turnout.service.storage.interface import Storage
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("count", metavar="N", type=int)
 @click.option("--db", metavar="DB", required=True, help="The database: a file, or postgresql://…")
 @click.option(

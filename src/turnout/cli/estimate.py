@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from turnout.cli.commands import Group
+
 if TYPE_CHECKING:
     from turnout.plans.estimate_answers import Ask
     from turnout.reporting.drawing import Picture
@@ -78,7 +80,7 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(cls=Group)
 def estimate() -> None:
     """Estimates frequencies or a mean privately. One row of the file is one client.
 

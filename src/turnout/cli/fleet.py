@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
+from turnout.cli.commands import Command
 from turnout.cli.join import described
 from turnout.cli.packages import service_packages
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @click.option("--devices", type=int, help="How many; by default as many as there are tokens.")
 @click.option(

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from turnout.cli.commands import Command
 from turnout.cli.packages import service_packages
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @click.option(
     "--token",

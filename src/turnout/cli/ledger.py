@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from turnout.cli.commands import Group
 from turnout.cli.packages import service_packages
 
 if TYPE_CHECKING:
     from turnout.verification import Verdict
 
 
-@click.group()
+@click.group(cls=Group)
 def ledger() -> None:
     """Exports and verifies what was released and what it cost."""
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from turnout import __version__
+from turnout.cli.commands import Group
 from turnout.core.errors import (
     NumericalError,
     ProtocolError,
@@ -43,7 +44,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
 """What the command ends with; the first kind that fits counts. 2: the input is refused."""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     """Imports a subcommand only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from turnout.cli.commands import Command
+
 _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
 
 
@@ -30,7 +32,7 @@ class WholeNumber(click.ParamType):
 WHOLE = WholeNumber()
 
 
-class SectionedCommand(click.Command):
+class SectionedCommand(Command):
     """A command whose help has its options by what they are about.
 
     Args:

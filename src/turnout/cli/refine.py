@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from turnout.cli.commands import Command, Group
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Examples:
 """
 
 
-class _SeveralLevels(click.Command):
+class _SeveralLevels(Command):
     """Takes ``--epsilon 0.5 1 4`` for ``--epsilon 0.5 --epsilon 1 --epsilon 4``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -54,7 +55,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-@click.group()
+@click.group(cls=Group)
 def refine() -> None:
     """Releases data for several analysts, each at her own privacy level."""
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from turnout.cli.commands import Command
 from turnout.cli.packages import service_packages
 
 if TYPE_CHECKING:
     from turnout.service.web.running import Running
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--db", metavar="DB", help="The database: a file, or postgresql://…")
 @click.option("--host", help="The address to listen at; 127.0.0.1 by default.")

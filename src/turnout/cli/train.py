@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from turnout.cli.commands import Command
 from turnout.core.errors import ParameterError
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("plan", required=False, type=click.Path(path_type=Path))
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Where the run goes.")
 @click.option(
