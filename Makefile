@@ -36,6 +36,7 @@ power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
 
 figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and convex order anew.
 	$(BIN)/python benchmarks/figures
+	$(BIN)/python benchmarks/figures/tables.py
 	$(BIN)/python benchmarks/convex_order_picture.py
 
 transcripts: $(VENV)/.dev  ## Write into README and docs what their commands print today.

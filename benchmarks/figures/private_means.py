@@ -1,6 +1,6 @@
-"""Figure 3.2 and Table 3.1 of Girgis 2023, with the improved variants.
+"""Figure 3.2 of Girgis 2023, with the improved variants.
 
-Figure 3.2: a number in [−½, ½] in the local model against Laplace noise, one client; the same
+A number in [−½, ½] in the local model against Laplace noise, one client; the same
 number and unit vectors in R^300 in the shuffled model, n = 1000, δ = 1e-5. The paper takes its
 shuffled Laplace and PrivUnit from the closed form of Feldman, McMillan and Talwar; here all levels
 are calibrated numerically, by what is proved of one fixed randomizer, of Laplace noise and of bits.
@@ -93,8 +93,6 @@ def figure_3_2() -> Picture:
                     {"linestyle": dashes},
                 )
             )
-    for row in table():
-        print("  " + row)
     mse = "largest E‖error‖²"
     return picture(
         "private-means",
@@ -138,19 +136,3 @@ def laplace_level(epsilon: float) -> float:
         )
 
     return largest_affordable(float, price, float(epsilon)).made
-
-
-def table() -> list[str]:
-    """Table 3.1 with numbers for its orders, constants left out: bits a client, n = 1000, ε = 1."""
-    rows = [f"{'d':>7}{'order, MMS':>12}{'Cheu':>10}{'Chang':>9}{'SecAgg':>9}"]
-    for dimension in (100, 3000, 3_000_000):
-        budget = N * 1.0
-        ours = (
-            dimension * math.log2(max(2.0, budget / dimension))
-            if dimension < budget
-            else budget * math.log2(max(2.0, dimension / budget))
-        )
-        cheu, chang = dimension * math.sqrt(N), dimension * math.log2(N)
-        secagg = min(dimension * math.log2(N), N**2 * math.log2(dimension))
-        rows.append(f"{dimension:>7}{ours:>12.3g}{cheu:>10.3g}{chang:>9.3g}{secagg:>9.3g}")
-    return rows

@@ -23,6 +23,9 @@ class MeanTask:
         self.population, self.dimension = population, dimension
         self.asked = []
 
+    def resume_parts(self):
+        return {"points": self.points, "clip_norm": self.clip_norm}
+
     def initial_parameters(self, generator):
         return generator.normal(0, 0.1, self.dimension).astype(np.float32)
 

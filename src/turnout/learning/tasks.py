@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +44,9 @@ class Task(Protocol):
 
     Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most the clip norm for
     each client, which depends on that client's own data and the parameters alone.
+
+    A run with checkpoints needs a task that is `turnout.core.identity.Resumable` as well: its
+    ``resume_parts`` names all settings and all data that the methods below depend on.
     """
 
     @property
@@ -126,6 +129,21 @@ class ClassificationTask:
     def population(self) -> int:
         """Clients, numbered from 0."""
         return self._holdings.population
+
+    def resume_parts(self) -> Mapping[str, object]:
+        """What a client computes and on which data, for checkpoints."""
+        held_out_inputs, held_out_labels = self._held_out
+        return {
+            "model": self.model,
+            "updates": self._updates,
+            "clip_norm": self.clip_norm,
+            "offsets": self._holdings.offsets,
+            "records": self._holdings.records,
+            "inputs": self._inputs.numpy(),
+            "labels": self._labels.numpy(),
+            "held-out inputs": held_out_inputs.numpy(),
+            "held-out labels": held_out_labels.numpy(),
+        }
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
         """Where training starts, float32, (d,)."""

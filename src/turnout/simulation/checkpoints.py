@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
+from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import HISTORY_TYPES, History
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 did not say on which data a run is, nor what its clients compute; it is refused."""
 _OPTIMIZER, _HISTORY = "optimizer.", "history."
 
 
@@ -27,7 +29,7 @@ class Checkpoint:
     """A run after some steps. Random streams are found by name, so none is stored.
 
     Attributes:
-        fingerprint: which run this belongs to; see `turnout.simulation.fingerprint`.
+        run: settings and data of the run that this belongs to.
         step: steps done.
         parameters: the last iterate, shape ``(d,)``.
         optimizer_state: the optimiser's arrays by name.
@@ -36,7 +38,7 @@ class Checkpoint:
         seconds: running time so far.
     """
 
-    fingerprint: str
+    run: RunIdentity
     step: int
     parameters: NDArray[np.floating]
     optimizer_state: dict[str, NDArray[Any]]
@@ -62,7 +64,8 @@ class FileCheckpoints:
 
     Guarantees: a process killed at any moment, power cuts included, leaves the old or the new
     checkpoint, whole: it is written beside the file, synced, put in its place in one
-    operation, and the folder is synced.
+    operation, and the folder is synced. Only its owner may read the file: it holds a digest of
+    the clients' data with its key, so whoever reads it can test guesses of them.
 
     Args:
         path: the file; its folder must exist.
@@ -79,7 +82,8 @@ class FileCheckpoints:
             StorageError: the file system refuses; the file is what it was.
         """
         try:
-            with self._fresh.open("wb") as file:
+            self._fresh.unlink(missing_ok=True)  # whatever its permissions were
+            with open(self._fresh, "wb", opener=_for_the_owner) as file:
                 np.savez(file, allow_pickle=False, **_arrays(checkpoint))
                 file.flush()
                 os.fsync(file.fileno())
@@ -106,11 +110,18 @@ class FileCheckpoints:
             return _checkpoint(dict(arrays))
 
 
+def _for_the_owner(path: str, flags: int) -> int:
+    """Open a file that nobody else may read."""
+    return os.open(path, flags, 0o600)
+
+
 def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
     """A checkpoint as named arrays."""
     single = {
         "format": np.array(FORMAT),
-        "fingerprint": np.array(checkpoint.fingerprint),
+        "fingerprint": np.array(checkpoint.run.fingerprint),
+        "data_key": np.frombuffer(checkpoint.run.data_key, np.uint8),
+        "data_digest": np.frombuffer(checkpoint.run.data_digest, np.uint8),
         "step": np.array(checkpoint.step),
         "seconds": np.array(checkpoint.seconds),
         "parameters": checkpoint.parameters,
@@ -124,13 +135,20 @@ def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
 def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     """The checkpoint that named arrays are."""
     if int(arrays["format"]) != FORMAT:
-        raise ValueError(f"format {int(arrays['format'])}, not {FORMAT}")
+        raise ValueError(
+            f"format {int(arrays['format'])}, not {FORMAT}, which names the run's data; another "
+            "version of turnout wrote it, so the run must start anew"
+        )
     columns = {
         name: arrays[_HISTORY + name].astype(dtype, casting="safe")
         for name, dtype in HISTORY_TYPES.items()
     }
     return Checkpoint(
-        fingerprint=str(arrays["fingerprint"]),
+        run=RunIdentity(
+            str(arrays["fingerprint"]),
+            arrays["data_key"].tobytes(),
+            arrays["data_digest"].tobytes(),
+        ),
         step=int(arrays["step"]),
         parameters=arrays["parameters"],
         optimizer_state={

@@ -11,17 +11,18 @@ from a checkpoint with exactly the draws that the uninterrupted run makes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
+from turnout.core.identity import Identity, identity_of
 from turnout.participation import expected_check_ins
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore
-from turnout.simulation.fingerprint import fingerprint
+from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import History
 from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import ReleaseRule, Scheme
@@ -84,11 +85,15 @@ class Simulation:
     The randomness follows from a seed: it protects nobody. For a real deployment the same
     coordinator and clients are driven with the operating system's randomness.
 
+    A checkpoint names all that decides the outcome (see `turnout.core.identity`), so a run with
+    checkpoints needs a task and an optimiser that say what they compute and on which data: those
+    of `turnout.learning` do; one of the user's own is a dataclass of plain values or has a method
+    ``resume_parts``. Classes are known by their names: their code is taken to be what it was.
+
     Args:
         scheme: participation law, noise and release rule.
         task: model, loss and the clients' data.
-        optimizer: makes of each release a new model. A dataclass is part of the fingerprint
-            with all its fields, another class with its name only.
+        optimizer: makes of each release a new model.
         clip_norm: C, the ℓ2 bound that the task clips each update to.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean
             check-ins a step, which makes the task's population a public number.
@@ -124,17 +129,6 @@ class Simulation:
             minibatch=minibatch,
             streams=streams,
             evaluate_every=evaluate_every,
-            fingerprint=fingerprint(
-                scheme,
-                clip_norm=float(clip_norm),
-                dimension=task.dimension,
-                evaluate_every=evaluate_every,
-                expected_check_ins=divisor,
-                minibatch=minibatch,
-                optimizer=_description(optimizer),
-                population=task.population,
-                seed=streams.seed,
-            ),
         )
         self._setup.coordinator()  # refuses what the protocol refuses, before anything runs
 
@@ -152,8 +146,43 @@ class Simulation:
 
     @property
     def fingerprint(self) -> str:
-        """Names this run: a checkpoint goes on only in a simulation with the same one."""
-        return self._setup.fingerprint
+        """Names this run's settings: a checkpoint goes on only in a simulation with the same one,
+        on the same data.
+
+        Raises:
+            UnsupportedError: task or optimiser do not say what they compute.
+        """
+        return self.identity.public_digest()
+
+    @property
+    def identity(self) -> Identity:
+        """All that decides the outcome, data included.
+
+        Raises:
+            UnsupportedError: task or optimiser do not say what they compute.
+        """
+        setup = self._setup
+        return identity_of(
+            {
+                "scheme": setup.scheme,
+                "task": setup.task,
+                "dimension": setup.task.dimension,
+                "population": setup.task.population,
+                "optimizer": setup.optimizer,
+                "clip_norm": setup.clip_norm,
+                "expected_check_ins": setup.expected_check_ins,
+                "minibatch": setup.minibatch,
+                "seed": setup.streams.seed,
+                "evaluate_every": setup.evaluate_every,
+            }
+        )
+
+    def _run_identity(self, checkpoint: Checkpoint | None) -> RunIdentity:
+        """A new run's identity, or the checkpoint's if settings and data are the same."""
+        if checkpoint is None:
+            return RunIdentity.new(self.identity)
+        checkpoint.run.require(self.identity)
+        return checkpoint.run
 
     def run(
         self,
@@ -176,20 +205,25 @@ class Simulation:
             checkpoint_every: steps between checkpoints.
 
         Raises:
-            StorageError: the checkpoint belongs to another run, or cannot be written.
+            StorageError: the checkpoint belongs to another run or to other data, or cannot be
+                written.
+            UnsupportedError: there are checkpoints, and task or optimiser do not say what they
+                compute.
         """
         checks.count(checkpoint_every=checkpoint_every)
+        checkpointed = checkpoints is not None or from_checkpoint is not None
+        identity = self._run_identity(from_checkpoint) if checkpointed else None
         run = Stepper(self._setup, from_checkpoint)
         try:
             for evaluation in run.remaining():
                 due = run.step % checkpoint_every == 0 or run.step == self.steps
-                if checkpoints is not None and due:
-                    checkpoints.save(run.checkpoint())
+                if checkpoints is not None and identity is not None and due:
+                    checkpoints.save(run.checkpoint(identity))
                 if on_progress is not None:
                     on_progress(_progress(run, self.steps, evaluation))
         except KeyboardInterrupt:
-            if checkpoints is not None:
-                checkpoints.save(run.checkpoint())
+            if checkpoints is not None and identity is not None:
+                checkpoints.save(run.checkpoint(identity))
         return SimulationResult(
             finished=run.step == self.steps,
             steps_done=run.step,
@@ -209,11 +243,6 @@ def _progress(run: Stepper, steps: int, evaluation: Evaluation | None) -> Progre
         seconds=run.seconds,
         evaluation=evaluation,
     )
-
-
-def _description(optimizer: Optimizer) -> str:
-    """What tells this optimiser from others, the same in every process."""
-    return repr(optimizer) if is_dataclass(optimizer) else type(optimizer).__qualname__
 
 
 def _divisor(scheme: Scheme, population: int, given: float | None) -> float | None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import StorageError
 from turnout.participation import Schedule, blocks, draw_run
 from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint
+from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import History, Recorder
 from turnout.spec import Scheme
 
@@ -35,7 +35,6 @@ class Setup:
     minibatch: int
     streams: SimulationStreams
     evaluate_every: int
-    fingerprint: str
 
     @property
     def steps(self) -> int:
@@ -87,10 +86,7 @@ class Stepper:
 
     Args:
         setup: what stays the same.
-        checkpoint: where to go on, or None.
-
-    Raises:
-        StorageError: the checkpoint is another run's.
+        checkpoint: where to go on, or None; of the same run.
     """
 
     def __init__(self, setup: Setup, checkpoint: Checkpoint | None) -> None:
@@ -110,11 +106,6 @@ class Stepper:
         return _State(0, parameters, optimizer_state, np.zeros(task.dimension), 0, 0, 0)
 
     def _continuation(self, checkpoint: Checkpoint) -> _State:
-        if checkpoint.fingerprint != self._setup.fingerprint:
-            raise StorageError(
-                f"the checkpoint is of run {checkpoint.fingerprint}, which differs from this one, "
-                f"{self._setup.fingerprint}, in its scheme, settings or seed"
-            )
         self._recorder.restore(checkpoint.history)
         self._earlier_seconds = checkpoint.seconds
         return _State(
@@ -156,11 +147,11 @@ class Stepper:
         """The columns of the steps done."""
         return self._recorder.until(self._state.step, self._state.evaluations)
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self, run: RunIdentity) -> Checkpoint:
         """Everything from which the run goes on after the last step done."""
         state = self._state
         return Checkpoint(
-            fingerprint=self._setup.fingerprint,
+            run=run,
             step=state.step,
             parameters=state.parameters,
             optimizer_state=state.optimizer_state,

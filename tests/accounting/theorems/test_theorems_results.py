@@ -21,6 +21,9 @@ MODULES = [
     "random_allocation",
     "allocation_rdp",
     "allocation_sampling",
+    "mean_lower_bounds",
+    "rdp_conversion",
+    "subsampling",
 ]
 HELPERS = {"composed", "at_total_delta", "estimate", "engine_poisson"} | {
     "gaussian_log_moments",

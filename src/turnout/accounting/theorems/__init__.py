@@ -10,6 +10,7 @@ from turnout.accounting.theorems import (
     check_ins,
     check_ins_approximate,
     check_ins_utility,
+    mean_lower_bounds,
     random_allocation,
     rdp_conversion,
     shuffling,
@@ -17,6 +18,7 @@ from turnout.accounting.theorems import (
     shuffling_rdp,
     shuffling_subsampled,
     strong_composition,
+    subsampling,
 )
 from turnout.accounting.theorems.results import PrivacyPoint, Result, Status
 
@@ -33,6 +35,8 @@ RESULTS: tuple[Result, ...] = (
     *shuffling_rdp.RESULTS,
     *shuffling_subsampled.RESULTS,
     *strong_composition.RESULTS,
+    *subsampling.RESULTS,
+    *mean_lower_bounds.RESULTS,
 )
 
 __all__ = ["RESULTS", "PrivacyPoint", "Result", "Status"]

@@ -123,6 +123,32 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     return RenyiFormula(log_moments, min(largest, MOST_ORDERS))
 
 
+def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
+    """R_α ≤ 2α(e^{ε₀} − 1)²/n while α⁴e^{5ε₀} < n/9: `corollary_5_3_1` by ln(1 + x) ≤ x.
+
+    Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5); the one before
+    it is `corollary_5_3_1`. The thesis admits every α; its proof, by way of binomial sums, is for
+    whole orders.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
+
+    Raises:
+        UnsupportedError: that leaves no order.
+    """
+    largest = corollary_5_3_1(local_epsilon, clients).largest_order
+    log_slope = math.log(2) + 2 * log_expm1(local_epsilon) - math.log(clients)
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        return np.exp(log_slope + 64 * UNIT_ROUNDOFF) * orders * (orders - 1)
+
+    return RenyiFormula(log_moments, largest)
+
+
 def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     """The thesis' second upper bound: D_α ≤ e^{α²(e − 1)²/n̄} + e^{ε₀α − (n−1)/(8e)}.
 
@@ -320,6 +346,12 @@ RESULTS = (
         "thesis Corollary 5.3.1",
         f"{_THESIS}, Corollary 5.3.1",
         corollary_5_3_1,
+        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
+    ),
+    _stated(
+        "thesis Lemma 3.3.1",
+        f"{_THESIS}, Lemma 3.3.1",
+        lemma_3_3_1,
         "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
     ),
     _stated("thesis Theorem 5.3.2", f"{_THESIS}, Theorem 5.3.2", theorem_5_3_2, "all real orders"),

@@ -1,0 +1,147 @@
+"""The identity of an object: what decides what it computes, as text, and the data that it holds.
+
+A run goes on from a checkpoint only if everything that decides its outcome is what it was. The
+text is public and may be hashed and shown. Arrays may be private, and a plain digest of private
+data confirms whoever guesses them, so arrays are kept apart and digested under a secret key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import UnsupportedError
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """An object of a class of the user's own that says what decides what it computes."""
+
+    def resume_parts(self) -> Mapping[str, object]:
+        """All settings and all data by name: plain values, arrays, dataclasses of such values, or
+        objects that have this method. Data belong in arrays: only those are digested under a key.
+        What is left out may change between a checkpoint and its resumption without being noticed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """What decides what an object computes.
+
+    Attributes:
+        text: class names and settings; of each array its type and shape only.
+        arrays: the arrays, in the order in which the text names them.
+    """
+
+    text: str
+    arrays: tuple[NDArray[np.generic], ...]
+
+    def public_digest(self) -> str:
+        """Digest of the text, 32 hexadecimal digits. Arrays do not enter into it."""
+        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+    def keyed_digest(self, key: bytes) -> bytes:
+        """Digest of the arrays' bytes under a secret key, 32 bytes.
+
+        The text says type and shape of each, so equal text and equal bytes are equal arrays.
+
+        Args:
+            key: 16 to 64 random bytes. Whoever knows the key can test guesses of the arrays.
+        """
+        digest = hashlib.blake2b(key=key, digest_size=32)
+        for array in self.arrays:
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.digest()
+
+
+def identity_of(value: object) -> Identity:
+    """Identity of a value, the same in every process.
+
+    Dataclasses are described by all of their fields, and any class by its name: its code is taken
+    to be what it was.
+
+    Args:
+        value: None, numbers, text, enums, arrays, tuples, lists and mappings of these, dataclasses
+            of these, and `Resumable` objects.
+
+    Raises:
+        UnsupportedError: anything else, such as a function, whose name does not say what it
+            computes, or a class made inside of a function.
+
+    >>> identity_of({"rate": 0.5, "points": np.zeros((2, 3))}).text
+    "{'points': array <f8 (2, 3), 'rate': 0.5}"
+    """
+    arrays: list[NDArray[np.generic]] = []
+    return Identity(_text(value, arrays), tuple(arrays))
+
+
+def _text(value: object, arrays: list[NDArray[np.generic]]) -> str:
+    if type(value) in _PLAIN or isinstance(value, np.generic):
+        return repr(value)
+    if isinstance(value, Enum):
+        return f"{_name(value)}.{value.name}"
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise UnsupportedError("a checkpoint cannot say what an array of Python objects holds")
+        arrays.append(value)
+        return f"array {value.dtype.str} {value.shape}"
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
+        return f"({', '.join(_text(part, arrays) for part in value)})"
+    if isinstance(value, dict) and type(value) is dict:
+        return _named(value, arrays)
+    return _name(value) + _named(_parts(value), arrays)
+
+
+def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> str:
+    """Parts in the order of their names."""
+    inside = (f"{key!r}: {_text(parts[key], arrays)}" for key in sorted(parts, key=repr))
+    return f"{{{', '.join(inside)}}}"
+
+
+def _parts(value: object) -> Mapping[str, object]:
+    """What an object is made of, if it says so."""
+    if isinstance(value, Resumable) and not isinstance(value, type):
+        return value.resume_parts()
+    # A subclass that is no dataclass itself may hold more than the fields that it inherits.
+    if "__dataclass_fields__" in type(value).__dict__:
+        names = [field.name for field in fields(value)]  # pyright: ignore[reportArgumentType]
+        if set(_own(value)) <= set(names):
+            return {name: getattr(value, name) for name in names}
+    raise UnsupportedError(
+        f"a checkpoint cannot say what {_title(value)} computes: make it a dataclass of plain "
+        "values, or give it a method resume_parts"
+    )
+
+
+def _own(value: object) -> Iterable[str]:
+    """Names of what an instance holds, cached properties apart."""
+    held = getattr(value, "__dict__", {})
+    return (
+        name for name in held if not isinstance(getattr(type(value), name, None), cached_property)
+    )
+
+
+def _name(value: object) -> str:
+    """The class of an object, if its name stands for one class alone."""
+    if "<locals>" in type(value).__qualname__:
+        raise UnsupportedError(
+            f"a checkpoint cannot say what {_title(value)} computes: its class is made inside of "
+            "a function"
+        )
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _title(value: object) -> str:
+    """The name of a function or class, or of an object's class."""
+    qualified = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', type(value).__module__)}.{qualified}"

@@ -1,0 +1,307 @@
+"""A checkpoint goes on in its own run only: same data, same rule of the clients, or one line."""
+
+import base64
+import json
+import stat
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+import pytest
+from numpy_task import MeanTask, MemoryCheckpoints, Momentum
+from simulation_cases import LAWS, POPULATION, same_run, simulation
+
+from turnout import training
+from turnout.core.errors import StorageError, UnsupportedError
+from turnout.core.identity import identity_of
+from turnout.datasets import ImageData, Split, digits
+from turnout.learning import (
+    SGD,
+    ClassificationTask,
+    Constant,
+    Examples,
+    Holdings,
+    LayeredUpdates,
+    LocalTraining,
+    VmappedUpdates,
+    build_model,
+)
+from turnout.simulation import FileCheckpoints, Simulation
+from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
+
+CLIENTS, FEATURES = 30, 6
+LAW = CheckIn(window=4, windows=2)
+OTHER_DATA = "the checkpoint is of a run on other data, which differs from this one"
+OTHER_RULE = r"the checkpoint is of run [0-9a-f]{32}, which differs from this one"
+
+
+def examples(seed=1, count=2 * CLIENTS, dtype=np.float32):
+    generator = np.random.default_rng(seed)
+    inputs = generator.integers(0, 9, (count, FEATURES)).astype(dtype)
+    return Examples(inputs, generator.integers(0, 3, count))
+
+
+def learned(
+    train=None,
+    held_out=None,
+    owners=None,
+    local=None,
+    updates=None,
+    clip_norm=1.0,
+    model=None,
+):
+    """A simulation of clients with two examples each."""
+    owners = np.arange(2 * CLIENTS) // 2 if owners is None else owners
+    task = ClassificationTask(
+        model or build_model("logistic", (FEATURES,), 3),
+        train or examples(),
+        held_out or examples(2, 10),
+        clip_norm,
+        holdings=Holdings.from_owners(owners, CLIENTS),
+        local=local or LocalTraining(2, 0.5),
+        updates=updates,
+    )
+    scheme = Scheme(GaussianNoise(1.0), LAW, Relation.ADD_REMOVE)
+    return Simulation(scheme, task, SGD(Constant(0.1)), clip_norm=1.0, seed=3, evaluate_every=4)
+
+
+def stopped(run, store, step=3):
+    """The run's checkpoints up to a step."""
+
+    def stop(progress):
+        if progress.step == step:
+            raise KeyboardInterrupt
+
+    assert not run.run(checkpoints=store, on_progress=stop).finished
+    return store.load()
+
+
+def changed(examples, place, part="inputs"):
+    """The same examples but for one number."""
+    arrays = {"inputs": examples.inputs.copy(), "labels": examples.labels.copy()}
+    arrays[part].reshape(-1)[place] = (arrays[part].reshape(-1)[place] + 1) % 3
+    return Examples(**arrays)
+
+
+def swapped(first, second):
+    owners = np.arange(2 * CLIENTS) // 2
+    places = [2 * first, 2 * first + 1, 2 * second, 2 * second + 1]
+    owners[places] = [second, second, first, first]
+    return owners
+
+
+MODEL = build_model("logistic", (FEATURES,), 3)
+OTHERS = {
+    "other data": ({"train": examples(5)}, OTHER_DATA),
+    "one pixel": ({"train": changed(examples(), -1)}, OTHER_DATA),
+    "one label": ({"train": changed(examples(), 0, "labels")}, OTHER_DATA),
+    "two clients swapped": ({"owners": swapped(4, 21)}, OTHER_DATA),
+    "one example moved": ({"owners": np.r_[1, np.arange(1, 2 * CLIENTS) // 2]}, OTHER_DATA),
+    "one pixel of the test set": ({"held_out": changed(examples(2, 10), 7)}, OTHER_DATA),
+    "another type": ({"train": examples(dtype=np.float16)}, OTHER_RULE),
+    "more local steps": ({"local": LocalTraining(3, 0.5)}, OTHER_RULE),
+    "another local rate": ({"local": LocalTraining(2, 0.25)}, OTHER_RULE),
+    "other updates": ({"updates": LayeredUpdates(MODEL, LocalTraining(2, 0.5))}, OTHER_RULE),
+    "another clip norm": ({"clip_norm": 0.5}, OTHER_RULE),
+    "another start": ({"model": replace(MODEL, zero_start=False)}, OTHER_RULE),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_data_and_other_rules_are_refused_in_one_line(other, tmp_path):
+    store = FileCheckpoints(tmp_path / "run.npz")
+    checkpoint = stopped(learned(), store)
+    options, line = OTHERS[other]
+    with pytest.raises(StorageError, match=line) as caught:
+        learned(**options).run(from_checkpoint=checkpoint)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_data_go_on_to_the_same_bits(tmp_path):
+    checkpoint = stopped(learned(), FileCheckpoints(tmp_path / "run.npz"))
+    again = learned(examples(), updates=VmappedUpdates(MODEL, LocalTraining(2, 0.5)))
+    assert same_run(learned().run(), again.run(from_checkpoint=checkpoint))
+
+
+def test_another_availability_trace_is_other_data():
+    law = LAWS["availability"]
+    store = MemoryCheckpoints()
+    first = simulation(law)
+    first.run(checkpoints=store)
+    flipped = law.available.copy()
+    flipped[0, 0] ^= True
+    other = simulation(AvailabilityCheckIn(flipped, law.window))
+    assert other.fingerprint == first.fingerprint  # nothing private is digested without a key
+    with pytest.raises(StorageError, match=OTHER_DATA):
+        other.run(from_checkpoint=store.load())
+
+
+def test_each_run_has_a_key_of_its_own_and_keeps_it(tmp_path):
+    one, two = MemoryCheckpoints(), MemoryCheckpoints()
+    first, second = stopped(learned(), one), stopped(learned(), two)
+    assert first.run.fingerprint == second.run.fingerprint
+    assert first.run.data_key != second.run.data_key
+    assert first.run.data_digest != second.run.data_digest
+    later = MemoryCheckpoints()
+    learned().run(from_checkpoint=first, checkpoints=later)
+    assert {c.run.data_key for c in (*one.kept, *later.kept)} == {first.run.data_key}
+    assert repr(first.run.data_key) not in repr(first)
+    assert repr(first.run.data_digest) not in repr(first)
+
+
+def test_only_its_owner_may_read_a_checkpoint(tmp_path):
+    path = tmp_path / "run.npz"
+    path.with_name("run.npz.new").touch(0o644)  # left behind by a version that did not mind
+    stopped(learned(), FileCheckpoints(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_checkpoint_of_the_first_format_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "run.npz"
+    stopped(learned(), FileCheckpoints(path))
+    with np.load(path) as arrays:
+        old = {k: v for k, v in arrays.items() if not k.startswith("data_")}
+    np.savez(path, **(old | {"format": np.array(1)}))
+    with pytest.raises(StorageError, match=r"format 1, not 2, .* must start anew$") as caught:
+        FileCheckpoints(path).load()
+    assert "\n" not in str(caught.value)
+
+
+class SilentTask(MeanTask):
+    """A task of a user's own that does not say what it computes."""
+
+    resume_parts = None
+
+
+class SilentMomentum(Momentum):
+    """No dataclass itself: it may hold what its fields do not say."""
+
+
+@pytest.mark.parametrize(
+    "silent", [{"task": SilentTask(POPULATION)}, {"optimizer": SilentMomentum()}]
+)
+def test_who_does_not_say_what_is_computed_runs_without_checkpoints_only(silent):
+    run = simulation(LAWS["poisson"], **silent)
+    assert run.run().finished
+    with pytest.raises(UnsupportedError, match=r"a checkpoint cannot say what .*Silent"):
+        run.run(checkpoints=MemoryCheckpoints())
+    good = MemoryCheckpoints()
+    simulation(LAWS["poisson"]).run(checkpoints=good)
+    with pytest.raises(UnsupportedError, match="resume_parts"):
+        run.run(from_checkpoint=good.load())
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Rule:
+    rate: float
+    of: object = None
+
+
+class Untold:
+    pass
+
+
+@dataclass
+class OtherRule(Rule):
+    pass
+
+
+def described(value):
+    found = identity_of(value)
+    return found.text, found.keyed_digest(bytes(32))
+
+
+def test_values_that_differ_have_identities_that_differ():
+    ones = np.ones(4, np.float32)
+    values = [
+        None, True, 1, 1.0, "1", b"1", Colour.RED, Colour.BLUE, (), (1,), (1, 1), ((1,), 1),
+        {"a": 1}, {"a": 2}, {"a": (1, "b")}, Rule(1.0), Rule(2.0), OtherRule(1.0),
+        Rule(1.0, Rule(1.0)), Rule(1.0, ones), Rule(1.0, np.ones(4, np.float64)),
+        Rule(1.0, ones.reshape(2, 2)), Rule(1.0, np.zeros(4, np.float32)), np.float32(1),
+        Rule(1.0, -np.zeros(4, np.float32)), (ones, 2 * ones), (2 * ones, ones), np.array(1),
+        np.zeros((0, 2)), np.arange(3000), np.r_[:1500, 0, 1501:3000],
+    ]  # fmt: skip
+    found = [described(value) for value in values]
+    assert len(set(found)) == len(values)
+    assert described({"b": ones, "a": 1}) == described({"a": 1, "b": ones.copy()})
+    assert described(ones[::2]) == described(ones[:2])
+
+
+def test_what_has_no_identity_is_refused():
+    @dataclass
+    class Inner:
+        rate: float
+
+    extended = Rule(1.0)
+    extended.more = 2.0
+    unknown = [lambda x: x, Untold(), Untold, Rule, Rule(1.0, max), Inner(1.0), {1, 2}, extended]
+    for value in (*unknown, np.array([{}]), MeanTask.evaluate):
+        with pytest.raises(UnsupportedError, match="a checkpoint cannot say what"):
+            identity_of(value)
+
+
+class Quiet:
+    """A watcher that stops the first training after a step."""
+
+    def __init__(self, stop):
+        self.stop = stop
+
+    def phase(self, what):
+        return nullcontext()
+
+    @contextmanager
+    def training(self, what, steps, target):
+        def tell(progress, epsilon):
+            if self.stop and progress.step == 5:
+                raise KeyboardInterrupt
+
+        yield tell
+
+
+PLAN = """
+[data]
+name = "digits"
+[model]
+name = "logistic"
+[participation]
+law = "check-in"
+window = 4
+windows = 2
+[privacy]
+relation = "add-remove"
+delta = 1e-4
+noise_multiplier = 2.0
+[optimizer]
+learning_rate = 1.0
+[run]
+checkpoint_every = 1
+"""
+
+
+def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path, monkeypatch):
+    plan, folder = tmp_path / "plan.toml", tmp_path / "run"
+    plan.write_text(PLAN)
+    with pytest.raises(training.InterruptedRunError):
+        training.train(plan, folder, Quiet(stop=True))
+    data = digits()
+    pixels = data.train.inputs.copy()
+    pixels[700, 4, 4] += 1
+    with monkeypatch.context() as patched:
+        other = ImageData(data.name, Split(pixels, data.train.labels), data.test)
+        patched.setattr("turnout.datasets.load", lambda name: other)
+        with pytest.raises(StorageError, match=OTHER_DATA):
+            training.resume(folder, Quiet(stop=False))
+    training.resume(folder, Quiet(stop=False))
+    run = FileCheckpoints(folder / "checkpoint.npz").load().run
+    assert json.loads((folder / "report.json").read_text())
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for secret in (run.data_key, run.data_digest):
+        shapes = secret, secret.hex().encode(), base64.b64encode(secret)
+        holders = {path.name for path in files for s in shapes if s in path.read_bytes()}
+        assert holders == {"checkpoint.npz"}
