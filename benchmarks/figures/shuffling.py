@@ -16,7 +16,7 @@ from curves import Curve, Panel, line, picture
 
 from turnout.accounting import price
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.accounting.shuffling.renyi.divergence import alike_renyi, blanket_renyi
 from turnout.accounting.theorems import check_ins, shuffling, shuffling_rdp
 from turnout.accounting.theorems.shuffling_blanket import (
@@ -35,6 +35,7 @@ from turnout.spec import (
     Relation,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -138,7 +139,7 @@ def renyi_panel(
             ("Theorem 5.3.2", "theorem 4.1", theorem_5_3_2_rdp, {}),
             ("Theorem 5.3.1", "rdp", theorem_5_3_1_rdp, {}),
             ("turnout", "turnout", ours_rdp, {}),
-            ("turnout, one randomizer", "turnout", one_randomizer_rdp, THIN),
+            ("clones 2021, numerically", "dong", clones_rdp, THIN),
             ("Theorem 5.3.3, of 2RR", "local", theorem_5_3_3_rdp, {"linestyle": "--"}),
         )
     ]
@@ -175,9 +176,9 @@ def ours_rdp(local_epsilon: float, clients: int, order: float) -> float:
     return block_rdp(PureRandomizer(local_epsilon), clients, order)
 
 
-def one_randomizer_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    """Of the pair that `price` takes for one fixed ε₀-randomizer."""
-    return block_rdp(FixedRandomizer(local_epsilon), clients, order)
+def clones_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    """Of the clones pair, the best that is published."""
+    return block_rdp(PublishedRandomizer(local_epsilon), clients, order)
 
 
 def block_rdp(randomizer: PureRandomizer, clients: int, order: float) -> float:
@@ -230,7 +231,7 @@ def epsilon_panel(
         drawn("Theorem 5.3.2, RDP", "theorem 4.1", theorem_5_3_2),
         drawn("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
         drawn("turnout", "turnout", lambda e, n: certified(e, n, DELTA).upper),
-        drawn("turnout, one randomizer", "turnout", one_randomizer, **THIN),
+        drawn("clones 2021, numerically", "dong", clones_numeric, **THIN),
         drawn("turnout, binary response", "turnout", binary_response, **THINNER),
         drawn("attained by somebody", "local", lambda e, n: attained(e, n, DELTA)),
     ]
@@ -263,8 +264,8 @@ def clones_closed(local_epsilon: float, clients: int) -> float:
     return shuffling.clones_2021_closed_form(local_epsilon, clients, DELTA)
 
 
-def one_randomizer(local_epsilon: float, clients: int) -> float:
-    return certified(local_epsilon, clients, DELTA, FixedRandomizer(local_epsilon)).upper
+def clones_numeric(local_epsilon: float, clients: int) -> float:
+    return certified(local_epsilon, clients, DELTA, PublishedRandomizer(local_epsilon)).upper
 
 
 def binary_response(local_epsilon: float, clients: int) -> float:
@@ -288,9 +289,14 @@ def attained(local_epsilon: float, clients: int, delta: float) -> float:
 def priced(
     randomizer: Randomizer, clients: int, delta: float, law: EveryStep | FixedSize | SelfSampling
 ) -> Bounds:
-    """`price` of shuffled messages under replace-one."""
+    """`price` of shuffled messages under replace-one, in an order that nobody knows."""
     scheme = Scheme(
-        randomizer, law, Relation.REPLACE_ONE, trust=TrustModel.SHUFFLED, population=int(clients)
+        randomizer,
+        law,
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=int(clients),
+        order=SpeakingOrder.HIDDEN,
     )
     return price(scheme, delta, 1e-2).epsilon
 

@@ -15,6 +15,7 @@ from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
 from shuffling import LOCAL, LOCAL_TICKS, THIN, priced, ratios
 
+from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.theorems import shuffling_rdp, shuffling_subsampled
 from turnout.accounting.theorems.renyi_formulas import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.theorems.strong_composition import kov_of_shuffle
@@ -136,7 +137,7 @@ def theorem_5_3_3(point: Point) -> float:
 
 
 def ours(law: Callable[[Point], Law]) -> list[Method]:
-    """What `price` says of any ε₀-randomizers, of one fixed one, and what somebody attains."""
+    """What `price` says of any ε₀-randomizers, what the clones do, and what somebody attains."""
 
     def bounds(point: Point, kind: type[PureRandomizer]) -> Bounds:
         return priced(kind(point[0]), point[1], DELTA, law(point))
@@ -144,9 +145,9 @@ def ours(law: Callable[[Point], Law]) -> list[Method]:
     return [
         ("turnout", "turnout", lambda point: bounds(point, PureRandomizer).upper, {}),
         (
-            "turnout, one randomizer",
-            "turnout",
-            lambda point: bounds(point, FixedRandomizer).upper,
+            "clones 2021, numerically",
+            "dong",
+            lambda point: bounds(point, PublishedRandomizer).upper,
             THIN,
         ),
         (

@@ -36,6 +36,7 @@ from turnout.spec import (
     Scheme,
     SelfSampling,
     SlidingWindow,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -260,7 +261,8 @@ def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
 def _averaged(scheme: Scheme, steps: int) -> Decomposition:
     """Algorithm 2 reveals the counts; what hides her are the *other* clients' noisy messages.
 
-    Where their number is known they are a shuffle; else she may be alone in her slot, seen with
+    Where their number is known they are a shuffle, whose order of speaking is hidden by
+    construction (`shuffling.sampling.averaged`); else she may be alone in her slot, seen with
     nothing but her own noise, which is exact (a run with one client).
     """
     law, population = scheme.participation, scheme.population
@@ -271,6 +273,11 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
         )
     if not isinstance(law, CheckIn):
         raise UnsupportedError("averaged releases are priced for check-in participation only")
+    if scheme.order is SpeakingOrder.KNOWN:
+        raise UnsupportedError(
+            "averaged check-ins hide each other only where each client draws the step unseen; "
+            "where their order is 'known', price them without a population and an order"
+        )
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(scheme.randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
         return _averaged_shuffle(scheme, law, population, steps, reach)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop
-from turnout.accounting.shuffling.messages import AlikeMessages, UpperMessages, one_round
+from turnout.accounting.shuffling.messages import (
+    AlikeMessages,
+    PublishedRandomizer,
+    UpperMessages,
+    is_adaptive,
+    one_round,
+)
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
@@ -17,6 +24,8 @@ from turnout.spec import (
     ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
+    TrustModel,
 )
 
 
@@ -85,6 +94,41 @@ def _require_analysis(scheme: Scheme) -> None:
         raise UnsupportedError(
             f"a shuffler releases all messages; it has no {scheme.release.value} release"
         )
+    _require_hidden_order(scheme)
+
+
+def _require_hidden_order(scheme: Scheme) -> None:
+    """Refuses randomizers that the messages before may choose, unless nobody knows who speaks when.
+
+    Who is known to speak first, by binary response, and is followed by clients who repeat that
+    answer, is hidden by nobody, though each of their randomizers is private.
+    """
+    if scheme.order is SpeakingOrder.HIDDEN or not is_adaptive(scheme.randomizer):
+        return
+    declared = "is not declared" if scheme.order is None else f"is {scheme.order.value!r}"
+    pure = isinstance(scheme.randomizer, PureRandomizer)
+    other = "use FixedRandomizer (fixed)" if pure else "declare it all the same"
+    raise UnsupportedError(
+        f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
+        "the messages before, which has a price only where that order is uniform and unknown to "
+        "the adversary and to whoever chooses the next randomizer; declare order = "
+        f"{SpeakingOrder.HIDDEN.value!r} if it is, or {other} where all clients use one "
+        "randomizer chosen before the round, with which the order makes no difference"
+    )
+
+
+def published(scheme: Scheme) -> Scheme | None:
+    """The scheme as it is priced by the bound in print; None where ours is that, or none is.
+
+    Shuffled messages of adaptive ε₀-randomizers rest on Theorem 3 of docs/design/shuffling.md,
+    which is ours; clones 2021 (feldman2021clones, Theorem 3.1) is the smallest published bound.
+    """
+    randomizer = scheme.randomizer
+    averaged = scheme.release is ReleaseRule.AVERAGED and scheme.population is not None
+    shuffled = scheme.trust is TrustModel.SHUFFLED and is_adaptive(randomizer)
+    if isinstance(randomizer, PureRandomizer) and (averaged or shuffled):
+        return replace(scheme, randomizer=PublishedRandomizer(randomizer.epsilon0))
+    return None
 
 
 def _population(scheme: Scheme) -> int:
