@@ -49,6 +49,14 @@ def test_three_clients_whose_others_differ_stay_below(e, k):
 @pytest.mark.parametrize(
     ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
 )
+def test_four_clients_stay_below(e, k):
+    four = Optimum(e, k, (3,)).delta()
+    assert 0.88 * theorem_3(4, e, k) < four < theorem_3(4, e, k)
+
+
+@pytest.mark.parametrize(
+    ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
+)
 @pytest.mark.parametrize("types", [(1,), (2,)])
 def test_the_best_strategy_is_worth_as_much_over_all_orders(e, k, types):
     """The dynamic programme against the definition, permutation by permutation."""

@@ -136,6 +136,11 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         ({"clients": None}, "--clients = (missing): expected a value (clients there are, all of"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
         ({"order": "arrival"}, "--order = 'arrival': expected 'hidden' or 'known'"),
+        (
+            {"scheme": "check-in", "window": 5, "order": "hidden", "relation": "replace-one"}
+            | {"randomizer": "pure", "clients": None},
+            "--order = 'hidden': expected --scheme shuffle, subsampled-shuffle or self-sampled-sh",
+        ),
         ({"rounds": 0}, "--rounds = 0: expected a whole number of at least 1"),
         ({"delta": None}, "--delta = (missing): expected a value"),
         ({"delta": 0.0}, "--delta = 0.0: expected a number strictly between 0 and 1"),

@@ -248,7 +248,8 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method("Hadamard", "Hadamard response, the others' worst records", hadamard_response),
     _method(
         "clones",
-        "clones 2021, Theorem 3.1, numerically; rounds composed as PLD",
+        "clones 2021, Theorem 3.1, numerically, if nobody knows who speaks when; rounds composed "
+        "as PLD",
         composed_pair(clones_pair),
     ),
     _method("clones KOV", "clones 2021 of one round, composed from (ε, δ)", clones_composed),
