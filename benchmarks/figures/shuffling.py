@@ -15,6 +15,9 @@ import numpy as np
 from curves import Curve, Panel, line, picture
 
 from turnout.accounting import price
+from turnout.accounting.decomposition import published
+from turnout.accounting.pricing import decomposition_upper
+from turnout.accounting.shuffling import clones_2021
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.accounting.shuffling.renyi.divergence import alike_renyi, blanket_renyi
@@ -44,6 +47,7 @@ LOCAL = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 LOCAL_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4)
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+Law = EveryStep | FixedSize | SelfSampling
 THIN = {"linewidth": 1.4, "linestyle": "--"}
 THINNER = {"linewidth": 1.0, "linestyle": "-."}
 SIZES = (10**3, 10**4, 10**5, 10**6)
@@ -181,7 +185,9 @@ def clones_rdp(local_epsilon: float, clients: int, order: float) -> float:
     return block_rdp(PublishedRandomizer(local_epsilon), clients, order)
 
 
-def block_rdp(randomizer: PureRandomizer, clients: int, order: float) -> float:
+def block_rdp(
+    randomizer: PureRandomizer | PublishedRandomizer, clients: int, order: float
+) -> float:
     block = one_round(randomizer, clients).upper
     assert isinstance(block, BlanketBlock)
     return blanket_renyi(block.upper, clients, (order,)).remove[0]
@@ -265,7 +271,7 @@ def clones_closed(local_epsilon: float, clients: int) -> float:
 
 
 def clones_numeric(local_epsilon: float, clients: int) -> float:
-    return certified(local_epsilon, clients, DELTA, PublishedRandomizer(local_epsilon)).upper
+    return clones_2021(local_epsilon, clients, DELTA)
 
 
 def binary_response(local_epsilon: float, clients: int) -> float:
@@ -286,11 +292,21 @@ def attained(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def priced(
-    randomizer: Randomizer, clients: int, delta: float, law: EveryStep | FixedSize | SelfSampling
-) -> Bounds:
+def priced(randomizer: Randomizer, clients: int, delta: float, law: Law) -> Bounds:
     """`price` of shuffled messages under replace-one, in an order that nobody knows."""
-    scheme = Scheme(
+    return price(shuffle(randomizer, clients, law), delta, 1e-2).epsilon
+
+
+def in_print(local_epsilon: float, clients: int, delta: float, law: Law) -> float:
+    """The same by the smallest published bound for any ε₀-randomizers."""
+    parts = published(shuffle(PureRandomizer(local_epsilon), clients, law))
+    assert parts is not None
+    return decomposition_upper(parts, delta)
+
+
+def shuffle(randomizer: Randomizer, clients: int, law: Law) -> Scheme:
+    """Shuffled messages in an order that nobody knows."""
+    return Scheme(
         randomizer,
         law,
         Relation.REPLACE_ONE,
@@ -298,7 +314,6 @@ def priced(
         population=int(clients),
         order=SpeakingOrder.HIDDEN,
     )
-    return price(scheme, delta, 1e-2).epsilon
 
 
 def ratios(text: str, one: Curve, other: Curve) -> None:

@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
-from shuffling import LOCAL, LOCAL_TICKS, THIN, priced, ratios
+from shuffling import LOCAL, LOCAL_TICKS, THIN, Law, in_print, priced, ratios
 
-from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.theorems import shuffling_rdp, shuffling_subsampled
 from turnout.accounting.theorems.renyi_formulas import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.theorems.strong_composition import kov_of_shuffle
@@ -29,7 +28,6 @@ MANY_ROUNDS = ROUNDS[1:]  # below, the curves that are drawn want orders beyond 
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 LARGEST = 1024  # order of curves that need all whole orders below
 HOPELESS = 1e3  # what a curve that leaves the panel is above
-Law = EveryStep | FixedSize | SelfSampling
 Point = tuple[float, int, int]
 """ε₀, n and T."""
 Method = tuple[str, str, Callable[[Point], float], dict]
@@ -147,7 +145,7 @@ def ours(law: Callable[[Point], Law]) -> list[Method]:
         (
             "clones 2021, numerically",
             "dong",
-            lambda point: bounds(point, PublishedRandomizer).upper,
+            lambda point: in_print(point[0], point[1], DELTA, law(point)),
             THIN,
         ),
         (

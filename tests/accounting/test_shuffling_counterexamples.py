@@ -21,8 +21,9 @@ from shuffle_optimum import theorem_3
 from shuffle_truths import hockey_stick, response, shuffled
 
 from turnout.accounting import epsilon_upper, price
+from turnout.accounting.decomposition import decompose, published
 from turnout.accounting.mechanisms import Mechanism
-from turnout.accounting.shuffling.messages import PublishedRandomizer
+from turnout.accounting.pricing import decomposition_upper
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
@@ -303,9 +304,10 @@ def test_who_is_known_to_speak_first_is_hidden_by_nobody_who_repeats(clients, k)
 
 def test_a_known_order_is_no_price_for_randomizers_that_messages_choose():
     """At (ε₀, n, δ) = (1, 1e5, 1e-6) bounds say 0.0153 and 0.0124; the true δ's are far above."""
-    said = ((PublishedRandomizer(1.0), 0.015283, 0.45798), (PureRandomizer(1.0), 0.01243, 0.45875))
-    for randomizer, epsilon, true in said:
-        found = priced(randomizer, 10**5, 1e-6).upper
+    asked = scheme(PureRandomizer(1.0), 10**5, order=SpeakingOrder.HIDDEN)
+    said = ((published(asked), 0.015283, 0.45798), (decompose(asked), 0.01243, 0.45875))
+    for parts, epsilon, true in said:
+        found = decomposition_upper(parts, 1e-6)
         assert found == pytest.approx(epsilon, rel=2e-4)
         assert (math.e - math.exp(found)) / (math.e + 1) == pytest.approx(true, abs=1e-5)
     for randomizer in (PureRandomizer(1.0), ApproximateRandomizer(1.0, 1e-14)):
@@ -352,3 +354,26 @@ def test_an_order_is_one_of_two_words(order):
     with pytest.raises(ParameterError, match=r"order = .*expected one of 'hidden', 'known'"):
         scheme(PureRandomizer(1.0), 10, None, order)
     assert scheme(PureRandomizer(1.0), 10, None, "hidden").order is SpeakingOrder.HIDDEN
+
+
+@pytest.mark.parametrize("law", [EveryStep(3), FixedSize(50, 1000, 3), SelfSampling(0.1, 1)])
+def test_what_is_in_print_stands_beside_what_is_not(law):
+    """Clones 2021, whatever the law; nothing where ours is no smaller than what is published."""
+
+    def in_print(asked: Scheme) -> float:
+        parts = published(asked)
+        assert parts is not None
+        return decomposition_upper(parts, 1e-6)
+
+    hidden = SpeakingOrder.HIDDEN
+    asked = scheme(PureRandomizer(1.0), 1000, law, hidden)
+    assert 1.1 < in_print(asked) / epsilon_upper(asked, 1e-6) < 1.4
+    for randomizer in (FixedRandomizer(1.0), ApproximateRandomizer(1.0, 1e-12), GaussianNoise(4.0)):
+        assert published(scheme(randomizer, 1000, law, hidden)) is None
+    with pytest.raises(UnsupportedError, match="not declared"):
+        published(scheme(PureRandomizer(1.0), 1000, law))
+    given = {"release": ReleaseRule.AVERAGED, "population": 1000}
+    for randomizer in (PureRandomizer(1.0), KaryResponse(1.0)):
+        window = Scheme(randomizer, CheckIn(4), Relation.REPLACE_ONE, **given)
+        assert 1.1 < in_print(window) / epsilon_upper(window, 1e-6) < 1.4
+        assert published(replace(window, population=None)) is None

@@ -157,11 +157,11 @@ def published_epsilon(scheme: Scheme, delta: float) -> float | None:
         scheme: what happens.
         delta: δ.
     """
-    from turnout.accounting import epsilon_upper
-    from turnout.accounting.shuffling.schemes import published
+    from turnout.accounting.decomposition import published
+    from turnout.accounting.pricing import decomposition_upper
 
-    as_published = published(scheme)
-    return None if as_published is None else epsilon_upper(as_published, delta)
+    parts = published(scheme)
+    return None if parts is None else decomposition_upper(parts, delta)
 
 
 def _assumed(scheme: Scheme) -> tuple[str, ...]:

@@ -67,8 +67,13 @@ def one_round(randomizer: object, clients: int) -> Round:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedRandomizer(PureRandomizer):
-    """Any ε₀-randomizers, adaptive, by the smallest bound that others have proved in print."""
+class PublishedRandomizer:
+    """Any ε₀-randomizers, adaptive, to be priced by the smallest bound that is in print.
+
+    No part of a scheme: what it stands for is `PureRandomizer`.
+    """
+
+    epsilon0: float
 
 
 def is_adaptive(randomizer: object) -> bool:
@@ -96,7 +101,9 @@ def _(randomizer: FixedRandomizer, clients: int) -> Round:
     return _pure(randomizer, clients, pair, "privacy blanket of the worst one randomizer")
 
 
-def _pure(randomizer: PureRandomizer, clients: int, pair: BlanketPair, method: str) -> Round:
+def _pure(
+    randomizer: PureRandomizer | PublishedRandomizer, clients: int, pair: BlanketPair, method: str
+) -> Round:
     epsilon0, upper = randomizer.epsilon0, BlanketBlock(pair, clients)
     return Round(upper, WorstKnownBlock(epsilon0, clients), AlikeBlock(epsilon0, clients), method)
 

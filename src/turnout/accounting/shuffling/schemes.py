@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop
@@ -20,17 +19,24 @@ from turnout.spec import (
     EveryStep,
     FixedSize,
     PureRandomizer,
+    Randomizer,
     Relation,
     ReleaseRule,
     Scheme,
     SelfSampling,
     SpeakingOrder,
-    TrustModel,
 )
 
 
-def shuffled(scheme: Scheme, steps: int) -> Decomposition:
+def shuffled(
+    scheme: Scheme, steps: int, randomizer: Randomizer | PublishedRandomizer
+) -> Decomposition:
     """The blocks of a scheme's first ``steps`` rounds, each shuffled afresh.
+
+    Args:
+        scheme: what happens.
+        steps: rounds that have been released.
+        randomizer: the scheme's, or what it is to be priced as.
 
     Raises:
         ParameterError: a population that is missing, or is not the law's.
@@ -39,12 +45,12 @@ def shuffled(scheme: Scheme, steps: int) -> Decomposition:
     _require_analysis(scheme)
     law, clients = scheme.participation, _population(scheme)
     if isinstance(law, EveryStep):
-        one = one_round(scheme.randomizer, clients)
-        return _rounds(scheme.randomizer, one.upper, one.lower, steps, one.method)
+        one = one_round(randomizer, clients)
+        return _rounds(randomizer, one.upper, one.lower, steps, one.method)
     if isinstance(law, FixedSize):
-        return _subsampled(scheme.randomizer, law, steps)
+        return _subsampled(randomizer, law, steps)
     if isinstance(law, SelfSampling):
-        return _self_sampled(scheme.randomizer, law, clients, steps)
+        return _self_sampled(randomizer, law, clients, steps)
     raise UnsupportedError(
         f"no analysis of shuffled messages is known under {type(law).__name__}; every step, "
         "fixed-size and self-sampling have one"
@@ -81,7 +87,8 @@ def _rounds(
 
 def message_cap(randomizer: object, messages: int) -> float:
     """What so many messages of one client cost under her name, at every δ: ε₀ each."""
-    return messages * randomizer.epsilon0 if isinstance(randomizer, PureRandomizer) else math.inf
+    pure = isinstance(randomizer, PureRandomizer | PublishedRandomizer)
+    return messages * randomizer.epsilon0 if pure else math.inf
 
 
 def _require_analysis(scheme: Scheme) -> None:
@@ -115,20 +122,6 @@ def _require_hidden_order(scheme: Scheme) -> None:
         f"{SpeakingOrder.HIDDEN.value!r} if it is, or {other} where all clients use one "
         "randomizer chosen before the round, with which the order makes no difference"
     )
-
-
-def published(scheme: Scheme) -> Scheme | None:
-    """The scheme as it is priced by the bound in print; None where ours is that, or none is.
-
-    Shuffled messages of adaptive ε₀-randomizers rest on Theorem 3 of docs/design/shuffling.md,
-    which is ours; clones 2021 (feldman2021clones, Theorem 3.1) is the smallest published bound.
-    """
-    randomizer = scheme.randomizer
-    averaged = scheme.release is ReleaseRule.AVERAGED and scheme.population is not None
-    shuffled = scheme.trust is TrustModel.SHUFFLED and is_adaptive(randomizer)
-    if isinstance(randomizer, PureRandomizer) and (averaged or shuffled):
-        return replace(scheme, randomizer=PublishedRandomizer(randomizer.epsilon0))
-    return None
 
 
 def _population(scheme: Scheme) -> int:

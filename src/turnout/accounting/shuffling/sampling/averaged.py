@@ -30,7 +30,7 @@ from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import ApproximateRandomizer, FixedRandomizer, GaussianNoise, PureRandomizer
 
-SHUFFLED_RANDOMIZERS = (PureRandomizer, ApproximateRandomizer, GaussianNoise)
+SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomizer, GaussianNoise)
 """Those that `averaged_window` knows."""
 
 
@@ -120,10 +120,11 @@ def averaged_window(
 def _adaptive(randomizer: object) -> tuple[object, object]:
     """What is used of a randomizer from above, and from below (None: nothing)."""
     if isinstance(randomizer, PureRandomizer):
-        published = isinstance(randomizer, PublishedRandomizer)
-        pure = randomizer if published else PureRandomizer(randomizer.epsilon0)
+        pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, FixedRandomizer)
         return pure, pure if known else None
+    if isinstance(randomizer, PublishedRandomizer):
+        return randomizer, None
     if isinstance(randomizer, ApproximateRandomizer):
         return randomizer, PureRandomizer(randomizer.epsilon0)
     if isinstance(randomizer, GaussianNoise):
