@@ -62,24 +62,6 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     return _aggregated(scheme, steps)
 
 
-def published(scheme: Scheme) -> Decomposition | None:
-    """The blocks of a whole run by the smallest published bound; None where `decompose` has those.
-
-    Messages of adaptive ε₀-randomizers, shuffled or of averaged check-ins, rest on Theorem 3 of
-    docs/design/shuffling.md, which is ours. Clones 2021 (feldman2021clones, Theorem 3.1) is the
-    smallest bound in print.
-    """
-    randomizer, steps = scheme.randomizer, scheme.participation.steps
-    if not isinstance(randomizer, PureRandomizer):
-        return None
-    in_print = PublishedRandomizer(randomizer.epsilon0)
-    if scheme.trust is TrustModel.SHUFFLED:
-        return shuffled(scheme, steps, in_print) if is_adaptive(randomizer) else None
-    if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
-        return _averaged(scheme, steps, in_print)
-    return None
-
-
 def _aggregated(scheme: Scheme, steps: int) -> Decomposition:
     law, replaced = scheme.participation, scheme.relation is Relation.REPLACE_ONE
     if isinstance(law, EveryStep):
@@ -331,6 +313,24 @@ def _averaged_shuffle(
     method = "shuffle of all who come to a window, windows composed as PLD"
     cap = message_cap(randomizer, -(-steps // law.window))
     return Decomposition(Hop(upper, lower, method, tight=False, cap=cap))
+
+
+def published(scheme: Scheme) -> Decomposition | None:
+    """The blocks of a whole run by the smallest published bound; None where `decompose` has those.
+
+    Messages of adaptive ε₀-randomizers, shuffled or of averaged check-ins, rest on Theorem 3 of
+    docs/design/shuffling.md, which is ours. Clones 2021 (feldman2021clones, Theorem 3.1) is the
+    smallest bound in print.
+    """
+    randomizer, steps = scheme.randomizer, scheme.participation.steps
+    if not isinstance(randomizer, PureRandomizer):
+        return None
+    in_print = PublishedRandomizer(randomizer.epsilon0)
+    if scheme.trust is TrustModel.SHUFFLED:
+        return shuffled(scheme, steps, in_print) if is_adaptive(randomizer) else None
+    if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
+        return _averaged(scheme, steps, in_print)
+    return None
 
 
 def require_central(scheme: Scheme) -> None:

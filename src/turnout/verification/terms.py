@@ -12,15 +12,7 @@ import numpy as np
 
 from turnout import spec
 from turnout.core.errors import ParameterError
-from turnout.spec import (
-    ParticipationLaw,
-    PrivacyUnit,
-    Relation,
-    ReleaseRule,
-    Scheme,
-    SpeakingOrder,
-    TrustModel,
-)
+from turnout.spec import ParticipationLaw, PrivacyUnit, Relation, ReleaseRule, Scheme, TrustModel
 from turnout.verification.document import (
     DamagedError,
     canonical_fields,
@@ -136,7 +128,6 @@ def _scheme(value: object) -> Scheme:
         and isinstance(scheme.release, ReleaseRule)
         and isinstance(scheme.unit, PrivacyUnit)
         and isinstance(scheme.trust, TrustModel)
-        and isinstance(scheme.order, SpeakingOrder | None)
         and isinstance(scheme.randomizer, spec.Randomizer)
     ):
         raise ValueError("the scheme is none")
