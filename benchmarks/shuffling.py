@@ -43,6 +43,7 @@ from turnout.spec import (
     Relation,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -129,8 +130,14 @@ def _own_coins(clients: int) -> ParticipationLaw:
 
 def answer(case: Case) -> Answer:
     """Our bracket."""
-    given = {"trust": TrustModel.SHUFFLED, "population": case.clients}
-    scheme = Scheme(case.randomizer, case.law, Relation.REPLACE_ONE, **given)
+    scheme = Scheme(
+        case.randomizer,
+        case.law,
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=case.clients,
+        order=SpeakingOrder.HIDDEN,
+    )
     try:
         seconds, found = timed(lambda: price(scheme, case.delta, TOLERANCE).epsilon)
     except TurnoutError as error:

@@ -14,8 +14,8 @@ import numpy as np
 from curves import Panel, line, picture
 
 from turnout.accounting import price
-from turnout.accounting.shuffling import clones_2021
 from turnout.accounting.theorems import check_ins
+from turnout.accounting.theorems.shuffling import stronger_clones_2023
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
 from turnout.spec import CheckIn, PureRandomizer, Relation, ReleaseRule, Scheme
@@ -72,7 +72,7 @@ def figure_5() -> Picture:
                 f"turnout, n = {name}",
                 "turnout",
                 local,
-                lambda e, n=window: clones_2021(float(e), n, DELTA),
+                lambda e, n=window: stronger_clones_2023(float(e), n, DELTA),
                 change,
             )
         )

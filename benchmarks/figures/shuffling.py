@@ -15,8 +15,11 @@ import numpy as np
 from curves import Curve, Panel, line, picture
 
 from turnout.accounting import price
+from turnout.accounting.decomposition import published
+from turnout.accounting.pricing import decomposition_upper
+from turnout.accounting.shuffling import clones_2021
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.accounting.shuffling.renyi.divergence import alike_renyi, blanket_renyi
 from turnout.accounting.theorems import check_ins, shuffling, shuffling_rdp
 from turnout.accounting.theorems.shuffling_blanket import (
@@ -35,6 +38,7 @@ from turnout.spec import (
     Relation,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -43,6 +47,7 @@ LOCAL = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 LOCAL_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4)
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
+Law = EveryStep | FixedSize | SelfSampling
 THIN = {"linewidth": 1.4, "linestyle": "--"}
 THINNER = {"linewidth": 1.0, "linestyle": "-."}
 SIZES = (10**3, 10**4, 10**5, 10**6)
@@ -138,7 +143,7 @@ def renyi_panel(
             ("Theorem 5.3.2", "theorem 4.1", theorem_5_3_2_rdp, {}),
             ("Theorem 5.3.1", "rdp", theorem_5_3_1_rdp, {}),
             ("turnout", "turnout", ours_rdp, {}),
-            ("turnout, one randomizer", "turnout", one_randomizer_rdp, THIN),
+            ("clones 2021, numerically", "dong", clones_rdp, THIN),
             ("Theorem 5.3.3, of 2RR", "local", theorem_5_3_3_rdp, {"linestyle": "--"}),
         )
     ]
@@ -175,12 +180,14 @@ def ours_rdp(local_epsilon: float, clients: int, order: float) -> float:
     return block_rdp(PureRandomizer(local_epsilon), clients, order)
 
 
-def one_randomizer_rdp(local_epsilon: float, clients: int, order: float) -> float:
-    """Of the pair that `price` takes for one fixed ε₀-randomizer."""
-    return block_rdp(FixedRandomizer(local_epsilon), clients, order)
+def clones_rdp(local_epsilon: float, clients: int, order: float) -> float:
+    """Of the clones pair, the best that is published."""
+    return block_rdp(PublishedRandomizer(local_epsilon), clients, order)
 
 
-def block_rdp(randomizer: PureRandomizer, clients: int, order: float) -> float:
+def block_rdp(
+    randomizer: PureRandomizer | PublishedRandomizer, clients: int, order: float
+) -> float:
     block = one_round(randomizer, clients).upper
     assert isinstance(block, BlanketBlock)
     return blanket_renyi(block.upper, clients, (order,)).remove[0]
@@ -230,7 +237,7 @@ def epsilon_panel(
         drawn("Theorem 5.3.2, RDP", "theorem 4.1", theorem_5_3_2),
         drawn("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
         drawn("turnout", "turnout", lambda e, n: certified(e, n, DELTA).upper),
-        drawn("turnout, one randomizer", "turnout", one_randomizer, **THIN),
+        drawn("clones 2021, numerically", "dong", clones_numeric, **THIN),
         drawn("turnout, binary response", "turnout", binary_response, **THINNER),
         drawn("attained by somebody", "local", lambda e, n: attained(e, n, DELTA)),
     ]
@@ -263,8 +270,8 @@ def clones_closed(local_epsilon: float, clients: int) -> float:
     return shuffling.clones_2021_closed_form(local_epsilon, clients, DELTA)
 
 
-def one_randomizer(local_epsilon: float, clients: int) -> float:
-    return certified(local_epsilon, clients, DELTA, FixedRandomizer(local_epsilon)).upper
+def clones_numeric(local_epsilon: float, clients: int) -> float:
+    return clones_2021(local_epsilon, clients, DELTA)
 
 
 def binary_response(local_epsilon: float, clients: int) -> float:
@@ -285,14 +292,28 @@ def attained(local_epsilon: float, clients: int, delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def priced(
-    randomizer: Randomizer, clients: int, delta: float, law: EveryStep | FixedSize | SelfSampling
-) -> Bounds:
-    """`price` of shuffled messages under replace-one."""
-    scheme = Scheme(
-        randomizer, law, Relation.REPLACE_ONE, trust=TrustModel.SHUFFLED, population=int(clients)
+def priced(randomizer: Randomizer, clients: int, delta: float, law: Law) -> Bounds:
+    """`price` of shuffled messages under replace-one, in an order that nobody knows."""
+    return price(shuffle(randomizer, clients, law), delta, 1e-2).epsilon
+
+
+def in_print(local_epsilon: float, clients: int, delta: float, law: Law) -> float:
+    """The same by the smallest published bound for any ε₀-randomizers."""
+    parts = published(shuffle(PureRandomizer(local_epsilon), clients, law))
+    assert parts is not None
+    return decomposition_upper(parts, delta)
+
+
+def shuffle(randomizer: Randomizer, clients: int, law: Law) -> Scheme:
+    """Shuffled messages in an order that nobody knows."""
+    return Scheme(
+        randomizer,
+        law,
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=int(clients),
+        order=SpeakingOrder.HIDDEN,
     )
-    return price(scheme, delta, 1e-2).epsilon
 
 
 def ratios(text: str, one: Curve, other: Curve) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
-from shuffling import LOCAL, LOCAL_TICKS, THIN, priced, ratios
+from shuffling import LOCAL, LOCAL_TICKS, THIN, Law, in_print, priced, ratios
 
 from turnout.accounting.theorems import shuffling_rdp, shuffling_subsampled
 from turnout.accounting.theorems.renyi_formulas import RenyiFormula, RenyiLowerFormula
@@ -28,7 +28,6 @@ MANY_ROUNDS = ROUNDS[1:]  # below, the curves that are drawn want orders beyond 
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 LARGEST = 1024  # order of curves that need all whole orders below
 HOPELESS = 1e3  # what a curve that leaves the panel is above
-Law = EveryStep | FixedSize | SelfSampling
 Point = tuple[float, int, int]
 """ε₀, n and T."""
 Method = tuple[str, str, Callable[[Point], float], dict]
@@ -136,7 +135,7 @@ def theorem_5_3_3(point: Point) -> float:
 
 
 def ours(law: Callable[[Point], Law]) -> list[Method]:
-    """What `price` says of any ε₀-randomizers, of one fixed one, and what somebody attains."""
+    """What `price` says of any ε₀-randomizers, what the clones do, and what somebody attains."""
 
     def bounds(point: Point, kind: type[PureRandomizer]) -> Bounds:
         return priced(kind(point[0]), point[1], DELTA, law(point))
@@ -144,9 +143,9 @@ def ours(law: Callable[[Point], Law]) -> list[Method]:
     return [
         ("turnout", "turnout", lambda point: bounds(point, PureRandomizer).upper, {}),
         (
-            "turnout, one randomizer",
-            "turnout",
-            lambda point: bounds(point, FixedRandomizer).upper,
+            "clones 2021, numerically",
+            "dong",
+            lambda point: in_print(point[0], point[1], DELTA, law(point)),
             THIN,
         ),
         (

@@ -45,6 +45,7 @@ from turnout.spec import (
     ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -53,8 +54,9 @@ _ROUNDING = 1e-15  # of a sum of products, about
 
 def scheme(randomizer, law, clients: int | None = None) -> Scheme:
     """Shuffled messages."""
-    replace = Relation.REPLACE_ONE
-    return Scheme(randomizer, law, replace, trust=TrustModel.SHUFFLED, population=clients)
+    replace, hidden = Relation.REPLACE_ONE, SpeakingOrder.HIDDEN
+    given = {"trust": TrustModel.SHUFFLED, "population": clients, "order": hidden}
+    return Scheme(randomizer, law, replace, **given)
 
 
 def is_sound(given: Scheme, delta: float, worlds: Worlds, *, known: bool = True) -> bool:

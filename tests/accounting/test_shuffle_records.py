@@ -27,6 +27,7 @@ from turnout.spec import (
     ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 from turnout.verification.cost import recomputed
@@ -38,6 +39,7 @@ SHUFFLE = Scheme(
     Relation.REPLACE_ONE,
     trust=TrustModel.SHUFFLED,
     population=2000,
+    order=SpeakingOrder.HIDDEN,
 )
 PLAIN = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
 
@@ -61,11 +63,12 @@ def test_population_and_trust_come_back_as_they_were_written(randomizer, law):
     assert read == written
     assert type(read.randomizer) is type(randomizer)
     assert (read.population, read.trust) == (2000, TrustModel.SHUFFLED)
+    assert read.order is SpeakingOrder.HIDDEN
 
 
-def test_an_unknown_population_is_not_written():
-    """So that a charter from before schemes had one still reads back byte for byte."""
-    assert "population" not in scheme_to_dict(PLAIN)
+def test_an_unknown_population_or_order_is_not_written():
+    """So that a charter from before schemes had them still reads back byte for byte."""
+    assert not {"population", "order"} & scheme_to_dict(PLAIN).keys()
     assert scheme_from_dict(scheme_to_dict(PLAIN)) == PLAIN
     averaged = replace(PLAIN, release=ReleaseRule.AVERAGED, population=9)
     assert scheme_to_dict(averaged)["population"] == 9
@@ -97,6 +100,14 @@ def test_each_population_of_a_ledger_has_its_own_price():
     ledgers = [Ledger(Terms.of(SHUFFLE)).add(replace(SHUFFLE, population=n)) for n in (200, 2000)]
     few, many = (ledger.epsilon(DELTA) for ledger in ledgers)
     assert few > 2 * many
+
+
+def test_a_ledger_refuses_rounds_whose_order_was_never_declared():
+    """As ledgers were written before schemes declared it: they read back, and have no price."""
+    plain = {name: part for name, part in scheme_to_dict(SHUFFLE).items() if name != "order"}
+    old = scheme_from_dict(plain)
+    with pytest.raises(UnsupportedError, match="order of speaking is not declared"):
+        Ledger(Terms.of(old)).add(old).epsilon(DELTA)
 
 
 @pytest.mark.parametrize("randomizer", [PureRandomizer(1.0), GaussianNoise(3.0)])

@@ -7,27 +7,39 @@ docs/shuffling.md name the claims.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.special import gammaln
 from scipy.stats import binom
+from shuffle_optimum import theorem_3
 from shuffle_truths import hockey_stick, response, shuffled
 
-from turnout.accounting import price
+from turnout.accounting import epsilon_upper, price
+from turnout.accounting.decomposition import decompose, published
+from turnout.accounting.mechanisms import Mechanism
+from turnout.accounting.pricing import decomposition_upper
 from turnout.core.bounds import Bounds
-from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
+    CheckIn,
     EveryStep,
     FixedRandomizer,
+    FixedSize,
+    GaussianNoise,
     KaryResponse,
     PureRandomizer,
     Relation,
+    ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 from turnout.spec.participation import ParticipationLaw
@@ -38,9 +50,19 @@ Profile = Callable[[float], float]
 
 def priced(randomizer, clients: int, delta: float, law: ParticipationLaw | None = None) -> Bounds:
     """What we say."""
+    return price(scheme(randomizer, clients, law, SpeakingOrder.HIDDEN), delta, 1e-3).epsilon
+
+
+def scheme(
+    randomizer,
+    clients: int,
+    law: ParticipationLaw | None = None,
+    order: SpeakingOrder | str | None = None,
+) -> Scheme:
+    """Shuffled messages."""
     law = EveryStep(1) if law is None else law
-    given = {"trust": TrustModel.SHUFFLED, "population": clients}
-    return price(Scheme(randomizer, law, Relation.REPLACE_ONE, **given), delta, 1e-3).epsilon
+    given = {"trust": TrustModel.SHUFFLED, "population": clients, "order": order}
+    return Scheme(randomizer, law, Relation.REPLACE_ONE, **given)
 
 
 def third_value(local_epsilon: float, clients: int, values: int) -> Profile:
@@ -242,3 +264,116 @@ def test_leaks_of_approximate_randomizers_stay(local_delta):
         assert found.upper >= epsilon
     with pytest.raises(UnsupportedError, match="must exceed"):
         priced(randomizer, clients, local_delta)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 5])
+@pytest.mark.parametrize("k", [Fraction(1), Fraction(6, 5), Fraction(2)])
+def test_who_is_known_to_speak_first_is_hidden_by_nobody_who_repeats(clients, k):
+    """Binary response first, then n − 1 clients who repeat it: all views, one after the other.
+
+    Every randomizer of the round is private, those of the others 0-private, and a shuffler passes
+    on n copies of the victim's answer. In a uniform order that nobody knows the first speaker is
+    the victim once in n times only, and the bound holds.
+    """
+    e = Fraction(3)
+    local = [{0: e / (e + 1), 1: 1 / (e + 1)}, {0: 1 / (e + 1), 1: e / (e + 1)}]
+
+    def view(record: int, first: int) -> Counter[tuple[int, ...]]:
+        """The law of the sorted messages if this client of n speaks first; others hold a 0."""
+        records = [record, *[0] * (clients - 1)]
+        return Counter({(bit,) * clients: chance for bit, chance in local[records[first]].items()})
+
+    def gap(one: Counter, other: Counter) -> Fraction:
+        return sum(
+            (max(one[z] - k * other[z], Fraction(0)) for z in one | other), start=Fraction(0)
+        )
+
+    known = gap(view(0, 0), view(1, 0))
+    assert known == max(e - k, Fraction(0)) / (e + 1)  # what the message is worth alone
+    worlds = []
+    for record in (0, 1):
+        mixed: Counter[tuple[int, ...]] = Counter()
+        for first in range(clients):
+            for seen, chance in view(record, first).items():
+                mixed[seen] += chance / clients
+        worlds.append(mixed)
+    hidden = max(gap(*worlds), gap(*worlds[::-1]))
+    assert hidden <= theorem_3(clients, e, k)
+    assert clients == 1 or known > theorem_3(clients, e, k)
+
+
+def test_a_known_order_is_no_price_for_randomizers_that_messages_choose():
+    """At (ε₀, n, δ) = (1, 1e5, 1e-6) bounds say 0.0153 and 0.0124; the true δ's are far above."""
+    asked = scheme(PureRandomizer(1.0), 10**5, order=SpeakingOrder.HIDDEN)
+    said = ((published(asked), 0.015283, 0.45798), (decompose(asked), 0.01243, 0.45875))
+    for parts, epsilon, true in said:
+        found = decomposition_upper(parts, 1e-6)
+        assert found == pytest.approx(epsilon, rel=2e-4)
+        assert (math.e - math.exp(found)) / (math.e + 1) == pytest.approx(true, abs=1e-5)
+    for randomizer in (PureRandomizer(1.0), ApproximateRandomizer(1.0, 1e-14)):
+        for law in (EveryStep(1), FixedSize(10, 100, 1), SelfSampling(0.1, 1)):
+            for order in (None, SpeakingOrder.KNOWN, "known"):
+                asked = scheme(randomizer, 100, law, order)
+                for refused in (
+                    lambda asked=asked: price(asked, 1e-6),
+                    lambda asked=asked: epsilon_upper(asked, 1e-6),
+                    lambda asked=asked: Mechanism.of(asked),
+                ):
+                    with pytest.raises(UnsupportedError, match=r"declare order = 'hidden'"):
+                        refused()
+
+
+@pytest.mark.parametrize(
+    "randomizer", [FixedRandomizer(1.0), KaryResponse(1.0), GaussianNoise(4.0)]
+)
+def test_one_randomizer_chosen_before_the_round_needs_no_order(randomizer):
+    """The multiset of messages then has one law in every order."""
+    found = {
+        epsilon_upper(scheme(randomizer, 100, None, order), 1e-4)
+        for order in (None, SpeakingOrder.KNOWN, SpeakingOrder.HIDDEN)
+    }
+    assert len(found) == 1
+
+
+def test_averaged_check_ins_draw_their_order_unseen():
+    """So nothing need be declared, and a known order contradicts the protocol."""
+    window = Scheme(
+        PureRandomizer(1.0),
+        CheckIn(4),
+        Relation.REPLACE_ONE,
+        ReleaseRule.AVERAGED,
+        population=1000,
+    )
+    assert epsilon_upper(window, 1e-6) < 0.2
+    with pytest.raises(UnsupportedError, match="draws the step unseen"):
+        price(replace(window, order=SpeakingOrder.KNOWN), 1e-6)
+
+
+@pytest.mark.parametrize("order", ["arrival", "HIDDEN", "", 1])
+def test_an_order_is_one_of_two_words(order):
+    with pytest.raises(ParameterError, match=r"order = .*expected one of 'hidden', 'known'"):
+        scheme(PureRandomizer(1.0), 10, None, order)
+    assert scheme(PureRandomizer(1.0), 10, None, "hidden").order is SpeakingOrder.HIDDEN
+
+
+@pytest.mark.parametrize("law", [EveryStep(3), FixedSize(50, 1000, 3), SelfSampling(0.1, 1)])
+def test_what_is_in_print_stands_beside_what_is_not(law):
+    """Clones 2021, whatever the law; nothing where ours is no smaller than what is published."""
+
+    def in_print(asked: Scheme) -> float:
+        parts = published(asked)
+        assert parts is not None
+        return decomposition_upper(parts, 1e-6)
+
+    hidden = SpeakingOrder.HIDDEN
+    asked = scheme(PureRandomizer(1.0), 1000, law, hidden)
+    assert 1.1 < in_print(asked) / epsilon_upper(asked, 1e-6) < 1.4
+    for randomizer in (FixedRandomizer(1.0), ApproximateRandomizer(1.0, 1e-12), GaussianNoise(4.0)):
+        assert published(scheme(randomizer, 1000, law, hidden)) is None
+    with pytest.raises(UnsupportedError, match="not declared"):
+        published(scheme(PureRandomizer(1.0), 1000, law))
+    given = {"release": ReleaseRule.AVERAGED, "population": 1000}
+    for randomizer in (PureRandomizer(1.0), KaryResponse(1.0)):
+        window = Scheme(randomizer, CheckIn(4), Relation.REPLACE_ONE, **given)
+        assert 1.1 < in_print(window) / epsilon_upper(window, 1e-6) < 1.4
+        assert published(replace(window, population=None)) is None

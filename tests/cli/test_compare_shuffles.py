@@ -83,7 +83,7 @@ def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
     code, out, err = compare(f"{SWEPT} --picture {picture}")
     assert (code, err) == (0, "")
     found = rows(out)
-    assert set(found) == NAMED.keys() - {"attained", "clones 2023"}
+    assert set(found) == NAMED.keys() - {"attained"}
     assert [cell == "–" for cell in found["EFM19"]] == [False, True, True]
     numbers = [float(cell) for cell in found["adaptive"]]
     assert numbers == sorted(numbers)
@@ -119,8 +119,7 @@ def test_json_has_every_number_with_its_status(compare, flags, values):
     assert answer["against"] == (flags.split()[1] if points else None)
     assert [method["name"] for method in answer["methods"]] == list(NAMED)
     for method in answer["methods"]:
-        conjectured = method["name"] == "clones 2023"
-        assert method["status"] == ("conjectured" if conjectured else "proved")
+        assert method["status"] == "proved"
         assert method["side"] == ("lower" if method["name"] == "attained" else "upper")
         assert (method["relation"], method["directions"]) == ("replace-one", ["replace"])
         assert len(method["epsilon"]) == len(values)

@@ -29,11 +29,15 @@ def test_json_says_everything_that_the_number_rests_on(run):
     assert (code, err) == (0, "")
     answer = json.loads(out)
     assert answer["randomizer"] == {"name": "pure", "epsilon0": 1.0}
-    assert answer["scheme"] == {"name": "shuffle", "clients": 5000, "rounds": 1}
+    law = {"name": "shuffle", "clients": 5000, "rounds": 1, "order": "hidden"}
+    assert answer["scheme"] == law
     assert (answer["relation"], answer["unit"]) == ("replace-one", "client")
     assert answer["trust_model"] == "shuffled"
     assert answer["without_shuffler"] == {"epsilon": 1.0, "delta": 0.0}
-    assert answer["assumptions"] == ["all 5,000 clients follow the protocol"]
+    follow, order = answer["assumptions"]
+    assert follow == "all 5,000 clients follow the protocol"
+    assert order.startswith("clients speak in a uniform order that neither an adversary nor")
+    assert answer["published"]["epsilon"] > 1.2 * answer["epsilon"]
     assert list(answer["directions"]) == ["replace"]
     assert answer["directions"]["replace"]["epsilon"] == answer["epsilon"]
     assert answer["epsilon_lower"] <= answer["epsilon"] < 0.1
@@ -45,7 +49,7 @@ def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
     assert (code, err) == (0, "")
     words = " ".join(out.split())
     for part in (
-        "scheme shuffle: clients 5000, rounds 3",
+        "scheme shuffle: clients 5000, rounds 3, order hidden",
         "randomizer pure: epsilon0 0.1",
         "ε (proved) 0.0",
         "ε at least 0",
@@ -55,7 +59,8 @@ def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
         "trust model shuffled: ",
         "method ",
         "no shuffler ε = 0.3 (pure, local): 3 messages of ε₀ = 0.1",
-        "assumes all 5,000 clients follow the protocol",
+        "by clones 2021 (Feldman, McMillan and Talwar 2021, Theorem 3.1) no shuffler",
+        "assumes all 5,000 clients follow the protocol; clients speak in a uniform order that",
     ):
         assert part in words
     assert "release" not in words
@@ -76,6 +81,19 @@ def test_what_is_left_without_the_shuffler_is_the_randomizers_own(run, flags, wi
     answer = json.loads(out)
     assert answer["without_shuffler"] == without
     assert answer["epsilon"] <= without["epsilon"]
+    assert "published" not in answer  # of approximate and known ones nothing larger is in print
+
+
+@pytest.mark.parametrize("order", ["", "--order known", "--order hidden"])
+def test_one_fixed_randomizer_rests_on_no_order(run, order):
+    code, out, err = run("account", f"{SHUFFLE} --epsilon0 1 --randomizer fixed {order} --json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    pure = json.loads(run("account", f"{SHUFFLE} --epsilon0 1 --json")[1])
+    assert answer["epsilon"] == pure["epsilon"]
+    assert answer["scheme"].get("order", "") == order.removeprefix("--order ")
+    assert len(answer["assumptions"]) == (2 if "hidden" in order else 1)
+    assert "published" not in answer
 
 
 @pytest.mark.parametrize(
@@ -110,7 +128,10 @@ def test_averaged_check_ins_point_to_the_number_of_clients(run):
     known = json.loads(run("account", f"{AVERAGED} --noise-multiplier 3 --clients 9000 --json")[1])
     assert "hint" not in known
     assert known["scheme"]["clients"] == 9000
-    assert known["assumptions"] == ["all 9,000 clients follow the protocol"]
+    assert known["assumptions"] == [
+        "all 9,000 clients follow the protocol",
+        "each client draws the step of a window unseen",
+    ]
     assert known["epsilon"] <= alone["epsilon"]
 
 
@@ -221,7 +242,7 @@ def test_what_is_not_known_from_below_is_said(run):
 def test_a_single_client_is_hidden_by_nobody(run):
     code, out, _ = run("account", "--scheme shuffle --epsilon0 1 --clients 1 --delta 1e-6")
     assert code == 0
-    assert "she is the only client: nobody hides her" in " ".join(out.split())
+    assert "the client is the only one: nobody hides it" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("command", ["account", "calibrate"])

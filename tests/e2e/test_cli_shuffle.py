@@ -15,8 +15,12 @@ def test_what_n_shuffled_answers_have(turnout):
     done = turnout("account", *ANSWERS.split(), *PROMISE)
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
-    # No more than clones 2021 prove, no less than binary responses really have.
-    assert 0.01013 < answer["epsilon"] < 0.01529
+    # No more than Theorem 3 proves, no less than binary responses really have.
+    assert 0.01013 < answer["epsilon"] < 0.01244
+    assert answer["scheme"]["order"] == "hidden"
+    assert "neither an adversary nor whoever chooses" in answer["assumptions"][1]
+    assert answer["published"]["bound"].startswith("clones 2021 (Feldman")
+    assert answer["published"]["epsilon"] == pytest.approx(0.01528, rel=5e-4)
     assert answer["epsilon_lower"] <= answer["epsilon"]
     assert (answer["relation"], answer["trust_model"]) == ("replace-one", "shuffled")
 
@@ -59,4 +63,13 @@ def test_bad_flags_get_one_line(turnout, flags, line):
     done = turnout("account", *flags.split(), "--delta", "1e-6")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"turnout: {line}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_known_order_is_refused_in_one_line_that_names_both_ways_out(turnout):
+    done = turnout("account", *ANSWERS.split(), "--order", "known", *PROMISE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("turnout: the order of speaking is 'known': PureRandomizer may")
+    assert "declare order = 'hidden'" in done.stderr
+    assert "use FixedRandomizer (fixed)" in done.stderr
     assert done.stderr.count("\n") == 1

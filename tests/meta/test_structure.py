@@ -41,7 +41,8 @@ PUBLIC = {
     "EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
-    "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow TableRandomizer TrustModel",
+    "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "
+    "TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Watcher resume train",
 }
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import account, ask, calibrate, solvable
 from turnout.plans.plan import Plan
 from turnout.plans.preparation import prepare
@@ -26,6 +26,7 @@ from turnout.spec import (
     ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -56,7 +57,38 @@ def test_flags_become_a_scheme_of_shuffled_messages(flags, law):
         Relation.REPLACE_ONE,
         trust=TrustModel.SHUFFLED,
         population=N,
+        order=SpeakingOrder.HIDDEN,
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "order"),
+    [
+        ({}, SpeakingOrder.HIDDEN),
+        ({"delta0": 1e-9}, SpeakingOrder.HIDDEN),
+        ({"order": "hidden"}, SpeakingOrder.HIDDEN),
+        ({"order": "known"}, SpeakingOrder.KNOWN),
+        ({"randomizer": "fixed"}, None),
+        ({"randomizer": "fixed", "order": "known"}, SpeakingOrder.KNOWN),
+        ({"randomizer": "kary-response"}, None),
+        ({"randomizer": "gaussian", "epsilon0": None, "noise_multiplier": 2.0}, None),
+    ],
+)
+def test_the_order_is_declared_where_it_matters(flags, order):
+    assert ask({**ALL, **flags}).scheme.order is order
+
+
+@pytest.mark.parametrize("scheme", ["shuffle", "subsampled-shuffle", "self-sampled-shuffle"])
+def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
+    own = {"subsampled-shuffle": {"sampled": 40}, "self-sampled-shuffle": {"rate": 0.25}}
+    flags = {**ALL, "scheme": scheme, "order": "known", **own.get(scheme, {})}
+    with pytest.raises(UnsupportedError, match=r"is 'known'.* use FixedRandomizer"):
+        account(ask(flags))
+    level = ask({**without(flags, "epsilon0"), "epsilon": 0.5}, "epsilon0")
+    with pytest.raises(UnsupportedError, match=r"is 'known'.* use FixedRandomizer"):
+        calibrate(level, "epsilon0")
+    fixed = account(ask({**flags, "randomizer": "fixed"})).epsilon.upper
+    assert fixed == account(ask({**flags, "order": "hidden"})).epsilon.upper
 
 
 @pytest.mark.parametrize(
@@ -103,6 +135,12 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
     [
         ({"clients": None}, "--clients = (missing): expected a value (clients there are, all of"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
+        ({"order": "arrival"}, "--order = 'arrival': expected 'hidden' or 'known'"),
+        (
+            {"scheme": "check-in", "window": 5, "order": "hidden", "relation": "replace-one"}
+            | {"randomizer": "pure", "clients": None},
+            "--order = 'hidden': expected --scheme shuffle, subsampled-shuffle or self-sampled-sh",
+        ),
         ({"rounds": 0}, "--rounds = 0: expected a whole number of at least 1"),
         ({"delta": None}, "--delta = (missing): expected a value"),
         ({"delta": 0.0}, "--delta = 0.0: expected a number strictly between 0 and 1"),

@@ -13,6 +13,7 @@ from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
+from turnout.accounting.shuffling.messages import PublishedRandomizer, is_adaptive
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.accounting.subsets import SubsetBlock
@@ -30,12 +31,14 @@ from turnout.spec import (
     LaplaceNoise,
     PoissonSampling,
     PureRandomizer,
+    Randomizer,
     Relation,
     ReleaseRule,
     RoundedGaussianNoise,
     Scheme,
     SelfSampling,
     SlidingWindow,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -48,10 +51,10 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """
     steps = scheme.participation.steps if steps is None else steps
     if scheme.trust is TrustModel.SHUFFLED:
-        return shuffled(scheme, steps)
+        return shuffled(scheme, steps, scheme.randomizer)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED:
-        return _averaged(scheme, steps)
+        return _averaged(scheme, steps, scheme.randomizer)
     if isinstance(scheme.participation, FixedSize):
         return _fixed_size(scheme, steps)
     if scheme.release is ReleaseRule.ONE_CLIENT:
@@ -257,13 +260,21 @@ def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
     return Decomposition(hop)
 
 
-def _averaged(scheme: Scheme, steps: int) -> Decomposition:
+def _averaged(
+    scheme: Scheme, steps: int, randomizer: Randomizer | PublishedRandomizer
+) -> Decomposition:
     """Algorithm 2 reveals the counts; what hides her are the *other* clients' noisy messages.
 
-    Where their number is known they are a shuffle; else she may be alone in her slot, seen with
+    Where their number is known they are a shuffle, whose order of speaking is hidden by
+    construction (`shuffling.sampling.averaged`); else she may be alone in her slot, seen with
     nothing but her own noise, which is exact (a run with one client).
     """
     law, population = scheme.participation, scheme.population
+    if scheme.order is SpeakingOrder.KNOWN:
+        raise UnsupportedError(
+            "averaged check-ins hide each other only where each client draws the step unseen; "
+            "where their order is 'known', price them without a population and an order"
+        )
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
             "averaged check-ins release how many clients came, which add-remove does not "
@@ -272,8 +283,8 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
     if not isinstance(law, CheckIn):
         raise UnsupportedError("averaged releases are priced for check-in participation only")
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
-    if isinstance(scheme.randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
-        return _averaged_shuffle(scheme, law, population, steps, reach)
+    if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
+        return _averaged_shuffle(randomizer, law, population, steps, reach)
     windows, full = -(-steps // law.window), steps // law.window
     worst = dominating(scheme.randomizer, reach)
     upper = _repeated(worst, windows)
@@ -287,7 +298,7 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
 
 
 def _averaged_shuffle(
-    scheme: Scheme, law: CheckIn, population: int, steps: int, reach: float
+    randomizer: object, law: CheckIn, population: int, steps: int, reach: float
 ) -> Decomposition:
     full, rest = divmod(steps, law.window)
     upper: list[tuple[Block, int]] = []
@@ -295,13 +306,31 @@ def _averaged_shuffle(
     for share, count in ((1.0, full), (rest / law.window, 1 if rest else 0)):
         if count:
             chance = law.probability * share
-            window = averaged_window(scheme.randomizer, population, chance, reach)
+            window = averaged_window(randomizer, population, chance, reach)
             upper.append((window.upper, count))
             if window.lower is not None:
                 lower.append((window.lower, count))
     method = "shuffle of all who come to a window, windows composed as PLD"
-    cap = message_cap(scheme.randomizer, -(-steps // law.window))
+    cap = message_cap(randomizer, -(-steps // law.window))
     return Decomposition(Hop(upper, lower, method, tight=False, cap=cap))
+
+
+def published(scheme: Scheme) -> Decomposition | None:
+    """The blocks of a whole run by the smallest published bound; None where `decompose` has those.
+
+    Messages of adaptive ε₀-randomizers, shuffled or of averaged check-ins, rest on Theorem 3 of
+    docs/design/shuffling.md, which is ours. Clones 2021 (feldman2021clones, Theorem 3.1) is the
+    smallest bound in print.
+    """
+    randomizer, steps = scheme.randomizer, scheme.participation.steps
+    if not isinstance(randomizer, PureRandomizer):
+        return None
+    in_print = PublishedRandomizer(randomizer.epsilon0)
+    if scheme.trust is TrustModel.SHUFFLED:
+        return shuffled(scheme, steps, in_print) if is_adaptive(randomizer) else None
+    if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
+        return _averaged(scheme, steps, in_print)
+    return None
 
 
 def require_central(scheme: Scheme) -> None:

@@ -65,7 +65,7 @@ SECTIONS = {
     "Target": ("epsilon", "solve_for"),
     "Who takes part when": (
         *("scheme", "window", "windows", "probability", "rate", "steps", "picks", "epochs"),
-        *("clients", "rounds", "sampled", "release"),
+        *("clients", "rounds", "sampled", "order", "release"),
     ),
     "What protects one contribution": (
         *("randomizer", "noise_multiplier", "scale", "epsilon0", "delta0", "categories"),
@@ -115,6 +115,12 @@ _OPTIONS = (
     click.option("--rounds", type=WHOLE, help="Rounds, default 1 (the shuffles)."),
     click.option(
         "--sampled", type=WHOLE, help="Clients who send a message in a round (subsampled-shuffle)."
+    ),
+    click.option(
+        "--order",
+        metavar="NAME",
+        help="Who may know which client sends which message (the shuffles): hidden (nobody, the "
+        "default with pure and approximate, which need it) or known (anything else).",
     ),
     click.option(
         "--release",

@@ -1,9 +1,8 @@
 """What shuffled messages are worth by what is known of the randomizer that all clients use.
 
-Here everybody uses one randomizer, fixed beforehand, whose law we know. That is worth more than ε₀
-alone: the worst pair of one fixed randomizer (Theorem 2 of docs/design/shuffling.md) takes the
-place of the clones bound, which any randomizers meet, and where two records' laws are less apart
-than ε₀ allows, or are known altogether, even less is shown.
+Here everybody uses one randomizer, fixed beforehand, whose law we know. So nothing rests on who
+speaks when (Theorem 2 of docs/design/shuffling.md), and where two records' laws are less apart than
+ε₀ allows, or are known altogether, less is shown than by the worst pair of all ε₀-randomizers.
 
 Notation
     ε₀   of one message, e = e^{ε₀}

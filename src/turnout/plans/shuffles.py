@@ -15,12 +15,15 @@ from turnout.plans.fields import Count, Probability, Section
 from turnout.plans.laws import LAW, CheckInSection
 from turnout.spec import (
     EveryStep,
+    FixedRandomizer,
     FixedSize,
+    GaussianNoise,
     ParticipationLaw,
     Relation,
     ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
     TrustModel,
 )
 from turnout.spec.randomizers import Randomizer
@@ -29,6 +32,7 @@ SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
 """Schemes whose messages go through a shuffler."""
 CLIENTS = "clients there are, all of whom follow the protocol"
 ROUNDS = "rounds, each of which is shuffled afresh"
+ORDER = "who may know which client sends which message"
 MISSING_LEVEL = (
     "the ε₀ of one message, or --noise-multiplier for Gaussian noise of each client's own"
 )
@@ -52,6 +56,7 @@ class ShuffleSection(Section):
     law: Literal["shuffle"] = Field(description=LAW)
     clients: Count = Field(description=CLIENTS)
     rounds: Count = Field(1, description=ROUNDS)
+    order: SpeakingOrder | None = Field(None, description=ORDER)
 
     def spec(self, population: int) -> ParticipationLaw:
         """The law."""
@@ -65,6 +70,7 @@ class SubsampledShuffleSection(Section):
     sampled: Count = Field(description="clients who send a message in a round")
     clients: Count = Field(description=CLIENTS)
     rounds: Count = Field(1, description=ROUNDS)
+    order: SpeakingOrder | None = Field(None, description=ORDER)
 
     @model_validator(mode="after")
     def _sampled_of_clients(self) -> Self:
@@ -83,6 +89,7 @@ class SelfSampledShuffleSection(Section):
     rate: Probability = Field(description="chance of a client in a round")
     clients: Count = Field(description=CLIENTS)
     rounds: Count = Field(1, description=ROUNDS)
+    order: SpeakingOrder | None = Field(None, description=ORDER)
 
     def spec(self, population: int) -> ParticipationLaw:
         """The law."""
@@ -100,13 +107,17 @@ Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSampledShuffleSection
 
 
 def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:
-    """A scheme of shuffled messages."""
+    """A scheme of shuffled messages, in a hidden order if nothing is said and it matters."""
+    order = law.order
+    if order is None and not isinstance(randomizer, FixedRandomizer | GaussianNoise):
+        order = SpeakingOrder.HIDDEN  # which the answer then prints among what it assumes
     return Scheme(
         randomizer,
         law.spec(law.clients),
         RELATION,
         trust=TrustModel.SHUFFLED,
         population=law.clients,
+        order=order,
     )
 
 

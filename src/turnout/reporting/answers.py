@@ -141,6 +141,8 @@ def _echo(question: plans.Question) -> tuple[dict[str, Any], dict[str, Any]]:
     fields = question.participation.model_dump(exclude_none=True)
     noise, shuffled = question.randomizer.model_dump(), question.scheme.trust is TrustModel.SHUFFLED
     law = {"name": names[fields.pop("law")], **fields}
+    if question.scheme.order is not None:
+        law["order"] = question.scheme.order.value
     if not shuffled:
         law["release"] = question.promise.release.value
     return law, {"name": noise.pop("randomizer"), **noise}

@@ -15,6 +15,7 @@ from turnout.spec import (
     Relation,
     ReleaseRule,
     Scheme,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -23,6 +24,12 @@ _HINT = (
     "her too, and a smaller ε may be proved"
 )
 _AS_PURE = "any ε₀-DP randomizer; the lower bound is that of the worst one"
+_PUBLISHED = "clones 2021 (Feldman, McMillan and Talwar 2021, Theorem 3.1)"
+_HIDDEN_ORDER = (
+    "clients speak in a uniform order that neither an adversary nor whoever chooses the next "
+    "randomizer knows"
+)
+_DRAWN_UNSEEN = "each client draws the step of a window unseen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +67,15 @@ class Footnotes:
 
     Attributes:
         unshuffled: what is left without the shuffler, where there is one.
+        published: ε by the smallest published bound, where the guarantee rests on one of ours
+            that is smaller; never below the true one.
         assumptions: what must hold besides the trust model.
         priced_as: what the randomizer counts as, where that is less than what it is.
         hint: which option might prove more.
     """
 
     unshuffled: Unshuffled | None = None
+    published: float | None = None
     assumptions: tuple[str, ...] = ()
     priced_as: str | None = None
     hint: str | None = None
@@ -75,11 +85,12 @@ class Footnotes:
         """Those of a scheme's price at δ."""
         shuffled = scheme.trust is TrustModel.SHUFFLED
         averaged = scheme.release is ReleaseRule.AVERAGED
-        promised = () if scheme.population is None else (_assumed(scheme.population),)
+        promised = _assumed(scheme)
         hopeful = averaged and not promised and scheme.relation is not Relation.ADD_REMOVE
         of_class = isinstance(scheme.randomizer, FixedRandomizer) and not shuffled
         return cls(
             unshuffled(scheme, delta) if shuffled else None,
+            published_epsilon(scheme, delta),
             promised,
             _AS_PURE if of_class else None,
             _HINT if hopeful else None,
@@ -89,6 +100,7 @@ class Footnotes:
         """As JSON-ready values, of what there is."""
         found = {
             "without_shuffler": self.unshuffled and self.unshuffled.record(),
+            "published": self.published and {"bound": _PUBLISHED, "epsilon": self.published},
             "assumptions": list(self.assumptions),
             "priced_as": self.priced_as,
             "hint": self.hint,
@@ -98,6 +110,7 @@ class Footnotes:
     def rows(self) -> dict[str, str]:
         """In words, of what there is."""
         found = {
+            "published": self.published and f"ε = {rounded_up(self.published, 5)} by {_PUBLISHED}",
             "no shuffler": self.unshuffled and self.unshuffled.words(),
             "assumes": "; ".join(self.assumptions),
             "priced as": self.priced_as,
@@ -137,11 +150,31 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
     return Unshuffled(seen(rounds), delta, f"ε = {seen(1):g}", rounds)
 
 
-def _assumed(clients: int) -> str:
-    """What a number of clients promises."""
+def published_epsilon(scheme: Scheme, delta: float) -> float | None:
+    """ε of a scheme by the smallest published bound; None where it is the guarantee's own.
+
+    Args:
+        scheme: what happens.
+        delta: δ.
+    """
+    from turnout.accounting.decomposition import published
+    from turnout.accounting.pricing import decomposition_upper
+
+    parts = published(scheme)
+    return None if parts is None else decomposition_upper(parts, delta)
+
+
+def _assumed(scheme: Scheme) -> tuple[str, ...]:
+    """What a number of clients promises, and their order."""
+    clients = scheme.population
+    if clients is None:
+        return ()
     if clients == 1:
-        return "she is the only client: nobody hides her"
-    return f"all {clients:,} clients follow the protocol"
+        return ("the client is the only one: nobody hides it",)
+    follow = f"all {clients:,} clients follow the protocol"
+    if scheme.release is ReleaseRule.AVERAGED:
+        return (follow, _DRAWN_UNSEEN)
+    return (follow, _HIDDEN_ORDER) if scheme.order is SpeakingOrder.HIDDEN else (follow,)
 
 
 def _times(rounds: int, value: float) -> float:

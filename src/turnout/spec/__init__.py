@@ -1,6 +1,6 @@
 """Specs: what the sampler executes, accounting prices and the protocol enforces."""
 
-from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
+from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustModel
 from turnout.spec.participation import (
     AvailabilityCheckIn,
     CheckIn,
@@ -58,6 +58,7 @@ __all__ = [
     "Scheme",
     "SelfSampling",
     "SlidingWindow",
+    "SpeakingOrder",
     "TableRandomizer",
     "TrustModel",
 ]

@@ -1,4 +1,4 @@
-"""Who is protected against what: neighbouring relation, privacy unit, trust model.
+"""Who is protected against what: neighbouring relation, privacy unit, trust model, order.
 
 There is no default relation anywhere: a number without these three words is not a guarantee.
 """
@@ -35,3 +35,17 @@ class TrustModel(StrEnum):
     """Nobody: each message is private on its own."""
     SHUFFLED = "shuffled"
     """A shuffler that hides who sent what."""
+
+
+class SpeakingOrder(StrEnum):
+    """Who may know which client sends which message of a shuffled round.
+
+    Bounds for randomizers that earlier messages may choose hold for `HIDDEN` alone: who is known to
+    speak first can be singled out by what later clients are asked (docs/errata.md has numbers). One
+    randomizer that all clients use and that is chosen before the round needs no such condition.
+    """
+
+    HIDDEN = "hidden"
+    """Uniform, and unknown to the adversary and to whoever chooses the next randomizer."""
+    KNOWN = "known"
+    """Anything else: order of arrival, or a server that addresses clients one after the other."""

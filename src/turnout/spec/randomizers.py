@@ -39,7 +39,12 @@ class LaplaceNoise:
 
 @dataclass(frozen=True, slots=True)
 class PureRandomizer:
-    """Any ε₀-DP randomizer: its output's law changes by at most e^{ε₀} between any two inputs."""
+    """Any ε₀-DP randomizer: its output's law changes by at most e^{ε₀} between any two inputs.
+
+    In a shuffle the messages before may choose it, as long as the laws that any two clients, with
+    any records, would send in the same place are within a factor e^{ε₀}, and the scheme declares
+    that the order of speaking is `SpeakingOrder.HIDDEN`.
+    """
 
     epsilon0: float
 
@@ -51,9 +56,7 @@ class PureRandomizer:
 class FixedRandomizer(PureRandomizer):
     """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
 
-    A shuffler proves more of it than of `PureRandomizer`, which may change from message to message
-    with what came before (but not from client to client: one of her own would name her, unless any
-    two clients' laws of the same message are within e^{ε₀}).
+    In a shuffle it costs what `PureRandomizer` costs, without a condition on the order of speaking.
     """
 
 
@@ -87,7 +90,11 @@ class BitResponse(FixedRandomizer):
 
 @dataclass(frozen=True, slots=True)
 class ApproximateRandomizer:
-    """Any (ε₀, δ₀)-DP randomizer."""
+    """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
+
+    If all clients use one that is chosen before the round, the shuffled messages have the same law
+    in every order, so `SpeakingOrder.HIDDEN` may be declared.
+    """
 
     epsilon0: float
     delta0: float

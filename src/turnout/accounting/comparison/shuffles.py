@@ -2,6 +2,8 @@
 
 The setting: each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
 shuffler; or each round k of them, a uniform subset, do. Neighbours differ in one client's record.
+Bounds for randomizers that earlier messages may choose need an order of speaking that is uniform
+and unknown to the adversary and to whoever chooses (`SpeakingOrder.HIDDEN`).
 
 Papers state (ε, δ) of one round of all clients. Where clients are sampled such a bound is used as
 in Lemma 4.3.1 of Girgis 2023, and several rounds are composed by the privacy region of Kairouz, Oh
@@ -45,6 +47,7 @@ from turnout.spec import (
     Randomizer,
     Relation,
     Scheme,
+    SpeakingOrder,
     TrustModel,
 )
 
@@ -89,12 +92,13 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
         Relation.REPLACE_ONE,
         trust=TrustModel.SHUFFLED,
         population=setting.clients,
+        order=SpeakingOrder.HIDDEN,
     )
     return price(scheme, setting.delta, setting.tolerance).epsilon
 
 
 def adaptive(setting: ShuffleSetting) -> Quote:
-    """Any ε₀-randomizers, chosen adaptively: the default."""
+    """Any ε₀-randomizers, chosen adaptively in a hidden order: the default."""
     return Quote.of(_priced(setting, PureRandomizer(setting.epsilon0)))
 
 
@@ -225,8 +229,15 @@ def _method(
 
 
 SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
-    _method("adaptive", "any ε₀-randomizers, chosen by the messages before: the default", adaptive),
-    _method("one fixed", "any one ε₀-randomizer for all, fixed beforehand", one_fixed),
+    _method(
+        "adaptive",
+        "any ε₀-randomizers, chosen by the messages before, if nobody knows who speaks when: the "
+        "default",
+        adaptive,
+    ),
+    _method(
+        "one fixed", "any one ε₀-randomizer for all, fixed beforehand, in any order", one_fixed
+    ),
     _method(
         "attained",
         "what binary or 3-valued response really costs: no bound for all can be smaller",
@@ -237,16 +248,16 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method("Hadamard", "Hadamard response, the others' worst records", hadamard_response),
     _method(
         "clones",
-        "clones 2021, Theorem 3.1, numerically; rounds composed as PLD",
+        "clones 2021, Theorem 3.1, numerically, if nobody knows who speaks when; rounds composed "
+        "as PLD",
         composed_pair(clones_pair),
     ),
     _method("clones KOV", "clones 2021 of one round, composed from (ε, δ)", clones_composed),
     _method(
         "clones 2023",
-        "stronger clones 2023 as stated: its proof covers some randomizers alone; for one fixed "
-        "randomizer docs/design/shuffling.md has another",
+        "stronger clones 2023, whose proof an erratum took back; the pair is proved in "
+        "docs/design/shuffling.md, unpublished, and is what the default rests on",
         composed_pair(stronger_clones_pair),
-        status=Status.CONJECTURED,
     ),
     _method(
         "clones form", "clones 2021, Theorem 3.1 in closed form", stated(clones_2021_closed_form)

@@ -51,9 +51,11 @@ def _to_plain(value: Any) -> Any:
         return {"is": type(value).__name__, "value": value.value}
     if is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
-        if isinstance(value, Scheme) and value.population is None:
-            # Charters written before schemes had it are compared with this byte for byte.
-            del inner["population"]
+        if isinstance(value, Scheme):
+            # Charters written before schemes had them are compared with this byte for byte.
+            for name in ("population", "order"):
+                if inner[name] is None:
+                    del inner[name]
         plain = {name: _to_plain(part) for name, part in inner.items()}
         return {"is": type(value).__name__} | plain
     if isinstance(value, np.ndarray):

@@ -12,7 +12,7 @@ from turnout.accounting.shuffling.approximate.blocks import (
     LeakingBlock,
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import clones_pair, kary_pair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, kary_pair
 from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.accounting.shuffling.responses.attained import (
     AlikeBlock,
@@ -66,20 +66,45 @@ def one_round(randomizer: object, clients: int) -> Round:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedRandomizer:
+    """Any ε₀-randomizers, adaptive, to be priced by the smallest bound that is in print.
+
+    No part of a scheme: what it stands for is `PureRandomizer`.
+    """
+
+    epsilon0: float
+
+
+def is_adaptive(randomizer: object) -> bool:
+    """Whether the messages before may choose a randomizer, so that the order must be hidden."""
+    if isinstance(randomizer, FixedRandomizer):
+        return False
+    return isinstance(randomizer, PureRandomizer | ApproximateRandomizer)
+
+
 @one_round.register
 def _(randomizer: PureRandomizer, clients: int) -> Round:
-    upper = BlanketBlock(clones_pair(randomizer.epsilon0), clients)
-    return _pure(randomizer, clients, upper, "clones (Feldman et al. 2021) of any randomizers")
+    pair = worst_pair(randomizer.epsilon0)
+    return _pure(randomizer, clients, pair, "privacy blanket of the worst adaptive randomizers")
+
+
+@one_round.register
+def _(randomizer: PublishedRandomizer, clients: int) -> Round:
+    pair = clones_pair(randomizer.epsilon0)
+    return _pure(randomizer, clients, pair, "clones (Feldman et al. 2021) of any randomizers")
 
 
 @one_round.register
 def _(randomizer: FixedRandomizer, clients: int) -> Round:
-    upper = BlanketBlock(worst_pair(randomizer.epsilon0), clients)
-    return _pure(randomizer, clients, upper, "privacy blanket of the worst one randomizer")
+    pair = worst_pair(randomizer.epsilon0)
+    return _pure(randomizer, clients, pair, "privacy blanket of the worst one randomizer")
 
 
-def _pure(randomizer: PureRandomizer, clients: int, upper: Block, method: str) -> Round:
-    epsilon0 = randomizer.epsilon0
+def _pure(
+    randomizer: PureRandomizer | PublishedRandomizer, clients: int, pair: BlanketPair, method: str
+) -> Round:
+    epsilon0, upper = randomizer.epsilon0, BlanketBlock(pair, clients)
     return Round(upper, WorstKnownBlock(epsilon0, clients), AlikeBlock(epsilon0, clients), method)
 
 

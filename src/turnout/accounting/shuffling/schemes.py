@@ -6,22 +6,37 @@ import math
 
 from turnout.accounting.blocks import Block
 from turnout.accounting.hops import Decomposition, Hop
-from turnout.accounting.shuffling.messages import AlikeMessages, UpperMessages, one_round
+from turnout.accounting.shuffling.messages import (
+    AlikeMessages,
+    PublishedRandomizer,
+    UpperMessages,
+    is_adaptive,
+    one_round,
+)
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     EveryStep,
     FixedSize,
     PureRandomizer,
+    Randomizer,
     Relation,
     ReleaseRule,
     Scheme,
     SelfSampling,
+    SpeakingOrder,
 )
 
 
-def shuffled(scheme: Scheme, steps: int) -> Decomposition:
+def shuffled(
+    scheme: Scheme, steps: int, randomizer: Randomizer | PublishedRandomizer
+) -> Decomposition:
     """The blocks of a scheme's first ``steps`` rounds, each shuffled afresh.
+
+    Args:
+        scheme: what happens.
+        steps: rounds that have been released.
+        randomizer: the scheme's, or what it is to be priced as.
 
     Raises:
         ParameterError: a population that is missing, or is not the law's.
@@ -30,12 +45,12 @@ def shuffled(scheme: Scheme, steps: int) -> Decomposition:
     _require_analysis(scheme)
     law, clients = scheme.participation, _population(scheme)
     if isinstance(law, EveryStep):
-        one = one_round(scheme.randomizer, clients)
-        return _rounds(scheme.randomizer, one.upper, one.lower, steps, one.method)
+        one = one_round(randomizer, clients)
+        return _rounds(randomizer, one.upper, one.lower, steps, one.method)
     if isinstance(law, FixedSize):
-        return _subsampled(scheme.randomizer, law, steps)
+        return _subsampled(randomizer, law, steps)
     if isinstance(law, SelfSampling):
-        return _self_sampled(scheme.randomizer, law, clients, steps)
+        return _self_sampled(randomizer, law, clients, steps)
     raise UnsupportedError(
         f"no analysis of shuffled messages is known under {type(law).__name__}; every step, "
         "fixed-size and self-sampling have one"
@@ -72,7 +87,8 @@ def _rounds(
 
 def message_cap(randomizer: object, messages: int) -> float:
     """What so many messages of one client cost under her name, at every δ: ε₀ each."""
-    return messages * randomizer.epsilon0 if isinstance(randomizer, PureRandomizer) else math.inf
+    pure = isinstance(randomizer, PureRandomizer | PublishedRandomizer)
+    return messages * randomizer.epsilon0 if pure else math.inf
 
 
 def _require_analysis(scheme: Scheme) -> None:
@@ -85,6 +101,27 @@ def _require_analysis(scheme: Scheme) -> None:
         raise UnsupportedError(
             f"a shuffler releases all messages; it has no {scheme.release.value} release"
         )
+    _require_hidden_order(scheme)
+
+
+def _require_hidden_order(scheme: Scheme) -> None:
+    """Refuses randomizers that the messages before may choose, unless nobody knows who speaks when.
+
+    Who is known to speak first, by binary response, and is followed by clients who repeat that
+    answer, is hidden by nobody, though each of their randomizers is private.
+    """
+    if scheme.order is SpeakingOrder.HIDDEN or not is_adaptive(scheme.randomizer):
+        return
+    declared = "is not declared" if scheme.order is None else f"is {scheme.order.value!r}"
+    pure = isinstance(scheme.randomizer, PureRandomizer)
+    other = "use FixedRandomizer (fixed)" if pure else "declare it all the same"
+    raise UnsupportedError(
+        f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
+        "the messages before, which has a price only where that order is uniform and unknown to "
+        "the adversary and to whoever chooses the next randomizer; declare order = "
+        f"{SpeakingOrder.HIDDEN.value!r} if it is, or {other} where all clients use one "
+        "randomizer chosen before the round, with which the order makes no difference"
+    )
 
 
 def _population(scheme: Scheme) -> int:

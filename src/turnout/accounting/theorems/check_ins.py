@@ -257,7 +257,7 @@ def theorem_4_3(local_epsilon: float, window: int, delta: float) -> float:
 
 
 def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
-    """ε of n shuffled adaptive ε₀-randomizers.
+    """ε of n shuffled adaptive ε₀-randomizers, in an order that nobody knows.
 
     Source: Theorem 5.1, by swapping (Theorem A.7):
     e^{3ε₀}(e^{ε₀} − 1)²/(2n) + e^{3ε₀/2}(e^{ε₀} − 1)√(2 ln(1/δ)/n).
@@ -337,5 +337,9 @@ RESULTS = (
     _stated("Theorem 4.1, best split", theorem_4_1_best_split, "everybody checks in"),
     _stated("Theorem A.5", theorem_a_5),
     _stated("Theorem 4.3", theorem_4_3),
-    _stated("Theorem 5.1", theorem_5_1),
+    _stated(
+        "Theorem 5.1",
+        theorem_5_1,
+        "all epsilon_0 > 0, delta in (0, 1); adaptive, hidden order",
+    ),
 )

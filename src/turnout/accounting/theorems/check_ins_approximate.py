@@ -164,7 +164,7 @@ def theorem_5_1_approximate(
     delta: float,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers.
+    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers, in an order that nobody knows.
 
     Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
     where m is no parameter of the theorem (`theorem_a_7_as_printed`).

@@ -1,8 +1,10 @@
 """Shuffled ε₀-messages, by the papers' own numbers: ε of one round at a given δ.
 
 Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
-that may be chosen by what was sent before, unless they say otherwise. All are loose:
-`turnout.accounting.price` is what to quote.
+that may be chosen by what was sent before, unless they say otherwise, if the order of speaking is
+uniform and unknown to the adversary and to whoever chooses the next randomizer
+(`turnout.spec.SpeakingOrder.HIDDEN`; docs/errata.md has what happens without). All but the stronger
+clones are loose: `turnout.accounting.price` is what to quote.
 
 Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem A.7) of the
 check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)
@@ -162,13 +164,14 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
 def stronger_clones_2023(
     local_epsilon: float, clients: int, delta: float, rounds: int = 1
 ) -> float:
-    """CONJECTURED in print: ε of shuffled ε₀-messages by the stronger clones pair.
+    """ε of shuffled ε₀-messages by the stronger clones pair.
 
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
-    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). A proof of our own, which
-    nobody has reviewed yet, says that it holds all the same: docs/design/shuffling.md, Theorem 2
-    for one fixed randomizer, Theorem 3 for adaptive ones. No default for adaptive use rests on it.
+    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
+    a proof of our own that was reviewed independently and is unpublished: docs/design/shuffling.md,
+    Theorem 2 for one fixed randomizer, Theorem 3 for adaptive ones in a hidden order of speaking.
+    It is what `turnout.accounting.price` says of `PureRandomizer` and `FixedRandomizer`.
 
     Args:
         local_epsilon: ε₀ > 0.
@@ -267,7 +270,7 @@ def _stated(
     name: str,
     source: str,
     function: Callable[..., object],
-    holds: str = "all epsilon_0 > 0, delta in (0, 1); adaptive",
+    holds: str = "all epsilon_0 > 0, delta in (0, 1); adaptive, hidden order",
     status: Status = Status.PROVED,
 ) -> Result:
     return Result(
@@ -276,7 +279,7 @@ def _stated(
 
 
 _EFM, _CLONES, _THESIS = "erlingsson2019amplification", "feldman2021clones", "girgis2023thesis"
-_SMALL = "epsilon_0 <= 1/2, n >= 1000, delta < 1/100; adaptive"
+_SMALL = "epsilon_0 <= 1/2, n >= 1000, delta < 1/100; adaptive, hidden order"
 RESULTS = (
     _stated("EFM19 Corollary 9", f"{_EFM}, Corollary 9", efm19_corollary_9, _SMALL),
     _stated("EFM19 Theorem 7", f"{_EFM}, Theorem 7", efm19_theorem_7),
@@ -285,15 +288,13 @@ RESULTS = (
         "clones 2021, closed form",
         f"{_CLONES}, Theorem 3.1",
         clones_2021_closed_form,
-        "epsilon_0 <= ln(n/(16 ln(2/delta))); adaptive",
+        "epsilon_0 <= ln(n/(16 ln(2/delta))); adaptive, hidden order",
     ),
     _stated("clones 2021, numeric", f"{_CLONES}, Theorem 3.1", clones_2021),
     _stated(
         "stronger clones 2023",
-        "feldman2023stronger, Theorem 3.2",
+        "feldman2023stronger, Theorem 3.2; proof in docs/design/shuffling.md, unpublished",
         stronger_clones_2023,
-        "all epsilon_0 > 0, delta in (0, 1); adaptive",
-        Status.CONJECTURED,
     ),
     _stated(
         "thesis (6.10)",

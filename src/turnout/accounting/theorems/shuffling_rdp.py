@@ -334,7 +334,7 @@ RESULTS = (
         "EFM19 Remark 1",
         "erlingsson2019amplification, Remark 1",
         efm19_remark_1,
-        "all real orders; adaptive",
+        "all real orders; adaptive, hidden order",
     ),
     _stated(
         "thesis Theorem 5.3.1",

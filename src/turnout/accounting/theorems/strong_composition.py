@@ -217,7 +217,7 @@ RESULTS = (
         Relation.REPLACE_ONE,
         ("replace",),
         "pure epsilon_0",
-        "delta in (0, 1); adaptive",
+        "delta in (0, 1); adaptive, hidden order",
         kov_of_shuffle,
     ),
 )

@@ -76,7 +76,8 @@ def clones_pair(local_epsilon: float) -> BlanketPair:
     """The pair of the clones bound, for any ε₀-randomizers, adaptive ones too.
 
     Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1.
-    Status: proved, upper bound. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some laws U
+    Status: proved, upper bound, if the order of speaking is hidden (`SpeakingOrder`) or one
+    randomizer is fixed beforehand. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some laws U
     and V, q = e/(e + 1), and every other message has a law ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
 
     Args:
@@ -94,9 +95,10 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
     Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, of which an
     erratum took the proof back for general randomizers.
-    Status: proved, upper bound for one fixed ε₀-randomizer: it is `trinomial_pair` at its supremum
-    over α, α = 1/(e + 1) (docs/design/shuffling.md, Theorem 2; see `supremum`). For adaptive ones
-    there is a proof of our own alone (Theorem 3), and `clones_pair` remains the default.
+    Status: proved, upper bound: it is `trinomial_pair` at its supremum over α, α = 1/(e + 1)
+    (docs/design/shuffling.md; see `supremum`). Theorem 2 has it for one fixed ε₀-randomizer,
+    Theorem 3, ours and unpublished, for adaptive ones in a hidden order of speaking
+    (`SpeakingOrder`).
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.

@@ -12,7 +12,8 @@ The chances are linear in α, the mean is 1 − K for every α, and D and 0 lie 
 chord over [B, A] the gain rises with α in convex order. So δ(K), which is E[(sum of n gains)₊]/n,
 rises with α for every K and n, and the supremum over α is its largest value, 1/(e + 1): the pair of
 the stronger clones bound. If randomizers are chosen by the messages before, each gain is, whatever
-came before, at most that one in convex order, which is enough.
+came before, at most that one in convex order, which is enough where the order of speaking is hidden
+(`turnout.spec.SpeakingOrder`).
 
 docs/design/shuffling.md has the proofs.
 
@@ -39,13 +40,14 @@ _LARGEST_LOCAL_EPSILON = 600.0
 def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPair:
     """The pair that shuffled messages of an ε₀-randomizer are worth at most.
 
-    Source: Theorem 2 of docs/design/shuffling.md. Without a bound on the total variation this is
-    the pair of Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, by another
-    proof.
+    Source: Theorems 2 and 3 of docs/design/shuffling.md. Without a bound on the total variation
+    this is the pair of Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, by
+    another proof.
     Status: proved, upper bound at every K and n, in both directions, for one randomizer that was
-    fixed before. For randomizers that differ from message to message and are chosen by the messages
-    before, as long as any two clients' laws for the same message are within a factor e, there is a
-    proof of our own alone (Theorem 3), on which no default rests. Never above `clones_pair`.
+    fixed before (Theorem 2), and for randomizers that differ from message to message and are chosen
+    by the messages before (Theorem 3, ours, reviewed independently, unpublished), as long as any
+    two clients' laws for the same message are within a factor e and the order of speaking is
+    uniform and unknown to the adversary and to whoever chooses. Never above `clones_pair`.
 
     Args:
         local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.

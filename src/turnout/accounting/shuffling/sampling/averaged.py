@@ -6,7 +6,10 @@ Neighbours differ in one client's record (replace-one).
 Given how many came to each step, which no record has a say in, the window is a shuffle of all who
 came: they are in a uniform order, and a step's randomizer knows the averages of the steps before.
 So what is proved of adaptive randomizers applies, whatever the number of steps, to n clients or,
-if each comes with a chance, to as many as come. docs/design/shuffling.md, "Averaged check-ins".
+if each comes with a chance, to as many as come. That needs an order of speaking that nobody knows:
+each client draws the step by a coin of its own that no step releases, so given the loads every
+order is equally likely, and the coordinator moves the model by averages and counts alone.
+docs/design/shuffling.md, "Averaged check-ins".
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
-from turnout.accounting.shuffling.messages import one_round
+from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.accounting.shuffling.responses.attained import AlikeBlock
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.accounting.shuffling.sampling.mixtures import best_curve
@@ -27,7 +30,7 @@ from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import ApproximateRandomizer, FixedRandomizer, GaussianNoise, PureRandomizer
 
-SHUFFLED_RANDOMIZERS = (PureRandomizer, ApproximateRandomizer, GaussianNoise)
+SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomizer, GaussianNoise)
 """Those that `averaged_window` knows."""
 
 
@@ -78,7 +81,7 @@ def averaged_window(
 ) -> AveragedWindow:
     """One window of averaged check-ins, or what has been released of it.
 
-    Source: "Averaged check-ins" of docs/design/shuffling.md, clones of feldman2021clones in the
+    Source: "Averaged check-ins" of docs/design/shuffling.md, Theorems 3 and 4 there in the
     place of Theorem 4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
 
     Args:
@@ -120,6 +123,8 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
         pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, FixedRandomizer)
         return pure, pure if known else None
+    if isinstance(randomizer, PublishedRandomizer):
+        return randomizer, None
     if isinstance(randomizer, ApproximateRandomizer):
         return randomizer, PureRandomizer(randomizer.epsilon0)
     if isinstance(randomizer, GaussianNoise):
