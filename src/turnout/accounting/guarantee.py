@@ -10,6 +10,9 @@ import numpy as np
 from turnout.core.bounds import Bounds
 from turnout.spec import PrivacyUnit, Relation, TrustModel
 
+ABSOLUTE_TOLERANCE = 1e-9
+"""How far apart bounds on ε may always be, whatever relative tolerance is asked for."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientGuarantees:
@@ -39,6 +42,9 @@ class Guarantee:
         method: the analysis, in one line.
         clients: the distribution over clients where windows differ; ``epsilon`` is then the
             worst client's.
+        tolerance: the relative width of ``epsilon`` that was asked for.
+        exact: whether finer grids alone would narrow ``epsilon``; else the analysis leaves
+            something open that no grid closes.
     """
 
     epsilon: Bounds
@@ -49,3 +55,11 @@ class Guarantee:
     trust: TrustModel
     method: str
     clients: ClientGuarantees | None = None
+    tolerance: float = 1e-3
+    exact: bool = True
+
+    @property
+    def meets_tolerance(self) -> bool:
+        """Whether the bounds on ε are as close as was asked for."""
+        width = self.epsilon.upper - self.epsilon.lower
+        return width <= self.tolerance * self.epsilon.upper + ABSOLUTE_TOLERANCE

@@ -13,7 +13,7 @@ import numpy as np
 from turnout.accounting.curves import Direction, Side, epsilon_at
 from turnout.accounting.decomposition import decompose, is_per_client, require_central, window_hop
 from turnout.accounting.dominating import dominating
-from turnout.accounting.guarantee import ClientGuarantees, Guarantee
+from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.runs import run_curve, run_epsilon
@@ -32,13 +32,14 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     Args:
         scheme: what happens.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative width at which refining stops. Where the analysis is exact a
-            bracket wider than 100 tolerances is refused; where it is not (two hops, one
-            client a step, k-subset), refining stops when the upper bound moves no more.
+        tolerance: relative width at which refining stops. Where the analysis is exact and ε, the
+            larger of both directions', is still known to 100 tolerances only, it is refused; where
+            it is not (two hops, one client a step, k-subset, shuffles), refining stops when the
+            upper bound moves no more.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
-        above it.
+        above it. ``meets_tolerance`` says whether they are as close as asked.
 
     Raises:
         UnsupportedError: no sound analysis is known for this combination, or no ε holds at so
@@ -56,7 +57,8 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     except NumericalError:
         _require_more_than_leaks(parts.present, delta)
         raise
-    return _guarantee(scheme, delta, directions, parts.present.method)
+    guarantee = _guarantee(scheme, delta, directions, parts.present.method)
+    return replace(guarantee, tolerance=tolerance, exact=_exact(parts))
 
 
 def _require_more_than_leaks(hop: Hop, delta: float) -> None:
@@ -88,26 +90,26 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
 
 
 def _guarantee(
-    scheme: Scheme,
-    delta: float,
-    directions: dict[str, Bounds],
-    method: str,
-    clients: ClientGuarantees | None = None,
+    scheme: Scheme, delta: float, directions: dict[str, Bounds], method: str
 ) -> Guarantee:
     worst = Bounds(0.0, 0.0)
     for bounds in directions.values():
         worst = worst | bounds
-    return Guarantee(
-        worst, delta, directions, scheme.relation, scheme.unit, scheme.trust, method, clients
-    )
+    return Guarantee(worst, delta, directions, scheme.relation, scheme.unit, scheme.trust, method)
 
 
 def decomposition_bounds(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> dict[str, Bounds]:
-    """Proved bounds on ε by direction of a run that is already in blocks."""
+    """Proved bounds on ε by direction of a run that is already in blocks.
+
+    Raises:
+        NumericalError: the tolerance cannot be certified of the larger one, though it could be.
+    """
     if parts.other is None:
         bounds = {d: _bracket(parts.present, d, delta, tolerance) for d in parts.present.directions}
+        if _exact(parts):
+            _require_narrow(bounds.values(), delta, tolerance)
         if relation is Relation.REPLACE_ONE:
             return {"replace": reduce(or_, bounds.values())}
         return {direction.value: value for direction, value in bounds.items()}
@@ -126,6 +128,27 @@ def decomposition_upper(parts: Decomposition, delta: float) -> float:
     return max(_upper(parts.present, direction, delta) for direction in parts.present.directions)
 
 
+def _exact(parts: Decomposition) -> bool:
+    """Whether finer grids make the bracket as narrow as asked."""
+    return parts.other is None and parts.present.exact
+
+
+def _require_narrow(directions: Iterable[Bounds], delta: float, tolerance: float) -> None:
+    """Refuses a wide bracket of the larger ε; a direction that is smaller for sure may be wide."""
+    worst = reduce(or_, directions)
+    if worst.upper - worst.lower > _WIDEST * tolerance * worst.upper:
+        raise _cannot_be_narrowed(worst.lower, worst.upper, delta, tolerance)
+
+
+def _cannot_be_narrowed(
+    lower: float, upper: float, delta: float, tolerance: float
+) -> NumericalError:
+    return NumericalError(
+        f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative tolerance "
+        f"of {tolerance:g} at delta = {delta:g}"
+    )
+
+
 def _upper(hop: Hop, direction: Direction, delta: float) -> float:
     try:
         return min(run_epsilon(hop.upper, direction, Side.UPPER, delta, 0), hop.cap)
@@ -136,8 +159,12 @@ def _upper(hop: Hop, direction: Direction, delta: float) -> float:
 
 
 def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
-    """Refine until the bracket is as narrow as asked; exactness decides whether it must be."""
-    must_meet = hop.exact
+    """Refine until the bracket is as narrow as asked, or finer grids are of no more use.
+
+    Raises:
+        NumericalError: nothing is proved from above.
+    """
+    exact = hop.exact
     closing = hop.tight or hop.upper == hop.lower  # else finer grids hardly move the lower bound
     lower, upper, before, refinement = 0.0, hop.cap, math.inf, 0
     while refinement < _REFINEMENTS:
@@ -153,18 +180,15 @@ def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> 
             found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
             lower = max(lower, found)
         # A third of the last gain is what all finer grids together have left to gain.
-        open_ = upper - lower if must_meet else min(upper - lower, (before - upper) / 3.0)
-        missing, before = open_ / (tolerance * upper + 1e-9), upper
+        open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
+        missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
         if missing <= 1.0:
             return Bounds(lower, upper)
         # Each refinement divides the width by four: go at once to the one that should do.
-        jump = math.ceil(math.log(1.2 * missing, 4)) if must_meet else 1
+        jump = math.ceil(math.log(1.2 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
-    if math.isinf(upper) or (must_meet and upper - lower > _WIDEST * tolerance * upper):
-        raise NumericalError(
-            f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative tolerance "
-            f"of {tolerance:g} at delta = {delta:g}"
-        )
+    if math.isinf(upper):
+        raise _cannot_be_narrowed(lower, upper, delta, tolerance)
     return Bounds(lower, upper)
 
 
@@ -216,10 +240,18 @@ def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
         direction.value: _worst(clients.values(), direction, delta, tolerance)
         for direction in Direction
     }
+    exact = all(client.hop.exact for client in clients.values())
+    if exact:
+        _require_narrow(directions.values(), delta, tolerance)
     guarantee = _guarantee(scheme, delta, directions, method)
     sizes, keys = _window_sizes(scheme, None)
     uppers = [min(max(clients[key].uppers.values()), guarantee.epsilon.upper) for key in keys]
-    return replace(guarantee, clients=ClientGuarantees(np.array(uppers), sizes))
+    return replace(
+        guarantee,
+        clients=ClientGuarantees(np.array(uppers), sizes),
+        tolerance=tolerance,
+        exact=exact,
+    )
 
 
 def _worst(

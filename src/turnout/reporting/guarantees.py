@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
     """The guarantee as JSON-ready values; ``epsilon`` is the proved upper bound."""
-    return {
+    record = {
         **bounds_record(guarantee.epsilon),
         "delta": guarantee.delta,
         "relation": guarantee.relation.value,
@@ -26,11 +26,36 @@ def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
         },
         "method": guarantee.method,
     }
+    if not guarantee.meets_tolerance:
+        record["bracket"] = {
+            "relative_width": guarantee.epsilon.relative_width,
+            "tolerance": guarantee.tolerance,
+            "reason": _why_wide(guarantee),
+        }
+    return record
 
 
 def bounds_record(bounds: Bounds) -> dict[str, float]:
     """Both bounds of an ε."""
     return {"epsilon": bounds.upper, "epsilon_lower": bounds.lower}
+
+
+def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
+    """How far apart the bounds on ε are and why; nothing where they are as close as was asked.
+
+    Nor where no lower bound is known, which stands beside it already.
+    """
+    if guarantee.meets_tolerance or guarantee.epsilon.lower == 0:
+        return {}
+    wide = f"{100 * guarantee.epsilon.relative_width:.3g} % wide"
+    asked = f"{100 * guarantee.tolerance:g} % asked"
+    return {"bracket": f"{wide} ({asked}): {_why_wide(guarantee)}"}
+
+
+def _why_wide(guarantee: Guarantee) -> str:
+    if guarantee.epsilon.lower == 0:
+        return "no lower bound is known"
+    return "refining stopped" if guarantee.exact else "the analysis is not tight"
 
 
 def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> Table:
@@ -45,6 +70,8 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     epsilon = guarantee.epsilon
     table.add_row("ε (proved)", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
     table.add_row("ε at least", at_least(epsilon, 5))
+    for name, value in bracket_rows(guarantee).items():
+        table.add_row(name, value)
     table.add_row("δ", f"{guarantee.delta:g}")
     for name, bounds in guarantee.directions.items():
         ends = f"{rounded_up(bounds.upper, 5)} (at least {at_least(bounds, 5)})"

@@ -9,6 +9,7 @@ import jinja2
 
 from turnout import __version__
 from turnout.reporting.drawing import Picture
+from turnout.reporting.guarantees import bracket_rows
 from turnout.reporting.summary import Summary, TraceFindings
 from turnout.reporting.words import (
     DIRECTIONS,
@@ -96,6 +97,7 @@ def _guarantee(summary: Summary) -> list[tuple[str, str]]:
     epsilon = guarantee.epsilon
     rows = [
         ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
+        *((name.capitalize(), value) for name, value in bracket_rows(guarantee).items()),
         ("δ", f"{guarantee.delta:g}"),
     ]
     rows += [

@@ -144,14 +144,14 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
         ApproximateMessagesBlock(epsilon0, delta0, clients),
         LeakingBlock(WorstKnownBlock(epsilon0, clients), delta0),
         AlikeBlock(epsilon0, clients),
-        "clones (Feldman et al. 2021) of any randomizers near pure ones",
+        "privacy blanket of any randomizers near pure ones",
     )
 
 
 @one_round.register
 def _(randomizer: GaussianNoise, clients: int) -> Round:
     sigma = randomizer.noise_multiplier
-    upper = GaussianMessagesBlock(sigma, clients, fixed=True)
+    upper = GaussianMessagesBlock(sigma, clients)
     alike = AlikeGaussianBlock(sigma, clients)
     return Round(upper, alike, alike, "privacy blanket of a pure randomizer near the Gaussian")
 

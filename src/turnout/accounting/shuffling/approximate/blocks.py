@@ -82,18 +82,17 @@ class PricedMessages(ABC):
 class ApproximateMessagesBlock(PricedMessages):
     """One round of n shuffled messages of (ε₀, δ₀)-randomizers, from above.
 
+    Randomizers may be chosen by the messages before, as long as the order of speaking is hidden.
+
     Attributes:
         epsilon0: ε₀ > 0, under replacement; above 600 it counts as 600.
         delta0: δ₀ in (0, 1).
         clients: n ≥ 1.
-        fixed: whether all clients of the round use one randomizer that was fixed before; else
-            randomizers may be chosen by the messages before.
     """
 
     epsilon0: float
     delta0: float
     clients: int
-    fixed: bool = False
 
     def __post_init__(self) -> None:
         checks.positive(epsilon0=self.epsilon0)
@@ -112,9 +111,7 @@ class ApproximateMessagesBlock(PricedMessages):
 
     def price(self, groups: int) -> ApproximatePrice:
         """The bound at any K."""
-        return ApproximatePrice.of(
-            self.epsilon0, self.delta0, self.clients, groups, fixed=self.fixed
-        )
+        return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
 
     def end(self, delta: float) -> float:
         """The ε from which on nothing more is proved, whatever δ."""
@@ -137,13 +134,10 @@ class GaussianMessagesBlock(PricedMessages):
         noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
             another record moves a message by up to 2C.
         clients: n ≥ 1.
-        fixed: whether all clients of the round do the same to their records, say, take a gradient
-            at the same model; else what they do may be chosen by the messages before.
     """
 
     noise_multiplier: float
     clients: int
-    fixed: bool = False
 
     def __post_init__(self) -> None:
         checks.positive(noise_multiplier=self.noise_multiplier)
@@ -162,7 +156,7 @@ class GaussianMessagesBlock(PricedMessages):
 
     def price(self, groups: int) -> GaussianPrice:
         """The bound at any K."""
-        return GaussianPrice(self.noise_multiplier, self.clients, groups, self.fixed)
+        return GaussianPrice(self.noise_multiplier, self.clients, groups)
 
     def end(self, delta: float) -> float:
         """The ε at which a message alone is worth δ, if that can be written down."""
@@ -264,7 +258,7 @@ def shuffled_gaussian(
     checks.count(clients=clients, rounds=rounds)
     checks.open_unit(delta=delta)
     alone = [(PairBlock(GaussianPair(noise_multiplier / (2 * math.sqrt(rounds)))), 1)]
-    run = [(GaussianMessagesBlock(noise_multiplier, clients, fixed=True), rounds)]
+    run = [(GaussianMessagesBlock(noise_multiplier, clients), rounds)]
     found: list[float] = []
     refusal = None
     for candidate in (alone, run):

@@ -1,22 +1,23 @@
 """δ(K) of shuffled messages of (ε₀, δ₀)-randomizers, from above, and the same for Gaussian noise.
 
 docs/design/shuffling.md ("Approximate randomizers") has the proof. Randomizers may be chosen by the
-messages before, unless one is fixed beforehand for all.
+messages before, as long as the order of speaking is hidden.
 
 Notation
     ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
     n       clients           ε₀'  ε₀ − ln(1 − δ₀)
     τ       how far all other messages are from those of an ε₀'-randomizer
+    D       a bound on δ(K) of n − 1 clients, without what leaks
     σ       of Gaussian noise, over the clip norm C; another record moves a message by up to 2C
 
 With chance δ₀ the victim's message may give her away. Else it is that of an ε₀-randomizer, by
-Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance δ₀/e of
-a law that is at least the mean of her two, over e^{ε₀'}, which is what clones ask for; and at 2δ₀/e
-of one that is at least the larger of them, which the worst pair of one fixed randomizer asks for.
-The distances along a run add up to τ = (n − 1)δ₀/e or twice that whatever came before and wherever
-the victim stands, so with that pair at ε₀'
+Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance 2δ₀/e of
+a law that is at least the larger of her two, over e^{ε₀'}, which the worst pair asks for; and at
+δ₀/e of one that is at least their mean, which clones ask for. The distances along a run add up to
+τ = 2(n − 1)δ₀/e or half of that, and a message that is drawn from what is missing is worth what
+n − 1 clients are worth without it. So with either pair at ε₀'
 
-    δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair(K) + (1 + K)·τ).
+    δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
 
 The truth falls with K, though the right side does not for ever. And a message is worth no more than
 alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
@@ -25,13 +26,15 @@ alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
-from turnout.accounting.curves import Direction, PairCurve, Side
+from turnout.accounting.curves import Curve, Direction, PairCurve, Side
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
@@ -41,16 +44,30 @@ FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number
 _ALMOST_ONE = 1.0 - UNIT_ROUNDOFF
 _ROUNDING = 32 * UNIT_ROUNDOFF
+_DISTANCES = (2.0, 1.0)  # of one message by the worst pair and by clones, in units of δ₀/e
+WAYS = (0, 1)
+_FEW_GROUPS = 16  # for what is multiplied by τ
 _RUNGS = 12.0  # ε₀'s that are tried in 2/σ; from one to the next δ₀ falls by about a half
 _LOOKED_AT = 10  # K's at which the best rung is looked for
 _FURTHEST = 39.0  # and the last is so many times 2/σ, beyond which δ₀ is nothing
 
 
-def near_pure(epsilon0: float, delta0: float, *, fixed: bool) -> tuple[BlanketPair, float]:
-    """The pair that an (ε₀, δ₀)-randomizer's messages are priced by, and τ/(n − 1)."""
-    pair_of, laws = (worst_pair, 2.0) if fixed else (clones_pair, 1.0)
-    pair = pair_of(epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
-    return pair, laws * math.exp(-epsilon0) * delta0
+class Blanket(NamedTuple):
+    """One way to price an (ε₀, δ₀)-randomizer's messages.
+
+    Attributes:
+        pair: the blanket pair of the ε₀'-randomizers that they are near.
+        distance: τ/(n − 1), how far one of another client's messages is from theirs.
+    """
+
+    pair: BlanketPair
+    distance: float
+
+    @classmethod
+    def of(cls, epsilon0: float, delta0: float, way: int) -> Blanket:
+        """By the worst pair (0) or by clones (1)."""
+        pair = (worst_pair, clones_pair)[way](epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
+        return cls(pair, _DISTANCES[way] * math.exp(-epsilon0) * delta0 * (1.0 + _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +91,60 @@ class LocalCurve:
         return np.zeros(np.shape(k))
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenCurve:
+    """What is left of δ(K), δ₀ aside, where the others hide the victim; without the factor 1 − δ₀.
+
+    Attributes:
+        base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
+        fewer: the same for n − 1 clients.
+        slack: τ, how far the others' messages are from those.
+        coming: the chance with which she sends a message.
+    """
+
+    base: Curve
+    fewer: Curve
+    slack: float
+    coming: float = 1.0
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        fewer = self.fewer.delta(k) + self.slack * (k - 1.0 + 2.0 * self.coming)
+        fewer = np.minimum(fewer, self.coming)
+        return self.base.delta(k) + self.slack * (k - 1.0 + 2.0 * fewer)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """The bound for one (ε₀, δ₀)."""
+    """The bound for one (ε₀, δ₀): the least of the ways to price it and of a message alone."""
 
-    base: BlanketCurve
+    hidden: Sequence[HiddenCurve]
     epsilon0: float
     delta0: float
-    slack: float
 
     @classmethod
     def of(
-        cls, epsilon0: float, delta0: float, clients: int, groups: int, *, fixed: bool
+        cls,
+        epsilon0: float,
+        delta0: float,
+        clients: int,
+        groups: int,
+        ways: Sequence[int] = WAYS,
     ) -> ApproximatePrice:
         """Of so many clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
-        pair, slack = near_pure(epsilon0, delta0, fixed=fixed)
-        base = BlanketCurve(pair, clients, Side.UPPER, groups)
-        return cls(base, epsilon0, delta0, (clients - 1) * slack)
+        hidden: list[HiddenCurve] = []
+        for way in ways:
+            pair, distance = Blanket.of(epsilon0, delta0, way)
+            base = BlanketCurve(pair, clients, Side.UPPER, groups)
+            fewer = BlanketCurve(pair, max(clients - 1, 1), Side.UPPER, min(groups, _FEW_GROUPS))
+            hidden.append(HiddenCurve(base, fewer, (clients - 1) * distance))
+        return cls(hidden, epsilon0, delta0)
 
     @property
     def furthest(self) -> float:
         """The ε from which on δ is δ₀."""
         return self.epsilon0 * (1.0 + 1e-14)
-
-    def shuffled(self, k: FloatArray) -> FloatArray:
-        """What is added to δ₀ by the others' hiding her, without the factor 1 − δ₀."""
-        return self.base.delta(k) + (1.0 + k) * self.slack
 
     def roughly(self, k: FloatArray) -> FloatArray:
         """About δ at each K ≥ 1, shape of ``k``."""
@@ -108,8 +152,10 @@ class ApproximatePrice:
 
     def at(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, from above; from some K on it need not fall."""
-        alone = LocalCurve(self.epsilon0).delta(k)
-        value = self.delta0 + (1.0 - self.delta0) * np.minimum(self.shuffled(k), alone)
+        value = LocalCurve(self.epsilon0).delta(k)
+        for hidden in self.hidden:
+            value = np.minimum(value, hidden.delta(k))
+        value = self.delta0 + (1.0 - self.delta0) * value
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
 
 
@@ -121,13 +167,11 @@ class GaussianPrice:
         noise_multiplier: σ.
         clients: n.
         groups: as in `BlanketCurve`.
-        fixed: whether all clients of a round do the same to their records.
     """
 
     noise_multiplier: float
     clients: int
     groups: int
-    fixed: bool
 
     @property
     def alone(self) -> PairCurve:
@@ -137,17 +181,15 @@ class GaussianPrice:
     def roughly(self, k: FloatArray) -> FloatArray:
         """About δ at each K ≥ 1, shape (K's,)."""
         epsilons, deltas = _ladder(self.noise_multiplier)
-        about = _about(epsilons[:, None], deltas[:, None], self.clients, k, fixed=self.fixed)
-        return np.minimum(about.min(axis=0), self.alone.delta(k))
+        about = [_about(epsilons[:, None], deltas[:, None], self.clients, k, way) for way in WAYS]
+        return np.minimum(np.min(about, axis=(0, 1)), self.alone.delta(k))
 
     def at(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, from above."""
         ratios = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         values = self.alone.delta(ratios)
-        nearest = best_rungs(self.noise_multiplier, self.clients, ratios, fixed=self.fixed)
-        for rung in np.unique(nearest):
-            chosen = nearest == rung
-            found = _rung(self, int(rung)).at(ratios[chosen])
+        for rung, chosen in rungs_by_ratio(self.noise_multiplier, self.clients, ratios):
+            found = _rung(self, rung).at(ratios[chosen])
             values[chosen] = np.minimum(values[chosen], found)
         return values.reshape(np.shape(k))
 
@@ -158,21 +200,32 @@ def local_delta(noise_multiplier: float, local_epsilon: float) -> float:
     return float(message.delta(np.array(math.exp(local_epsilon))))
 
 
-def local_epsilon_of(noise_multiplier: float, rung: int) -> tuple[float, float]:
-    """ε₀ and δ₀ of a rung of the ladder."""
-    epsilons, deltas = _ladder(noise_multiplier)
-    return float(epsilons[rung]), float(deltas[rung])
+class Rung(NamedTuple):
+    """One of the ladder's ε₀'s, its δ₀, and the way in which it is priced."""
+
+    epsilon0: float
+    delta0: float
+    way: int
 
 
-def best_rungs(
-    noise_multiplier: float, clients: int, ratios: FloatArray, *, fixed: bool
-) -> np.ndarray:
-    """About the rung of the ladder that is worth least at each K, shape (K's,)."""
+def rungs_by_ratio(
+    noise_multiplier: float, clients: int, ratios: FloatArray
+) -> Iterator[tuple[Rung, np.ndarray]]:
+    """About the rung that is worth least at each K: those that are, and where, shape (K's,)."""
     # The best ε₀ rises with K, slowly, so it is looked for at few K's.
     few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
     epsilons, deltas = _ladder(noise_multiplier)
-    rungs = np.argmin(_about(epsilons[:, None], deltas[:, None], clients, few, fixed=fixed), axis=0)
-    return np.rint(np.interp(ratios, few, rungs)).astype(np.int64)
+    nearest, about = [], []
+    for way in WAYS:
+        values = _about(epsilons[:, None], deltas[:, None], clients, few, way)
+        rungs = np.rint(np.interp(ratios, few, np.argmin(values, axis=0))).astype(np.int64)
+        nearest.append(rungs)
+        about.append(_about(epsilons[rungs], deltas[rungs], clients, ratios, way))
+    ways = np.argmin(about, axis=0)
+    rungs = np.choose(ways, nearest)
+    for index, way in set(zip(rungs.tolist(), ways.tolist(), strict=True)):
+        rung = Rung(float(epsilons[index]), float(deltas[index]), way)
+        yield rung, (rungs == index) & (ways == way)
 
 
 @lru_cache(maxsize=64)
@@ -187,22 +240,24 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _about(
-    epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, *, fixed: bool
+    epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, way: int
 ) -> FloatArray:
     """About the bound: the pair as if Gaussian, unless nobody hides her; only steers."""
-    low, laws = 1.0 / (np.exp(epsilon0) + 1.0), 2.0 if fixed else 1.0
-    share = low if fixed else 0.5 * np.exp(-epsilon0)
+    low = 1.0 / (np.exp(epsilon0) + 1.0)
+    share = (low, 0.5 * np.exp(-epsilon0))[way]
     gap = np.tanh(0.5 * epsilon0)
     spread = gap * np.sqrt(2.0 / (clients * share))
     score = np.log(k) / spread
     hidden = ndtr(0.5 * spread - score) - k * ndtr(-0.5 * spread - score)
     alone = np.maximum(1.0 - low - k * low, 0.0)
     nobody = np.exp((clients - 1) * np.log1p(-np.minimum(2.0 * share, _ALMOST_ONE)))
-    slack = laws * (clients - 1) * np.exp(-epsilon0) * delta0
-    return delta0 + np.minimum(hidden + nobody * alone + (1.0 + k) * slack, alone)
+    hidden = np.minimum(hidden + nobody * alone, alone)
+    slack = _DISTANCES[way] * (clients - 1) * np.exp(-epsilon0) * delta0
+    fewer = np.minimum(hidden + (1.0 + k) * slack, 1.0)
+    return delta0 + np.minimum(hidden + slack * (k - 1.0 + 2.0 * fewer), alone)
 
 
 @lru_cache(maxsize=256)
-def _rung(price: GaussianPrice, rung: int) -> ApproximatePrice:
-    epsilon0, delta0 = local_epsilon_of(price.noise_multiplier, rung)
-    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, fixed=price.fixed)
+def _rung(price: GaussianPrice, rung: Rung) -> ApproximatePrice:
+    epsilon0, delta0, way = rung
+    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, (way,))

@@ -6,6 +6,7 @@ one: `sampling.cells`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -20,10 +21,12 @@ from turnout.accounting.shuffling.approximate.blocks import (
     LeakingCurve,
 )
 from turnout.accounting.shuffling.approximate.price import (
+    WAYS,
+    Blanket,
+    HiddenCurve,
     LocalCurve,
-    best_rungs,
-    local_epsilon_of,
-    near_pure,
+    Rung,
+    rungs_by_ratio,
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
@@ -34,6 +37,7 @@ from turnout.accounting.shuffling.sampling.mixtures import Mixture, Sample
 
 FloatArray = np.ndarray
 _ROUNDING = 32 * UNIT_ROUNDOFF
+_FEWER = 4  # how much more coarsely that is told apart which is multiplied by τ
 
 
 class SampledPrice(Protocol):
@@ -69,28 +73,26 @@ class SampledPair:
 class SampledApproximate:
     """The price of (ε₀, δ₀)-randomizers' messages.
 
-    Notation: see `approximate.price`; τ = (N − 1)τ₁.
-
-    The mean of γ·(δ₀ + (1 − δ₀)·(δ_pair(K') + (1 + K')·τ)), K' = 1 + (K − 1)/γ, is what the pair is
-    worth and E γ(1 + K')τ = τ₁·(2·E γ(N − 1) + (K − 1)·E(N − 1)₊) beside. Or each message alone is
-    worth what it is.
+    Notation: see `approximate.price`. Each of the n − 1 others sends a message with chance q, so
+    τ = (n − 1)·q·τ₁ here, τ₁ being that of one message; D is of n − 1 clients who come by coins of
+    their own, so at most q. Or each message alone is worth what it is.
 
     Attributes:
-        hidden: the pair's.
+        hidden: by the others' hiding her, in each of the ways.
         alone: what one message is worth, δ₀ in it, mixed over γ.
+        rate: q.
         delta0: δ₀.
-        slack: τ₁.
     """
 
-    hidden: SampledCurve
+    hidden: Sequence[HiddenCurve]
     alone: Mixture
+    rate: float
     delta0: float
-    slack: float
 
     @property
     def floor(self) -> float:
         """q·δ₀, for she must come to leak."""
-        return min(self.hidden.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
+        return min(self.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, from above; from some K on it need not fall."""
@@ -98,10 +100,8 @@ class SampledApproximate:
 
     def hidden_delta(self, k: FloatArray) -> FloatArray:
         """By the others' hiding her alone."""
-        n, q = self.hidden.population, self.hidden.rate
-        pairs = (n - 1) * q**2  # E γ(N − 1); E(N − 1)₊ is at most E N, and E N(N − 1)/2
-        slack = self.slack * (2.0 * pairs + (k - 1.0) * min(n * q, 0.5 * n * pairs))
-        value = q * self.delta0 + (1.0 - self.delta0) * (self.hidden.delta(k) + slack)
+        hidden = np.minimum.reduce([curve.delta(k) for curve in self.hidden])
+        value = self.rate * self.delta0 + (1.0 - self.delta0) * hidden
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
 
 
@@ -112,14 +112,12 @@ class SampledGaussian:
     Attributes:
         noise_multiplier: σ.
         sample: who is mixed.
-        fixed: as in `approximate.price.GaussianPrice`.
         grain: how finely.
         alone: what one message is worth, mixed over γ.
     """
 
     noise_multiplier: float
     sample: Sample
-    fixed: bool
     grain: Grain
     alone: Mixture
 
@@ -134,30 +132,34 @@ class SampledGaussian:
         values = self.alone.delta(ratios)
         n, q = self.sample.population, self.sample.rate
         middle, inner = max(round(n * q), 1), 1.0 + (ratios - 1.0) / q
-        rungs = best_rungs(self.noise_multiplier, middle, inner, fixed=self.fixed)
-        for rung in np.unique(rungs):
-            chosen = rungs == rung
-            found = _rung(self, int(rung)).hidden_delta(ratios[chosen])
+        for rung, chosen in rungs_by_ratio(self.noise_multiplier, middle, inner):
+            found = _rung(self, rung).hidden_delta(ratios[chosen])
             values[chosen] = np.minimum(values[chosen], found)
         return values.reshape(np.shape(k))
 
 
 @lru_cache(maxsize=64)
-def _rung(price: SampledGaussian, rung: int) -> SampledApproximate:
-    epsilon0, delta0 = local_epsilon_of(price.noise_multiplier, rung)
-    pair, slack = near_pure(epsilon0, delta0, fixed=price.fixed)
-    hidden = SampledCurve(pair, price.sample.population, price.sample.rate, price.grain)
-    return SampledApproximate(hidden, price.alone, delta0, slack)
+def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
+    hidden = _hidden(price.sample, price.grain, rung)
+    return SampledApproximate([hidden], price.alone, price.sample.rate, rung.delta0)
+
+
+def _hidden(sample: Sample, grain: Grain, rung: Rung) -> HiddenCurve:
+    """By the others' hiding her, in one way."""
+    n, q = sample.population, sample.rate
+    pair, distance = Blanket.of(*rung)
+    few = Grain(max(grain.groups // _FEWER, 1), grain.fine / _FEWER, grain.lost)
+    base, fewer = SampledCurve(pair, n, q, grain), SampledCurve(pair, max(n - 1, 1), q, few)
+    return HiddenCurve(base, fewer, (n - 1) * q * distance, q)
 
 
 def _approximate(
     sample: Sample, grain: Grain, block: ApproximateMessagesBlock
 ) -> SampledApproximate:
     epsilon0, delta0 = block.price(1).epsilon0, block.delta0
-    pair, slack = near_pure(epsilon0, delta0, fixed=block.fixed)
-    hidden = SampledCurve(pair, sample.population, sample.rate, grain)
+    hidden = [_hidden(sample, grain, Rung(epsilon0, delta0, way)) for way in WAYS]
     local = LeakingCurve(LocalCurve(epsilon0), delta0, Side.UPPER)
-    return SampledApproximate(hidden, Mixture.alone(sample, local), delta0, slack)
+    return SampledApproximate(hidden, Mixture.alone(sample, local), sample.rate, delta0)
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
@@ -177,7 +179,6 @@ def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
         return _approximate(sample, grain, block)
     if isinstance(block, GaussianMessagesBlock | AlikeGaussianBlock):
         sigma = block.noise_multiplier
-        fixed = block.fixed if isinstance(block, GaussianMessagesBlock) else True
         message = PairCurve(GaussianPair(sigma / 2), Direction.REMOVE, Side.UPPER)
-        return SampledGaussian(sigma, sample, fixed, grain, Mixture.alone(sample, message))
+        return SampledGaussian(sigma, sample, grain, Mixture.alone(sample, message))
     return None

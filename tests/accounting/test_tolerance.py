@@ -1,0 +1,105 @@
+"""What a tolerance decides: which brackets are refused, and which answers say they are wide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from turnout.accounting import pricing
+from turnout.accounting.curves import Direction
+from turnout.accounting.hops import Decomposition, Hop
+from turnout.accounting.mechanisms import Mechanism
+from turnout.accounting.pricing import decomposition_bounds, price
+from turnout.core.bounds import Bounds
+from turnout.core.errors import NumericalError
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    FixedSize,
+    GaussianNoise,
+    KaryResponse,
+    Relation,
+    Scheme,
+)
+
+RARE = Scheme(GaussianNoise(0.2284), CheckIn(2, probability=0.000356), Relation.ADD_REMOVE)
+"""She hardly ever comes, and is then seen for sure; that she stayed away shows next to nothing."""
+
+
+def test_a_direction_that_cannot_be_the_larger_one_may_be_wide():
+    guarantee = price(RARE, 1.39e-15)
+    add, remove = guarantee.directions["add"], guarantee.directions["remove"]
+    assert add.relative_width > 100 * guarantee.tolerance
+    assert add.upper < 1e-3 < remove.lower
+    assert (guarantee.epsilon, guarantee.exact) == (remove, True)
+    assert guarantee.meets_tolerance
+    assert guarantee.epsilon.relative_width < 1e-4
+    assert Mechanism.of(RARE).epsilon(1.39e-15) == dict(guarantee.directions)
+
+
+def bounds_of(monkeypatch, remove: Bounds, add: Bounds, *, tight: bool = True) -> dict[str, Bounds]:
+    """What is made of these brackets, at a tolerance of 1e-3: 10 % is the widest."""
+    brackets = {Direction.REMOVE: remove, Direction.ADD: add}
+    monkeypatch.setattr(pricing, "_bracket", lambda _, direction, *__: brackets[direction])
+    hop = Hop([], [], "an analysis", tight)
+    return decomposition_bounds(Decomposition(hop), Relation.ADD_REMOVE, 1e-6, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        (Bounds(0.0, 0.5), Bounds(0.999, 1.0)),  # smaller for sure
+        (Bounds(0.2, 1.0), Bounds(0.95, 0.96)),  # the larger one is known to 5 % all the same
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_known_maximum_is_returned(monkeypatch, wide, narrow, swapped):
+    pair = (narrow, wide) if swapped else (wide, narrow)
+    assert bounds_of(monkeypatch, *pair) == {"remove": pair[0], "add": pair[1]}
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [(Bounds(0.2, 1.0), Bounds(0.85, 0.86)), (Bounds(0.8, 1.0), Bounds(0.1, 0.7))],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_maximum_that_may_lie_anywhere_is_refused(monkeypatch, wide, narrow, swapped):
+    pair = (narrow, wide) if swapped else (wide, narrow)
+    with pytest.raises(NumericalError, match=r"\[0\.8.*, 1\] cannot be narrowed"):
+        bounds_of(monkeypatch, *pair)
+    # Unless the analysis promises no such thing: then the answer says so.
+    assert bounds_of(monkeypatch, *pair, tight=False)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "delta"),
+    [
+        (Scheme(KaryResponse(1.0, 3), CheckIn(5), Relation.REPLACE_ONE), 0.1),
+        (Scheme(GaussianNoise(2.0), FixedSize(2, 50, 3), Relation.REPLACE_ONE), 1e-4),
+    ],
+)
+def test_analyses_that_are_not_tight_say_so(scheme, delta):
+    guarantee = price(scheme, delta)
+    assert guarantee.epsilon.relative_width > 0.05
+    assert (guarantee.tolerance, guarantee.meets_tolerance, guarantee.exact) == (1e-3, False, False)
+    assert price(scheme, delta, tolerance=0.9).meets_tolerance
+
+
+def test_what_meets_its_tolerance_does_not_at_a_smaller_one():
+    scheme = Scheme(GaussianNoise(1.0), CheckIn(10, 3), Relation.ADD_REMOVE)
+    coarse = price(scheme, 1e-5, tolerance=0.05)
+    assert coarse.meets_tolerance
+    assert coarse.exact
+    assert coarse.epsilon.relative_width > 1e-5
+    assert price(scheme, 1e-5, tolerance=1e-3).epsilon.relative_width <= 1e-3
+
+
+def test_clients_with_windows_of_their_own_follow_the_same_rule(monkeypatch):
+    law = AvailabilityCheckIn(np.ones((2, 2), bool), 2, probability=0.000356)
+    scheme = Scheme(GaussianNoise(0.2284), law, Relation.ADD_REMOVE)
+    guarantee = price(scheme, 1.39e-15)
+    assert guarantee.meets_tolerance
+    assert guarantee.directions["add"].relative_width > 0.1
+    monkeypatch.setattr(pricing, "_bracket", lambda *_: Bounds(20.0, 40.0))
+    with pytest.raises(NumericalError, match="cannot be narrowed"):
+        price(scheme, 1.39e-15)

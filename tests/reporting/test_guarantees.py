@@ -1,0 +1,65 @@
+"""What an answer says of a bracket that is wider than was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.accounting import Guarantee
+from turnout.core.bounds import Bounds
+from turnout.reporting import answers
+from turnout.reporting.guarantees import bracket_rows, guarantee_record
+from turnout.spec import PrivacyUnit, Relation, TrustModel
+
+
+def guarantee(lower: float, upper: float, *, exact: bool) -> Guarantee:
+    bounds = Bounds(lower, upper)
+    return Guarantee(
+        bounds,
+        1e-6,
+        {"replace": bounds},
+        Relation.REPLACE_ONE,
+        PrivacyUnit.CLIENT,
+        TrustModel.CENTRAL,
+        "an analysis",
+        tolerance=1e-3,
+        exact=exact,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lower", "exact", "words", "reason"),
+    [
+        (0.9995, True, None, None),
+        (0.864, False, "13.6 % wide (0.1 % asked): the analysis is not tight", "not tight"),
+        (0.95, True, "5 % wide (0.1 % asked): refining stopped", "refining stopped"),
+        (0.0, False, None, "no lower bound"),
+    ],
+)
+def test_a_wide_bracket_is_said_with_its_reason(lower, exact, words, reason):
+    found = guarantee(lower, 1.0, exact=exact)
+    assert bracket_rows(found).get("bracket") == words
+    said = guarantee_record(found).get("bracket")
+    assert (said is None) == (reason is None)
+    if said is not None:
+        assert said["relative_width"] == pytest.approx(1.0 - lower)
+        assert said["tolerance"] == 1e-3
+        assert reason in said["reason"]
+
+
+FLAGS = {
+    "scheme": "check-in",
+    "randomizer": "kary-response",
+    "epsilon0": 1.0,
+    "categories": 3,
+    "delta": 0.1,
+}
+
+
+def test_the_table_has_one_line_more(capsys):
+    wide = {**FLAGS, "window": 5, "relation": "replace-one"}
+    answers.show(answers.account(wide), as_json=False)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "8.05 % wide (0.1 % asked): the analysis is not tight" in out
+    narrow = {"scheme": "check-in", "noise_multiplier": 1.0, "window": 5, "delta": 1e-3}
+    answers.show(answers.account({**narrow, "relation": "add-remove"}), as_json=False)
+    assert "bracket" not in capsys.readouterr().out
