@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from numbers import Integral, Real
+from typing import TypeVar
 
 from turnout.core.errors import ParameterError
 
+Choice = TypeVar("Choice", bound=StrEnum)
+
 
 def _real(name: str, value: object, expected: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterError(name, value, expected)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number or a fraction beyond the floats
+        raise ParameterError(name, value, expected) from None
+    if math.isnan(number):
+        raise ParameterError(name, value, expected)
+    return number
 
 
 def positive(**parameters: object) -> None:
@@ -63,3 +73,23 @@ def at_most(limit_name: str, limit: int, **parameters: int) -> None:
     for name, value in parameters.items():
         if value > limit:
             raise ParameterError(name, value, f"at most {limit_name} = {limit}")
+
+
+def choice(choices: type[Choice], **parameters: object) -> Choice:
+    """The member that the one parameter is: given as itself, or by its exact word.
+
+    Code asks ``relation is Relation.ADD_REMOVE``, which the word "add-remove" is not. So every
+    public field of such a type goes through here before anything reads it.
+
+    Raises:
+        ParameterError: anything else, naming the choices.
+    """
+    ((name, value),) = parameters.items()
+    # Another enumeration's member may have the same word and mean another thing.
+    foreign = isinstance(value, StrEnum) and not isinstance(value, choices)
+    if isinstance(value, str) and not foreign:
+        for member in choices:
+            if value == member.value:
+                return member
+    words = ", ".join(repr(member.value) for member in choices)
+    raise ParameterError(name, value, f"one of {words}" if len(choices) > 1 else words)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from turnout.core import checks
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
+from turnout.spec.classes import plain_numbers
 from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
 from turnout.spec.participation import ParticipationLaw
-from turnout.spec.randomizers import GaussianNoise, Randomizer
+from turnout.spec.randomizers import FIXED_RANDOMIZERS, GaussianNoise, Randomizer
 from turnout.spec.releases import ReleaseRule
+
+_LAWS: tuple[type, ...] = get_args(ParticipationLaw)
+_RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
+_CHOICES = {
+    "relation": Relation,
+    "release": ReleaseRule,
+    "unit": PrivacyUnit,
+    "trust": TrustModel,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +30,18 @@ class Scheme:
     Attributes:
         randomizer: protects one contribution.
         participation: who takes part when.
-        relation: the neighbouring relation. No default, on purpose.
+        relation: the neighbouring relation, by its member or its exact word, like release, unit
+            and trust; it is held as the member. No default, on purpose.
         release: what a step makes of those who came.
         unit: what one record is.
         trust: whom the client must trust.
         population: clients there are, herself among them, who all follow the protocol; None where
             nobody knows. Only what other clients' messages hide rests on it.
+
+    Raises:
+        ParameterError: a word that is no member, naming those there are; something that is no
+            randomizer or law; another population than the law's own.
+        UnsupportedError: an object of a class that no analysis knows.
     """
 
     randomizer: Randomizer
@@ -36,8 +53,25 @@ class Scheme:
     population: int | None = None
 
     def __post_init__(self) -> None:
-        if self.population is not None:
-            checks.count(population=self.population)
+        if type(self.randomizer) not in _RANDOMIZERS:
+            raise _unknown("randomizer", self.randomizer, _RANDOMIZERS)
+        if type(self.participation) not in _LAWS:
+            raise _unknown("participation", self.participation, _LAWS)
+        # A field holds the member itself, whatever was given: readers compare by identity.
+        for name, choices in _CHOICES.items():
+            member = checks.choice(choices, **{name: getattr(self, name)})
+            object.__setattr__(self, name, member)
+        self._check_population()
+
+    def _check_population(self) -> None:
+        """A number of clients, and the same one where the law has one too."""
+        if self.population is None:
+            return
+        checks.count(population=self.population)
+        own = getattr(self.participation, "population", self.population)
+        if self.population != own:
+            raise ParameterError("population", self.population, f"the law's own, {own}")
+        plain_numbers(self)
 
     @property
     def noise_multiplier(self) -> float:
@@ -51,3 +85,13 @@ class Scheme:
                 f"only Gaussian noise has a noise multiplier, not {type(self.randomizer).__name__}"
             )
         return self.randomizer.noise_multiplier
+
+
+def _unknown(name: str, value: object, known: tuple[type, ...]) -> TurnoutError:
+    """What to say of a field that is no object of a known class."""
+    names = ", ".join(kind.__name__ for kind in known)
+    if value is None or isinstance(value, type | str | bytes | bool | int | float | complex):
+        return ParameterError(name, value, f"an object of one of {names}")
+    return UnsupportedError(
+        f"{name} is of the class {type(value).__name__}, which no analysis knows; known are {names}"
+    )

@@ -9,8 +9,20 @@ from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, Pa
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run
 from turnout.accounting.pairs import GaussianPair, Pair
+from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    KSubset,
+    PoissonSampling,
+    PrivacyUnit,
+    Relation,
+    Scheme,
+    SelfSampling,
+    TrustModel,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,11 @@ class Terms:
     relation: Relation
     unit: PrivacyUnit = PrivacyUnit.CLIENT
     trust: TrustModel = TrustModel.CENTRAL
+
+    def __post_init__(self) -> None:
+        choices = {"relation": Relation, "unit": PrivacyUnit, "trust": TrustModel}
+        for name, members in choices.items():
+            object.__setattr__(self, name, checks.choice(members, **{name: getattr(self, name)}))
 
     @classmethod
     def of(cls, scheme: Scheme) -> Terms:
@@ -72,7 +89,7 @@ class Terms:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Terms:
         """What `to_dict` gave."""
-        return cls(Relation(data["relation"]), PrivacyUnit(data["unit"]), TrustModel(data["trust"]))
+        return cls(data["relation"], data["unit"], data["trust"])
 
 
 def run_dominates(large: Run, small: Run) -> bool:
@@ -118,8 +135,8 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
         UnsupportedError: the law is not a sequence of equal windows.
     """
     law = scheme.participation
-    name = "windows" if hasattr(law, "windows") else "steps"
-    try:
-        return replace(scheme, participation=replace(law, **{name: windows}))
-    except TypeError:
-        raise UnsupportedError(f"{type(law).__name__} is not a sequence of equal windows") from None
+    if isinstance(law, CheckIn | KSubset):
+        return replace(scheme, participation=replace(law, windows=windows))
+    if isinstance(law, EveryStep | PoissonSampling | SelfSampling | FixedSize):
+        return replace(scheme, participation=replace(law, steps=windows))
+    raise UnsupportedError(f"{type(law).__name__} is not a sequence of equal windows")

@@ -24,7 +24,7 @@ def shuffled(scheme: Scheme, steps: int) -> Decomposition:
     """The blocks of a scheme's first ``steps`` rounds, each shuffled afresh.
 
     Raises:
-        ParameterError: a population that is missing, or is not the law's.
+        ParameterError: a population that is missing.
         UnsupportedError: no sound analysis is known.
     """
     _require_analysis(scheme)
@@ -92,6 +92,4 @@ def _population(scheme: Scheme) -> int:
     population = law.population if isinstance(law, FixedSize) else scheme.population
     if population is None:
         raise ParameterError("population", None, "the number of clients, who hide each other")
-    if scheme.population not in (None, population):
-        raise ParameterError("population", scheme.population, f"the law's, {population}")
     return population
