@@ -83,7 +83,7 @@ class InterruptedTask(MeanTask):
                 raise KeyboardInterrupt
 
     def clipped_sum(self, parameters, clients):
-        self.interrupt("update")
+        self.interrupt("update" if clients.size > 1 else "alone")
         return super().clipped_sum(parameters, clients)
 
     def evaluate(self, parameters):
@@ -93,7 +93,7 @@ class InterruptedTask(MeanTask):
 
 @pytest.mark.parametrize(
     ("where", "call", "steps_done"),
-    [("update", 1, 0), ("update", 4, 3), ("evaluation", 1, 0), ("evaluation", 2, 4)],
+    [("update", 1, 0), ("update", 4, 3), ("alone", 2, 0), ("evaluation", 1, 0), ("evaluation", 2, 4)],
 )
 def test_ctrl_c_keeps_the_last_whole_step(where, call, steps_done):
     store, law = MemoryCheckpoints(), LAWS["every step"]
