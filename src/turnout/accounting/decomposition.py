@@ -67,12 +67,16 @@ def _aggregated(scheme: Scheme, steps: int) -> Decomposition:
         return Decomposition(blocks_of(law, worst, worst, steps))
     alone = dominating(scheme.randomizer, 1.0)
     hop = blocks_of(law, alone, alone, steps)
-    return _replaced(scheme, hop) if replaced else Decomposition(hop)
+    if not replaced:
+        return Decomposition(hop)
+    _require_own_draws(law)
+    return _replaced(scheme, hop)
 
 
 def _one_client(scheme: Scheme, steps: int) -> Decomposition:
     """She may displace somebody else's update, 2C; alone she moves C."""
     law, relation = scheme.participation, scheme.relation
+    _require_own_draws(law)
     alone = dominating(scheme.randomizer, 1.0)
     hop = blocks_of(law, dominating(scheme.randomizer, 2.0), alone, steps)
     if relation is Relation.ADD_REMOVE:
@@ -217,6 +221,26 @@ def _repeated(worst: Dominating, times: int) -> Run:
     return [(_step(worst, 1.0), times)] if times else []
 
 
+_OWN_DRAWS = (
+    EveryStep,
+    PoissonSampling,
+    SelfSampling,
+    CheckIn,
+    SlidingWindow,
+    KSubset,
+    FixedAssignment,
+)
+"""Laws under which her steps depend neither on her record nor on who else comes."""
+
+
+def _require_own_draws(law: object) -> None:
+    """Refuses a law for which replace-one and one-client releases are not proved."""
+    if type(law) not in _OWN_DRAWS:
+        raise UnsupportedError(
+            f"replace-one and one-client releases are not known under {type(law).__name__}"
+        )
+
+
 _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussianNoise)
 """Noise under which two records can pull to opposite sides with full strength."""
 
@@ -270,7 +294,10 @@ def _averaged(scheme: Scheme, steps: int) -> Decomposition:
             "protect; use zero-out or replace-one, or the aggregated release"
         )
     if not isinstance(law, CheckIn):
-        raise UnsupportedError("averaged releases are priced for check-in participation only")
+        raise UnsupportedError(
+            "averaged releases are priced for check-in participation only, not under "
+            f"{type(law).__name__}"
+        )
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(scheme.randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
         return _averaged_shuffle(scheme, law, population, steps, reach)

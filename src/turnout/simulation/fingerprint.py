@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 
-from turnout.spec import AvailabilityCheckIn, Scheme
+import numpy as np
+
+from turnout.spec import Scheme
 
 
 def fingerprint(scheme: Scheme, **settings: object) -> str:
@@ -19,7 +22,9 @@ def fingerprint(scheme: Scheme, **settings: object) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((scheme, sorted(settings.items()))).encode())
-    if isinstance(scheme.participation, AvailabilityCheckIn):
-        digest.update(repr(scheme.participation.available.shape).encode())
-        digest.update(scheme.participation.available.tobytes())
+    for field in fields(scheme.participation):
+        value = getattr(scheme.participation, field.name)
+        if isinstance(value, np.ndarray):  # of which a repr says next to nothing
+            digest.update(repr(value.shape).encode())
+            digest.update(value.tobytes())
     return digest.hexdigest()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec.classes import plain_numbers
 from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
 from turnout.spec.participation import ParticipationLaw
@@ -39,9 +39,8 @@ class Scheme:
             nobody knows. Only what other clients' messages hide rests on it.
 
     Raises:
-        ParameterError: a word that is no member, naming those there are; something that is no
-            randomizer or law; another population than the law's own.
-        UnsupportedError: an object of a class that no analysis knows.
+        ParameterError: a word that is no member, naming those there are; an object of a class that
+            is no randomizer or law of `turnout.spec`; another population than the law's own.
     """
 
     randomizer: Randomizer
@@ -53,10 +52,11 @@ class Scheme:
     population: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.randomizer) not in _RANDOMIZERS:
-            raise _unknown("randomizer", self.randomizer, _RANDOMIZERS)
-        if type(self.participation) not in _LAWS:
-            raise _unknown("participation", self.participation, _LAWS)
+        for name, known in (("randomizer", _RANDOMIZERS), ("participation", _LAWS)):
+            value = getattr(self, name)
+            if type(value) not in known:
+                names = ", ".join(kind.__name__ for kind in known)
+                raise ParameterError(name, value, f"an object of one of {names}")
         # A field holds the member itself, whatever was given: readers compare by identity.
         for name, choices in _CHOICES.items():
             member = checks.choice(choices, **{name: getattr(self, name)})
@@ -85,13 +85,3 @@ class Scheme:
                 f"only Gaussian noise has a noise multiplier, not {type(self.randomizer).__name__}"
             )
         return self.randomizer.noise_multiplier
-
-
-def _unknown(name: str, value: object, known: tuple[type, ...]) -> TurnoutError:
-    """What to say of a field that is no object of a known class."""
-    names = ", ".join(kind.__name__ for kind in known)
-    if value is None or isinstance(value, type | str | bytes | bool | int | float | complex):
-        return ParameterError(name, value, f"an object of one of {names}")
-    return UnsupportedError(
-        f"{name} is of the class {type(value).__name__}, which no analysis knows; known are {names}"
-    )
