@@ -16,6 +16,7 @@ from turnout.accounting.replacement import Closeness, under_replacement
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.accounting.subsets import SubsetBlock
+from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
@@ -44,9 +45,10 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
 
     Raises:
+        ParameterError: steps that the scheme does not have.
         UnsupportedError: no sound analysis is known for this release rule, law and relation.
     """
-    steps = scheme.participation.steps if steps is None else steps
+    steps = steps_of(scheme, steps)
     if scheme.trust is TrustModel.SHUFFLED:
         return shuffled(scheme, steps)
     require_central(scheme)
@@ -57,6 +59,20 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     if scheme.release is ReleaseRule.ONE_CLIENT:
         return _one_client(scheme, steps)
     return _aggregated(scheme, steps)
+
+
+def steps_of(scheme: Scheme, steps: int | None) -> int:
+    """The first ``steps`` steps of a scheme as a number that it has; all if None.
+
+    Raises:
+        ParameterError: no whole number from 0 to the steps of the whole run.
+    """
+    whole = scheme.participation.steps
+    if steps is None:
+        return whole
+    checks.count(0, steps=steps)
+    checks.at_most("the scheme's steps", whole, steps=steps)
+    return int(steps)
 
 
 def _aggregated(scheme: Scheme, steps: int) -> Decomposition:

@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.core.bounds import Bounds
 from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.spec.classes import hold_members
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,3 +50,6 @@ class Guarantee:
     trust: TrustModel
     method: str
     clients: ClientGuarantees | None = None
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)

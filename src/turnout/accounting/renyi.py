@@ -74,7 +74,8 @@ class RenyiBounds:
 
     def of(self, direction: Direction) -> tuple[float, ...]:
         """The divergences of one direction."""
-        return self.remove if direction is Direction.REMOVE else self.add
+        remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
+        return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
         """Both mechanisms, one after the other."""

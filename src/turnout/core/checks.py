@@ -7,6 +7,8 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import TypeVar
 
+import numpy as np
+
 from turnout.core.errors import ParameterError
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -66,6 +68,26 @@ def count(minimum: int = 1, **parameters: object) -> None:
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
             raise ParameterError(name, value, expected)
+
+
+def flag(**parameters: object) -> None:
+    """Each parameter is True or False: any other value would count as one of them."""
+    for name, value in parameters.items():
+        if not isinstance(value, bool):
+            raise ParameterError(name, value, "True or False")
+
+
+def real_array(**parameters: object) -> np.ndarray:
+    """The one parameter as a float array; words and truth values are no numbers.
+
+    Raises:
+        ParameterError: anything but whole or real numbers.
+    """
+    ((name, value),) = parameters.items()
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        raise ParameterError(name, value, "an array of numbers")
+    return array.astype(float)
 
 
 def at_most(limit_name: str, limit: int, **parameters: int) -> None:

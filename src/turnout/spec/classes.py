@@ -1,11 +1,13 @@
-"""What the classes of specs share: plain numbers in their fields, and no subclasses."""
+"""What the classes of specs share: plain numbers and members in fields, and no subclasses."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from enum import StrEnum
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -24,6 +26,19 @@ def plain_numbers(spec: DataclassInstance) -> None:
             continue
         plain = int(value) if isinstance(value, Integral) else float(value)
         object.__setattr__(spec, field.name, plain)
+
+
+def hold_members(spec: DataclassInstance, **choices: type[StrEnum]) -> None:
+    """Makes the member of each of these fields that holds one or its exact word.
+
+    Readers compare by identity, which a word fails in silence.
+
+    Raises:
+        ParameterError: a field holds anything else.
+    """
+    for name, members in choices.items():
+        member = checks.choice(members, **{name: getattr(spec, name)})
+        object.__setattr__(spec, name, member)
 
 
 def close(*classes: type[Any]) -> None:

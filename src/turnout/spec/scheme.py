@@ -7,7 +7,7 @@ from typing import get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec.classes import plain_numbers
+from turnout.spec.classes import hold_members, plain_numbers
 from turnout.spec.neighbours import PrivacyUnit, Relation, TrustModel
 from turnout.spec.participation import ParticipationLaw
 from turnout.spec.randomizers import FIXED_RANDOMIZERS, GaussianNoise, Randomizer
@@ -15,12 +15,6 @@ from turnout.spec.releases import ReleaseRule
 
 _LAWS: tuple[type, ...] = get_args(ParticipationLaw)
 _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
-_CHOICES = {
-    "relation": Relation,
-    "release": ReleaseRule,
-    "unit": PrivacyUnit,
-    "trust": TrustModel,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +51,9 @@ class Scheme:
             if type(value) not in known:
                 names = ", ".join(kind.__name__ for kind in known)
                 raise ParameterError(name, value, f"an object of one of {names}")
-        # A field holds the member itself, whatever was given: readers compare by identity.
-        for name, choices in _CHOICES.items():
-            member = checks.choice(choices, **{name: getattr(self, name)})
-            object.__setattr__(self, name, member)
+        hold_members(
+            self, relation=Relation, release=ReleaseRule, unit=PrivacyUnit, trust=TrustModel
+        )
         self._check_population()
 
     def _check_population(self) -> None:

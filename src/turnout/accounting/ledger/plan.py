@@ -22,7 +22,7 @@ from turnout.accounting.calibration.unknowns import UNKNOWNS
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run, joined, merged
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.terms import Terms, as_windows
+from turnout.accounting.ledger.terms import Terms, as_windows, require_terms
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
 from turnout.spec import GaussianNoise, Scheme
@@ -71,6 +71,7 @@ class Ledger:
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
+        require_terms(self.terms)
         for phase in self.phases:
             self.terms.require(phase.scheme)
 

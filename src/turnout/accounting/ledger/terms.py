@@ -9,7 +9,6 @@ from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, Pa
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run
 from turnout.accounting.pairs import GaussianPair, Pair
-from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     CheckIn,
@@ -23,6 +22,7 @@ from turnout.spec import (
     SelfSampling,
     TrustModel,
 )
+from turnout.spec.classes import hold_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,7 @@ class Terms:
     trust: TrustModel = TrustModel.CENTRAL
 
     def __post_init__(self) -> None:
-        choices = {"relation": Relation, "unit": PrivacyUnit, "trust": TrustModel}
-        for name, members in choices.items():
-            object.__setattr__(self, name, checks.choice(members, **{name: getattr(self, name)}))
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
 
     @classmethod
     def of(cls, scheme: Scheme) -> Terms:
@@ -92,6 +90,16 @@ class Terms:
         return cls(data["relation"], data["unit"], data["trust"])
 
 
+def require_terms(terms: object) -> None:
+    """Refuses anything but `Terms`: an account must say who is protected against what.
+
+    Raises:
+        ParameterError: a word, None, a scheme.
+    """
+    if not isinstance(terms, Terms):
+        raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
+
+
 def run_dominates(large: Run, small: Run) -> bool:
     """Whether ``small`` is *proved* to be no larger than ``large``, whatever ε and direction.
 
@@ -109,16 +117,20 @@ def dominates(large: Block, small: Block) -> bool:
     * A ratio seen with a smaller probability is closer to 1.
     * An average of more independent copies of a ratio is smaller (Marshall & Olkin).
     * Gaussian noise with a larger multiplier is noise added to the noise.
+
+    Outcomes that tell for sure are outside of the ratio's law, so they must be as frequent.
     """
     if type(large) is not type(small):
         return False
     if isinstance(large, PairBlock) and isinstance(small, PairBlock):
-        return small.probability <= large.probability and _noisier(large.pair, small.pair)
+        fits = small.probability <= large.probability and small.leak == large.leak
+        return fits and _noisier(large.pair, small.pair)
     if isinstance(large, AllocationBlock) and isinstance(small, AllocationBlock):
         fits = small.probability <= large.probability and small.window >= large.window
-        return fits and _noisier(large.pair, small.pair)
+        return fits and small.leak == large.leak and _noisier(large.pair, small.pair)
     if isinstance(large, FixedSizeBlock) and isinstance(small, FixedSizeBlock):
-        return small.rate <= large.rate and _noisier(large.pair, small.pair)
+        fits = small.rate <= large.rate and small.leak == large.leak
+        return fits and _noisier(large.pair, small.pair)
     return large == small
 
 
