@@ -70,7 +70,7 @@ TRACE = AvailabilityCheckIn(np.ones((2, 6), dtype=bool), 3)
 @pytest.mark.parametrize("steps", [-1, 21, 2.0, 2.5, "3", True, math.nan, math.inf, [3]])
 @pytest.mark.parametrize("law", [CheckIn(10, 2), EveryStep(20), KSubset(10, 2, 2), TRACE])
 def test_a_part_of_a_run_is_one_that_the_run_has(steps, law):
-    """Below 0 there was nothing to price, so ε was 0; above the run it was another run's."""
+    """−1 steps of k-subsets cost 0, and 2.5 of twenty steps, or 40 of them, something."""
     scheme = Scheme(GaussianNoise(2.0), law, "add-remove")
     with pytest.raises(ParameterError, match="steps"):
         epsilon_upper(scheme, 1e-5, steps)
