@@ -193,6 +193,20 @@ def test_a_written_account_that_was_edited_is_refused(accounts, path, value):
             type(account).from_dict(edited)
 
 
+def test_a_ledger_and_an_odometer_are_read_as_strictly():
+    ledger = Ledger(TERMS).add(SCHEME)
+    odometer = Odometer(TERMS, most_windows=9).record(SCHEME)
+    assert Ledger.from_dict(ledger.to_dict()) == ledger
+    assert Odometer.from_dict(odometer.to_dict()) == odometer
+    for path, wrong in ((("kind",), "odometer"), (("phases", 0, "steps"), "3")):
+        with pytest.raises(ParameterError, match=r"kind|steps"):
+            Ledger.from_dict(_edited(ledger, path, wrong))
+    for name in ("remove", "add"):
+        for wrong in ("0.1", True, None):
+            with pytest.raises(ParameterError, match="divergences"):
+                Odometer.from_dict(_edited(odometer, (*ENTRY, "charge", name, 0), wrong))
+
+
 @pytest.mark.parametrize("square", [-1.0, math.nan, "0.1", None, True])
 def test_what_a_window_costs_is_no_less_than_nothing(accounts, square):
     """A charge that is not a number left the account with a rest that every window fitted in."""

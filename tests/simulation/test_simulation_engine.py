@@ -222,6 +222,8 @@ def test_a_task_without_a_clip_norm_is_refused(clip_norm):
     [
         ({"expected_check_ins": 0.0}, "expected_check_ins"),
         ({"expected_check_ins": np.inf}, "expected_check_ins"),
+        ({"expected_check_ins": "5"}, "expected_check_ins"),
+        ({"expected_check_ins": True}, "expected_check_ins"),
         ({"minibatch": 0}, "minibatch"),
         ({"minibatch": 3}, "minibatch"),
         ({"evaluate_every": 0}, "evaluate_every"),

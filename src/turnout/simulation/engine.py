@@ -228,4 +228,7 @@ def _divisor(scheme: Scheme, population: int, given: float | None) -> float | No
     by_law = expected_check_ins(scheme.participation, population)  # refuses a wrong population
     if scheme.release is not ReleaseRule.AGGREGATED:
         return None
-    return float(by_law.mean() if given is None else given)
+    if given is None:
+        return float(by_law.mean())
+    checks.positive(expected_check_ins=given)
+    return float(given)
