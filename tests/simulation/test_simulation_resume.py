@@ -93,7 +93,13 @@ class InterruptedTask(MeanTask):
 
 @pytest.mark.parametrize(
     ("where", "call", "steps_done"),
-    [("update", 1, 0), ("update", 4, 3), ("alone", 2, 0), ("evaluation", 1, 0), ("evaluation", 2, 4)],
+    [
+        ("update", 1, 0),
+        ("update", 4, 3),
+        ("alone", 2, 0),
+        ("evaluation", 1, 0),
+        ("evaluation", 2, 4),
+    ],
 )
 def test_ctrl_c_keeps_the_last_whole_step(where, call, steps_done):
     store, law = MemoryCheckpoints(), LAWS["every step"]
