@@ -255,12 +255,13 @@ def test_a_window_that_leaks_is_not_run_in_the_place_of_one_that_does_not():
 
 
 def test_a_profile_is_asked_for_at_numbers():
+    once = Scheme(GaussianNoise(1.0), EveryStep(1), "add-remove")
     for epsilons in ("1.0", True, ["0.5"], None, [True, False], [math.nan], [1j]):
         with pytest.raises(ParameterError, match="epsilons"):
-            privacy_profile(SCHEME, epsilons, refinement=0)
+            privacy_profile(once, epsilons, refinement=0)
     for refinement in (-1, 0.5, "0", True):
         with pytest.raises(ParameterError, match="refinement"):
-            privacy_profile(SCHEME, np.array([0.5]), refinement=refinement)
+            privacy_profile(once, np.array([0.5]), refinement=refinement)
     for shift in (math.nan, -1.0, "1", True):
         with pytest.raises(ParameterError, match="shift"):
             posterior(0.5, shift)
