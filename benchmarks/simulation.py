@@ -64,7 +64,6 @@ def turnout_rounds(
         scheme,
         task,
         optimizer,
-        clip_norm=task.clip_norm,
         expected_check_ins=float(cohort),
         seed=1,
         evaluate_every=rounds + 2,

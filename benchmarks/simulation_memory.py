@@ -54,9 +54,7 @@ def measure(clients: int, steps: int) -> dict[str, float]:
     model = build_model("logistic", (FEATURES,), CLASSES)
     task = ClassificationTask(model, examples, held_out, CLIP_NORM)
     scheme = Scheme(GaussianNoise(NOISE_MULTIPLIER), CheckIn(window=steps), Relation.ADD_REMOVE)
-    simulation = Simulation(
-        scheme, task, SGD(Constant(0.5)), clip_norm=CLIP_NORM, seed=0, evaluate_every=steps
-    )
+    simulation = Simulation(scheme, task, SGD(Constant(0.5)), seed=0, evaluate_every=steps)
     prepared, cpu = time.perf_counter(), time.process_time()
     result = simulation.run()
     seconds, cpu_seconds = time.perf_counter() - prepared, time.process_time() - cpu

@@ -150,3 +150,12 @@ def test_a_client_does_not_answer_for_others():
     client.on_step(StepOpened(FIRST))
     with pytest.raises(RemoteProtocolError, match="client 3 was asked"):
         client.on_request(request_of(FIRST, 4), lambda: UpdateSum([0.0], 1))
+
+
+@pytest.mark.parametrize("slot", [2.5, -1, "1", True, None])
+def test_a_slot_is_the_number_of_a_step(slot):
+    """Half a step was rounded to one, and the word "12" was two of them."""
+    with pytest.raises(ParameterError, match="slot"):
+        Client(1, [slot])
+    with pytest.raises(ParameterError, match="slot"):
+        Client(1, "12")

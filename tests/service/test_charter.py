@@ -27,6 +27,8 @@ from turnout.service.wire import (
     updates_path,
 )
 from turnout.spec import ReleaseRule
+from turnout.verification.document import DamagedError
+from turnout.verification.terms import decoded
 
 CHARTER = charter_of(*SCENES[0])
 
@@ -68,6 +70,53 @@ def test_what_is_spent_is_that_of_the_next_priced_step():
     for wrong in ((0.5, float("nan"), 1.5), (0.5, 0.4, 1.5), (0.5, 1.0)):
         with pytest.raises(ParameterError, match="charged"):
             replace(charter, charged=wrong)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        *[("population", wrong) for wrong in (0, "20", 20.0, True, None)],
+        *[("minibatch", wrong) for wrong in (0, "1", 1.0, True, None)],
+        *[("delta", wrong) for wrong in ("1e-5", 0.0, 1.0, float("nan"), True)],
+        *[("target", wrong) for wrong in ("3", 0.0, float("nan"), float("inf"), True)],
+        *[("expected_check_ins", wrong) for wrong in (0.0, -1.0, "5", float("nan"), True)],
+        *[("charged", (*CHARTER.charged[:-1], wrong)) for wrong in ("3", float("nan"), True)],
+        *[("charged", (wrong, *CHARTER.charged[1:])) for wrong in (-0.1, float("nan"), None)],
+        *[("charged_steps", (wrong, *CHARTER.charged_steps[1:])) for wrong in (-1, 0.0, "0", True)],
+        ("charged", (float("inf"),)),
+    ],
+)
+def test_every_number_of_a_charter_is_one(field, wrong):
+    changes = {field: wrong}
+    if wrong == (float("inf"),):
+        changes["charged_steps"] = (CHARTER.steps,)
+    with pytest.raises(ParameterError, match=field):
+        replace(CHARTER, **changes)
+
+
+@pytest.mark.parametrize(
+    ("said", "instead"),
+    [
+        ('"add-remove"', '"add_remove"'),
+        ('{"is":"Relation","value":"add-remove"}', '"add-remove"'),
+        ('{"is":"Relation","value":"add-remove"}', '{"is":"TrustModel","value":"central"}'),
+        ('{"is":"Relation","value":"add-remove"}', "null"),
+        ('"is":"CheckIn"', '"is":"checkin"'),
+        ('"is":"CheckIn"', '"is":"SlidingWindow"'),
+        ('"windows":', '"Windows":'),
+        ('"population":', '"population":1,"population":'),
+        ('"value":"client"', '"value":"record"'),
+        ('"format":', '"extra":1,"format":'),
+    ],
+)
+def test_a_charter_in_other_words_is_refused_by_its_reader_and_the_verifier(said, instead):
+    text = CHARTER.canonical().decode()
+    assert said in text
+    changed = text.replace(said, instead).encode()
+    with pytest.raises(StorageError):
+        Charter.from_canonical(changed)
+    with pytest.raises(DamagedError):
+        decoded(changed)
 
 
 def test_a_step_has_room_for_its_phases():

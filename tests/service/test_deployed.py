@@ -60,7 +60,6 @@ def simulated_accuracies(text: str) -> np.ndarray:
             prepared.scheme,
             task,
             build_optimizer_of(plan.optimizer, workload.law.steps),
-            clip_norm=plan.privacy.clip_norm,
             seed=seed,
             evaluate_every=workload.law.steps,
         )

@@ -13,8 +13,12 @@ from turnout.service.device.fleet import tokens_from
 from turnout.spec import CheckIn
 
 CHARTER = charter_of(
-    CheckIn(2), dimension=DIMENSION, population=40, plan=PLAN, step_seconds=0.2
-)  # fmt: skip
+    CheckIn(2),
+    dimension=DIMENSION,
+    population=40,
+    plan=PLAN.replace("window = 3", "window = 2"),
+    step_seconds=0.2,
+)
 
 
 def ran(capsys, *arguments):

@@ -140,3 +140,23 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ParameterError, match="inputs and labels"):
             own_records(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "name"),
+    [
+        ('relation = "add-remove"', 'relation = "zero-out"', "privacy.relation"),
+        ("delta = 1e-5", "delta = 1e-6", "privacy.delta"),
+        ("delta = 1e-5", "delta = 1e-5\nepsilon = 2.9", "privacy.epsilon"),
+        ("noise_multiplier = 1.0", "noise_multiplier = 2.0", "privacy.noise_multiplier"),
+        ("clip_norm = 0.5", "clip_norm = 1.0", "clip_norm"),
+        ("window = 3", "window = 3\nprobability = 0.5", "participation"),
+        ("[client]", '[protocol]\nrelease = "one-client"\n[client]', "protocol.release"),
+    ],
+)
+def test_a_charter_whose_plan_says_another_thing_than_its_terms_is_refused(said, instead, name):
+    assert said in PLAN
+    with pytest.raises(ParameterError) as refused:
+        trainer_on_dealt()(charter(PLAN.replace(said, instead)))
+    assert refused.value.name == name
+    assert refused.value.expected.startswith("the charter's, ")

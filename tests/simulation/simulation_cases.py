@@ -41,7 +41,6 @@ def simulation(
     options.setdefault("evaluate_every", 5)
     options.setdefault("minibatch", 2 if release is ReleaseRule.ONE_CLIENT else 1)
     task = MeanTask(POPULATION) if task is None else task
-    options.setdefault("clip_norm", task.clip_norm)
     return Simulation(scheme, task, optimizer or Momentum(), seed=seed, **options)
 
 

@@ -63,7 +63,7 @@ def learned(
         updates=updates,
     )
     scheme = Scheme(GaussianNoise(1.0), LAW, Relation.ADD_REMOVE)
-    return Simulation(scheme, task, SGD(Constant(0.1)), clip_norm=1.0, seed=3, evaluate_every=4)
+    return Simulation(scheme, task, SGD(Constant(0.1)), seed=3, evaluate_every=4)
 
 
 def stopped(run, store, step=3):

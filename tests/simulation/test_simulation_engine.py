@@ -3,11 +3,21 @@ import pytest
 from numpy_task import MeanTask, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
-from turnout.core.errors import ParameterError, RemoteProtocolError
+from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from turnout.participation import draw_run, expected_check_ins
 from turnout.protocol import UpdateSum
 from turnout.randomness import SimulationStreams
-from turnout.spec import CheckIn, FixedSize, PoissonSampling, ReleaseRule
+from turnout.simulation import Simulation
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    GaussianNoise,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+)
 
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
@@ -49,7 +59,12 @@ def test_the_task_is_asked_for_exactly_those_who_came():
         for s in draw_run(law, POPULATION, SimulationStreams(1))
         for step in range(s.first_step, s.first_step + s.steps)
     ]
-    assert task.asked == [clients for clients in came if clients]
+    together = [clients for clients in came if clients]
+    assert [clients for clients in task.asked if len(clients) > 1] == [
+        clients for clients in together if len(clients) > 1
+    ]
+    alone = {client for clients in task.asked if len(clients) == 1 for client in clients}
+    assert alone <= {client for clients in together for client in clients}
 
 
 def test_learns_when_the_noise_is_small():
@@ -138,8 +153,11 @@ def test_the_divisor_defaults_to_the_laws_mean():
 
 
 class UnclippedTask(MeanTask):
+    """Clips one client, but not several: nothing but the check of the sum sees it."""
+
     def clipped_sum(self, parameters, clients):
-        return UpdateSum(np.full(self.dimension, 10.0 * clients.size), clients.size)
+        factor = 0.1 if clients.size == 1 else 10.0
+        return UpdateSum(np.full(self.dimension, factor * clients.size), clients.size)
 
 
 def test_a_task_that_does_not_clip_is_stopped():
@@ -147,13 +165,65 @@ def test_a_task_that_does_not_clip_is_stopped():
         simulation(CheckIn(window=3), task=UnclippedTask()).run()
 
 
+class TwiceAsLong(MeanTask):
+    """States half of the norm to which it clips, and sums clients who point apart."""
+
+    def clipped_sum(self, parameters, clients):
+        signs = np.where(clients % 2, 1.0, -1.0)
+        updates = np.zeros((clients.size, self.dimension))
+        updates[:, 0] = 2 * self.clip_norm * signs
+        return UpdateSum(updates.sum(axis=0), clients.size)
+
+
+def test_two_clip_norms_cannot_be_stated():
+    """Clipped to 0.5, with noise for 0.25: this ran and its ε was quoted as 3.37, for 13.4."""
+    scheme = Scheme(GaussianNoise(1.0), CheckIn(window=3), Relation.ADD_REMOVE)
+    task = MeanTask(POPULATION, clip_norm=0.5)
+    with pytest.raises(TypeError, match="clip_norm"):
+        Simulation(scheme, task, Momentum(), clip_norm=0.25, seed=1, evaluate_every=5)
+    built = Simulation(scheme, task, Momentum(), seed=1, evaluate_every=5)
+    assert built._setup.coordinator()._rule.noise_std == 0.5
+
+
+def test_a_task_that_clips_to_more_than_it_states_is_stopped():
+    law = EveryStep(2)
+    task = TwiceAsLong(POPULATION)
+    everybody = task.clipped_sum(np.zeros(task.dimension), np.arange(POPULATION))
+    assert np.linalg.norm(everybody.total) < POPULATION * task.clip_norm  # no sum check sees it
+    with pytest.raises(LocalProtocolError, match="client 0's update has norm 2"):
+        simulation(law, task=task).run()
+
+
+def test_a_clip_norm_that_changes_during_the_run_is_refused():
+    class Growing(MeanTask):
+        def evaluate(self, parameters):
+            self.clip_norm *= 2
+            return super().evaluate(parameters)
+
+    with pytest.raises(LocalProtocolError, match=r"clip norm is 2.0, but the run began with 1.0"):
+        simulation(EveryStep(2), task=Growing(POPULATION)).run()
+
+
+def test_some_clients_are_asked_alone_before_each_evaluation_and_no_more():
+    task = MeanTask(POPULATION)
+    simulation(EveryStep(10), task=task, evaluate_every=5).run()
+    alone = [len(clients) for clients in task.asked]
+    assert alone == [POPULATION, *[1] * 8, *[POPULATION] * 4] * 2
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, -1.0, np.nan, np.inf, None, "1.0", True])
+def test_a_task_without_a_clip_norm_is_refused(clip_norm):
+    with pytest.raises(ParameterError, match="clip_norm"):
+        simulation(EveryStep(2), task=MeanTask(POPULATION, clip_norm=clip_norm))
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"clip_norm": -1.0}, "clip_norm"),
-        ({"clip_norm": np.nan}, "clip_norm"),
         ({"expected_check_ins": 0.0}, "expected_check_ins"),
         ({"expected_check_ins": np.inf}, "expected_check_ins"),
+        ({"expected_check_ins": "5"}, "expected_check_ins"),
+        ({"expected_check_ins": True}, "expected_check_ins"),
         ({"minibatch": 0}, "minibatch"),
         ({"minibatch": 3}, "minibatch"),
         ({"evaluate_every": 0}, "evaluate_every"),

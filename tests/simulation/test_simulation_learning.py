@@ -33,7 +33,7 @@ def simulation(release=ReleaseRule.AGGREGATED):
     task = ClassificationTask(model, examples(400, 1), examples(200, 2), clip_norm=0.5)
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=10, windows=4), Relation.ADD_REMOVE, release)
     optimizer = Averaged(Adam(Constant(0.1)), ExponentialAverage(0.8))
-    return Simulation(scheme, task, optimizer, clip_norm=0.5, seed=3, evaluate_every=10)
+    return Simulation(scheme, task, optimizer, seed=3, evaluate_every=10)
 
 
 def test_learns_with_noise():

@@ -72,24 +72,37 @@ def test_a_finished_run_goes_on_to_its_own_result():
 
 
 def interrupted_task(call, where):
-    """A task in the middle of whose call number ``call`` Ctrl-C arrives."""
+    """A task in the middle of whose call number ``call`` of that kind Ctrl-C arrives."""
     task, calls = MeanTask(POPULATION), 0
-    whole = getattr(task, where)
+    clipped_sum, evaluate = task.clipped_sum, task.evaluate
 
-    def interrupted(*arguments):
+    def count(kind):
         nonlocal calls
-        calls += 1
-        if calls == call:
+        calls += kind == where
+        if kind == where and calls == call:
             raise KeyboardInterrupt
-        return whole(*arguments)
 
-    setattr(task, where, interrupted)
+    def interrupted_sum(parameters, clients):
+        count("update" if clients.size > 1 else "alone")
+        return clipped_sum(parameters, clients)
+
+    def interrupted_evaluation(parameters):
+        count("evaluation")
+        return evaluate(parameters)
+
+    task.clipped_sum, task.evaluate = interrupted_sum, interrupted_evaluation
     return task
 
 
 @pytest.mark.parametrize(
     ("where", "call", "steps_done"),
-    [("clipped_sum", 1, 0), ("clipped_sum", 4, 3), ("evaluate", 1, 0), ("evaluate", 2, 4)],
+    [
+        ("update", 1, 0),
+        ("update", 4, 3),
+        ("alone", 2, 0),
+        ("evaluation", 1, 0),
+        ("evaluation", 2, 4),
+    ],
 )
 def test_ctrl_c_keeps_the_last_whole_step(where, call, steps_done):
     store, law = MemoryCheckpoints(), LAWS["every step"]

@@ -20,7 +20,9 @@ from turnout.accounting.pairs import (
     put,
     put_rounding,
 )
+from turnout.core import checks
 from turnout.core.errors import NumericalError
+from turnout.spec.classes import hold_members
 
 FloatArray = np.ndarray
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
@@ -64,6 +66,9 @@ class PairCurve:
     pair: Pair
     direction: Direction
     side: Side
+
+    def __post_init__(self) -> None:
+        hold_members(self, direction=Direction, side=Side)
 
     def delta(self, k: FloatArray) -> FloatArray:
         """H_K(P‖Q) or H_K(Q‖P)."""
@@ -178,6 +183,7 @@ def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> flo
     Raises:
         NumericalError: an upper curve that does not come down to δ (below its error floor).
     """
+    side = checks.choice(Side, side=side)
     closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
     epsilons = np.unique(np.concatenate([_EPSILONS, closely]))
     values = curve.delta(np.exp(epsilons))

@@ -17,6 +17,7 @@ from turnout.accounting.shuffling.messages import PublishedRandomizer, is_adapti
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.accounting.subsets import SubsetBlock
+from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
@@ -47,9 +48,10 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
 
     Raises:
+        ParameterError: steps that the scheme does not have.
         UnsupportedError: no sound analysis is known for this release rule, law and relation.
     """
-    steps = scheme.participation.steps if steps is None else steps
+    steps = steps_of(scheme, steps)
     if scheme.trust is TrustModel.SHUFFLED:
         return shuffled(scheme, steps, scheme.randomizer)
     require_central(scheme)
@@ -62,6 +64,20 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     return _aggregated(scheme, steps)
 
 
+def steps_of(scheme: Scheme, steps: int | None) -> int:
+    """The first ``steps`` steps of a scheme as a number that it has; all if None.
+
+    Raises:
+        ParameterError: no whole number from 0 to the steps of the whole run.
+    """
+    whole = scheme.participation.steps
+    if steps is None:
+        return whole
+    checks.count(0, steps=steps)
+    checks.at_most("the scheme's steps", whole, steps=steps)
+    return int(steps)
+
+
 def _aggregated(scheme: Scheme, steps: int) -> Decomposition:
     law, replaced = scheme.participation, scheme.relation is Relation.REPLACE_ONE
     if isinstance(law, EveryStep):
@@ -70,12 +86,16 @@ def _aggregated(scheme: Scheme, steps: int) -> Decomposition:
         return Decomposition(blocks_of(law, worst, worst, steps))
     alone = dominating(scheme.randomizer, 1.0)
     hop = blocks_of(law, alone, alone, steps)
-    return _replaced(scheme, hop) if replaced else Decomposition(hop)
+    if not replaced:
+        return Decomposition(hop)
+    _require_own_draws(law)
+    return _replaced(scheme, hop)
 
 
 def _one_client(scheme: Scheme, steps: int) -> Decomposition:
     """She may displace somebody else's update, 2C; alone she moves C."""
     law, relation = scheme.participation, scheme.relation
+    _require_own_draws(law)
     alone = dominating(scheme.randomizer, 1.0)
     hop = blocks_of(law, dominating(scheme.randomizer, 2.0), alone, steps)
     if relation is Relation.ADD_REMOVE:
@@ -220,6 +240,26 @@ def _repeated(worst: Dominating, times: int) -> Run:
     return [(_step(worst, 1.0), times)] if times else []
 
 
+_OWN_DRAWS = (
+    EveryStep,
+    PoissonSampling,
+    SelfSampling,
+    CheckIn,
+    SlidingWindow,
+    KSubset,
+    FixedAssignment,
+)
+"""Laws under which her steps depend neither on her record nor on who else comes."""
+
+
+def _require_own_draws(law: object) -> None:
+    """Refuses a law for which replace-one and one-client releases are not proved."""
+    if type(law) not in _OWN_DRAWS:
+        raise UnsupportedError(
+            f"replace-one and one-client releases are not known under {type(law).__name__}"
+        )
+
+
 _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussianNoise)
 """Noise under which two records can pull to opposite sides with full strength."""
 
@@ -281,7 +321,10 @@ def _averaged(
             "protect; use zero-out or replace-one, or the aggregated release"
         )
     if not isinstance(law, CheckIn):
-        raise UnsupportedError("averaged releases are priced for check-in participation only")
+        raise UnsupportedError(
+            "averaged releases are priced for check-in participation only, not under "
+            f"{type(law).__name__}"
+        )
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
         return _averaged_shuffle(randomizer, law, population, steps, reach)

@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.core.bounds import Bounds
 from turnout.spec import PrivacyUnit, Relation, TrustModel
+from turnout.spec.classes import hold_members
 
 ABSOLUTE_TOLERANCE = 1e-9
 """How far apart bounds on ε may always be, whatever relative tolerance is asked for."""
@@ -57,6 +58,9 @@ class Guarantee:
     clients: ClientGuarantees | None = None
     tolerance: float = 1e-3
     exact: bool = True
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
 
     @property
     def meets_tolerance(self) -> bool:

@@ -23,6 +23,7 @@ from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.spec.classes import hold_members
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -110,6 +111,9 @@ class Mechanism:
     unit: PrivacyUnit
     trust: TrustModel
 
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
+
     @classmethod
     def of(cls, scheme: Scheme, steps: int | None = None) -> Mechanism:
         """A scheme's first ``steps`` steps, or all.
@@ -157,6 +161,7 @@ class Mechanism:
     def __mul__(self, times: int) -> Mechanism:
         """The same ``times`` times, adaptively."""
         checks.count(times=times)
+        times = int(times)  # of numpy's smaller types a product of counts may not be one
         return Mechanism(
             joined([self.parts] * times) if times < 2 else _repeated(self.parts, times),
             self.relation,
@@ -182,8 +187,10 @@ class Mechanism:
             least_delta: the δ down to which it should be sharp; what is beyond is lost for sure.
 
         Raises:
+            ParameterError: a δ outside (0, 1).
             UnsupportedError: the relation takes two hops.
         """
+        checks.open_unit(least_delta=least_delta)
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
         if self.parts.other is not None:

@@ -92,5 +92,7 @@ def posterior(prior: float, shift: float) -> float:
     0.231969
     """
     checks.open_unit(prior=prior)
+    if shift != math.inf:  # which says nothing, but is a bound
+        checks.non_negative(shift=shift)
     against = (1.0 - prior) / prior * math.exp(-shift)
     return min((1.0 + _ROUNDING) / (1.0 + against), 1.0)

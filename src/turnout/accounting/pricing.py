@@ -11,7 +11,13 @@ from operator import or_
 import numpy as np
 
 from turnout.accounting.curves import Direction, Side, epsilon_at
-from turnout.accounting.decomposition import decompose, is_per_client, require_central, window_hop
+from turnout.accounting.decomposition import (
+    decompose,
+    is_per_client,
+    require_central,
+    steps_of,
+    window_hop,
+)
 from turnout.accounting.dominating import dominating
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.hops import Decomposition, Hop, Run
@@ -83,6 +89,7 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
     `price` returns.
     """
     checks.open_unit(delta=delta)
+    steps = steps_of(scheme, steps)
     if is_per_client(scheme):
         clients = _clients(scheme, delta, steps).values()
         return max((max(client.uppers.values()) for client in clients), default=0.0)

@@ -162,7 +162,7 @@ class ProfileCurves:
             ParameterError: an ε out of range.
             NumericalError: bounds that are not numbers or not ordered.
         """
-        points = np.unique(np.append(0.0, np.asarray(epsilons, dtype=float)))
+        points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
         if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
             raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
         if points[0] < 0 or points[-1] > LARGEST_EPSILON:
@@ -205,6 +205,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
         NumericalError: no curve can be certified.
     """
     checks.open_unit(sharp_to=sharp_to)
+    checks.count(0, refinement=refinement)
     if is_per_client(scheme):
         raise UnsupportedError(
             "clients with windows of their own have profiles of their own; ask for that of a "

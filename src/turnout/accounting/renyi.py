@@ -34,6 +34,7 @@ FloatArray = np.ndarray
 _STEPS_A_SPREAD = 50  # loss grid: its step as a part of the block's spread
 _FEWEST, _MOST = 2**10, 2**15  # points of each half of the grid
 _REFINEMENTS = 3
+_LISTS = ("orders", "remove", "add")  # of what is written
 _SLACK = 1e-11  # relative, above the rounding of a sum of 2¹⁶ positive terms
 
 
@@ -74,7 +75,8 @@ class RenyiBounds:
 
     def of(self, direction: Direction) -> tuple[float, ...]:
         """The divergences of one direction."""
-        return self.remove if direction is Direction.REMOVE else self.add
+        remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
+        return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
         """Both mechanisms, one after the other."""
@@ -109,8 +111,15 @@ class RenyiBounds:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiBounds:
         """What `to_dict` gave."""
-        lists = (tuple(map(float, data[name])) for name in ("orders", "remove", "add"))
-        return cls(*lists, left_out=float(data["left_out"]))
+        lists = (tuple(_number(value) for value in data[name]) for name in _LISTS)
+        return cls(*lists, left_out=data["left_out"])
+
+
+def _number(value: object) -> float:
+    """A written number; words are none, though Python would read some."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ParameterError("divergences", value, "numbers")
+    return float(value)
 
 
 def _up(value: float) -> float:

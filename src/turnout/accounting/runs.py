@@ -10,6 +10,7 @@ from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.hops import Run
 from turnout.accounting.losses import LossLaw, loss_law, reach_of
+from turnout.core import checks
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
@@ -47,6 +48,8 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
     Raises:
         NumericalError: a block's curve cannot be certified at so small a δ.
     """
+    direction = checks.choice(Direction, direction=direction)
+    side = checks.choice(Side, side=side)
     if len(run) == 1 and run[0][1] == 1:
         return run[0][0].curve(direction, side, delta, refinement)
     blocks = sum(count for _, count in run)

@@ -32,6 +32,7 @@ from scipy.special import ndtr, ndtri
 from turnout.accounting.delta_bounds import DeltaBounds
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.profile import Profile
+from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
 
@@ -119,15 +120,19 @@ def gaussian_trade_off(mu: float, alpha: FloatArray) -> FloatArray:
         mu: at least 0.
         alpha: in [0, 1], any shape.
 
+    Raises:
+        ParameterError: a μ below 0 or an α outside [0, 1].
+
     >>> float(gaussian_trade_off(0.0, np.array(0.25)))
     0.75
     """
-    return ndtr(-ndtri(alpha) - mu)
+    checks.non_negative(mu=mu)
+    return ndtr(-ndtri(_rates(alpha)) - mu)
 
 
 def _rates(alpha: FloatArray) -> FloatArray:
     """Checked false positive rates."""
-    rates = np.asarray(alpha, dtype=float)
+    rates = checks.real_array(alpha=alpha)
     if not np.all((rates >= 0.0) & (rates <= 1.0)):
         raise ParameterError("alpha", alpha, "numbers in [0, 1]")
     return rates

@@ -33,6 +33,9 @@ class FrequencyTally:
     counts: NDArray[np.int64]
     clients: int
 
+    def __post_init__(self) -> None:
+        checks.count(0, clients=self.clients)
+
     @classmethod
     def zero(cls, randomizer: FrequencyRandomizer) -> FrequencyTally:
         """The tally of nobody's messages."""

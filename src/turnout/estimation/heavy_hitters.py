@@ -53,6 +53,7 @@ def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
     >>> holm(np.array([0.5, 0.001, 0.02, 0.026]), 0.06).tolist()
     [1, 2, 3]
     """
+    check_error(error)
     order = np.argsort(p_values, kind="stable")
     passed = p_values[order] <= error / np.arange(len(order), 0, -1)
     stop = int(np.argmin(passed)) if not passed.all() else len(order)

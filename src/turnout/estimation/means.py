@@ -32,6 +32,9 @@ class MeanTally:
     total: FloatArray
     clients: int
 
+    def __post_init__(self) -> None:
+        checks.count(0, clients=self.clients)
+
     @classmethod
     def of(cls, randomizer: VectorRandomizer, messages: NDArray, first: int = 0) -> MeanTally:
         """The tally of neighbouring clients' messages.

@@ -73,6 +73,8 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
         bins: k.
         clients: n, those who speak of this coordinate.
     """
+    checks.positive(epsilon=epsilon)
+    checks.count(bins=bins, clients=clients)
     c = 1 / math.tanh(epsilon / 2)
     exponent = clients / 8 / (2 * c**2 + (2 * c + 0.5) / 6)
     return min(1.0, max(bins - 1, 0) * math.exp(-exponent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from turnout.core import checks
 from turnout.core.errors import ParameterError
 
 MARGIN = 2.0**-20
@@ -24,6 +25,7 @@ SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
 
 def check_clip_norm(clip_norm: float) -> None:
     """Raise unless clip factors for this norm stay in float32's normal range."""
+    checks.positive(clip_norm=clip_norm)
     if not SMALLEST_CLIP <= clip_norm <= LARGEST_CLIP:
         expected = f"a number from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}"
         raise ParameterError("clip_norm", clip_norm, expected)

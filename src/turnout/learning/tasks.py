@@ -42,12 +42,20 @@ class Evaluation:
 class Task(Protocol):
     """What a simulation or a deployment needs to know of what is learned.
 
-    Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most the clip norm for
-    each client, which depends on that client's own data and the parameters alone.
+    Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most `clip_norm` for each
+    client, which depends on that client's own data and the parameters alone.
 
     A run with checkpoints needs a task that is `turnout.core.identity.Resumable` as well: its
     ``resume_parts`` names all settings and all data that the methods below depend on.
     """
+
+    @property
+    def clip_norm(self) -> float:
+        """C, the ℓ2 bound of one client's update, the same for the whole run.
+
+        It is stated here alone: what clips is what the noise is scaled by.
+        """
+        ...
 
     @property
     def dimension(self) -> int:
@@ -113,12 +121,17 @@ class ClassificationTask:
             raise ParameterError("holdings", holdings.records, f"examples below {len(examples)}")
         keep_freed_memory()
         self.model = model
-        self.clip_norm = clip_norm
+        self._clip_norm = float(clip_norm)
         self._updates = updates or local_updates(model, local or LocalTraining())
         self._holdings = holdings
         self._counts = np.diff(holdings.offsets)
         self._inputs, self._labels = as_tensor(examples.inputs), as_tensor(examples.labels)
         self._held_out = as_tensor(held_out.inputs), as_tensor(held_out.labels)
+
+    @property
+    def clip_norm(self) -> float:
+        """C, the ℓ2 bound of one client's update."""
+        return self._clip_norm
 
     @property
     def dimension(self) -> int:

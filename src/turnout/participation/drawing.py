@@ -102,10 +102,9 @@ def check_population(law: ParticipationLaw, population: int) -> None:
     if type(law) not in _SAMPLERS:
         raise UnsupportedError(f"no sampler is known for the law {type(law).__name__}")
     checks.count(population=population)
-    if isinstance(law, FixedSize | SlidingWindow | AvailabilityCheckIn):
-        own = law.population
-        if population != own:
-            raise ParameterError("population", population, f"the law's own, {own}")
+    own = getattr(law, "population", population)
+    if population != own:
+        raise ParameterError("population", population, f"the law's own, {own}")
 
 
 def _range_of(population: int, client: int | None) -> range:

@@ -7,18 +7,27 @@ the law gives her a chance, is enforced here, vectorised over clients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.core.errors import RemoteProtocolError
+from turnout.core.errors import RemoteProtocolError, UnsupportedError
 from turnout.participation import blocks
 from turnout.protocol.messages import ClientIds, Verdict, ascending
 from turnout.spec import (
     AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
     FixedAssignment,
+    FixedSize,
     KSubset,
     ParticipationLaw,
+    PoissonSampling,
+    SelfSampling,
     SlidingWindow,
 )
 
@@ -35,13 +44,18 @@ class Admissions:
     Args:
         law: the participation law.
         capacity: client ids are 0 … ``capacity − 1``; it may be generous.
+
+    Raises:
+        ParameterError: a capacity that is no whole number of at least 1.
+        UnsupportedError: an unknown law.
     """
 
     def __init__(self, law: ParticipationLaw, capacity: int) -> None:
         checks.count(capacity=capacity)
         self._law = law
         self._length = blocks(law)[0].steps
-        self._quota = _quota(law)
+        self._rule = _rule_of(law)
+        self._quota = self._rule.quota(law)
         self._capacity = capacity
         # Stamps hold window + 1 (or step + 1) of the last acceptance; 0 is "never".
         self._window_stamp = np.zeros(capacity, np.int32)
@@ -63,7 +77,7 @@ class Admissions:
         first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
         allowed = self._has_quota(clients[first], step)
         verdicts[first] = np.where(allowed, Verdict.ACCEPTED, Verdict.DUPLICATE)
-        verdicts[~self._eligible(clients, step)] = Verdict.OUTSIDE_HER_WINDOW
+        verdicts[~self._rule.eligible(self._law, clients, step)] = Verdict.OUTSIDE_HER_WINDOW
         self._record(clients[verdicts == Verdict.ACCEPTED], step)
         return verdicts
 
@@ -84,20 +98,63 @@ class Admissions:
             self._step_stamp[clients] = step + 1
         self._window_stamp[clients] = stamp
 
-    def _eligible(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-        """Whether the law gives each client a chance of this step."""
-        law = self._law
-        if isinstance(law, SlidingWindow):
-            age = step + law.window - 1 - clients // law.clients_per_slot
-            return (age >= 0) & (age < law.window)
-        if isinstance(law, AvailabilityCheckIn):
-            known = clients < law.population
-            return known & law.available[np.where(known, clients, 0), step]
-        return np.ones(clients.shape, np.bool_)
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a law allows.
+
+    Attributes:
+        quota: how often a client may come in one block of the law.
+        eligible: whether the law gives each of these clients a chance of a step.
+    """
+
+    quota: Callable[[Any], int]
+    eligible: Callable[[Any, ClientIds, int], NDArray[np.bool_]]
 
 
-def _quota(law: ParticipationLaw) -> int:
-    """How often a client may come in one block of the law."""
-    if isinstance(law, KSubset):
-        return law.picks
-    return law.epochs if isinstance(law, FixedAssignment) else 1
+def quota(law: ParticipationLaw) -> int:
+    """How often a client may come in one block of a law.
+
+    Raises:
+        UnsupportedError: an unknown law.
+    """
+    return _rule_of(law).quota(law)
+
+
+def _rule_of(law: ParticipationLaw) -> _Rule:
+    rule = _RULES.get(type(law))
+    if rule is None:
+        raise UnsupportedError(f"who may check in is not known for the law {type(law).__name__}")
+    return rule
+
+
+def _once(law: object) -> int:
+    return 1
+
+
+def _always(law: object, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    return np.ones(clients.shape, np.bool_)
+
+
+def _in_her_window(law: SlidingWindow, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    age = step + law.window - 1 - clients // law.clients_per_slot
+    return (age >= 0) & (age < law.window)
+
+
+def _available(law: AvailabilityCheckIn, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    known = clients < law.population
+    return known & law.available[np.where(known, clients, 0), step]
+
+
+_RULES: dict[type, _Rule] = {
+    EveryStep: _Rule(_once, _always),
+    PoissonSampling: _Rule(_once, _always),
+    SelfSampling: _Rule(_once, _always),
+    FixedSize: _Rule(_once, _always),
+    CheckIn: _Rule(_once, _always),
+    KSubset: _Rule(lambda law: law.picks, _always),
+    FixedAssignment: _Rule(lambda law: law.epochs, _always),
+    SlidingWindow: _Rule(_once, _in_her_window),
+    AvailabilityCheckIn: _Rule(_once, _available),
+}
+"""Every law that is enforced; there is no rule for others, and none is guessed."""

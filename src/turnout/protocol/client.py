@@ -37,6 +37,8 @@ class Client:
         checks.count(0, client=client)
         self._client = client
         stood = slots if isinstance(slots, Mapping) else dict.fromkeys(slots, ClientState.WAITING)
+        for slot in stood:
+            checks.count(0, slot=slot)
         self._states = {int(slot): state for slot, state in stood.items()}
 
     @classmethod

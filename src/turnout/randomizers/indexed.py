@@ -51,6 +51,7 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.flag(public=self.public)
         if self.message_count > self.largest_count:
             raise ParameterError("items", self.items, f"at most {self.largest_count} messages")
 

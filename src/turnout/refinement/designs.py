@@ -243,6 +243,7 @@ def hadamard(size: int, epsilon: float) -> Direct:
         epsilon: level at which estimates are best.
     """
     check_level(epsilon)
+    checks.count(2, size=size)
     fitting = [2 * t for t in range(1, 13) if -(-size >> 2 * t) << 2 * t <= max(4 * size, 16)]
     best = min(fitting, key=lambda bits: _hadamard_error(size, bits, epsilon))
     return Direct(size, "hadamard", place_bits=best)

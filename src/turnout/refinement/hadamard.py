@@ -87,8 +87,8 @@ class Questions:
         checks.count(2, size=self.size)
         if self.size > LARGEST_ORDER:
             raise ParameterError("size", self.size, "at most 2**24")
-        if len(self.seed) != SEED_BYTES:
-            raise ParameterError("seed", len(self.seed), f"{SEED_BYTES} bytes")
+        if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
+            raise ParameterError("seed", self.seed, f"{SEED_BYTES} bytes")
         if self.variant not in ("default", "as-printed"):
             raise ParameterError("variant", self.variant, "'default' or 'as-printed'")
 

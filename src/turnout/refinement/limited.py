@@ -92,6 +92,7 @@ class LimitedAnswers:
 
     def __post_init__(self) -> None:
         check_level(self.epsilon)
+        Questions(self.size, self.seed, self.variant)  # refuses what it does not have
         checks.positive(randomness_bits=self.randomness_bits)
         if not self.yes > self.no:
             raise ParameterError("randomness_bits", self.randomness_bits, "more than this")

@@ -194,6 +194,9 @@ def multi_level(
         design_epsilon: for these two; by default the largest finite level.
         source: for the public seed of "one-bit"; the operating system's by default.
     """
+    for epsilon in epsilons:
+        if epsilon != math.inf:
+            checks.positive(epsilons=epsilon)
     levels = tuple(sorted((float(epsilon) for epsilon in epsilons), reverse=True))
     finite = [epsilon for epsilon in levels if not math.isinf(epsilon)]
     if not finite:

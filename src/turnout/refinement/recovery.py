@@ -66,7 +66,7 @@ def heavy_count(size: int, epsilon: float) -> int:
 
 def key_entropy(size: int, epsilon: float, heavy: int) -> float:
     """Entropy in bits of the key law with ``heavy`` of ``size`` keys heavy: (7.47)."""
-    checks.count(1, heavy=heavy)
+    checks.count(size=size, heavy=heavy)
     checks.at_most("size", size, heavy=heavy)
     checks.non_negative(epsilon=epsilon)
     decay = math.exp(-epsilon)

@@ -88,9 +88,13 @@ class Charter:
     coordinator_key: bytes
 
     def __post_init__(self) -> None:
-        checks.count(population=self.population)
+        checks.count(population=self.population, minibatch=self.minibatch)
         checks.positive(target=self.target)
         checks.open_unit(delta=self.delta)
+        checks.count(0, **{f"charged_steps[{i}]": n for i, n in enumerate(self.charged_steps)})
+        checks.non_negative(**{f"charged[{i}]": e for i, e in enumerate(self.charged)})
+        if self.expected_check_ins is not None:
+            checks.positive(expected_check_ins=self.expected_check_ins)
         if self.scheme.release is ReleaseRule.AVERAGED:
             raise UnsupportedError(
                 "averaged check-ins show how many came in every step; serve release = 'aggregated' "

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from turnout.core.errors import StorageError
 from turnout.participation import Block, blocks
 from turnout.protocol import CheckIns, Coordinator
+from turnout.protocol.admissions import quota
 from turnout.protocol.messages import Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.service.charter import Charter
@@ -32,7 +33,7 @@ from turnout.service.ledger import Head
 from turnout.service.releases import IntegerNoise, Releases
 from turnout.service.storage.interface import Participation, Release, Storage, Transaction
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
-from turnout.spec import FixedAssignment, KSubset, ReleaseRule
+from turnout.spec import ReleaseRule
 
 _ORDER = {phase: place for place, phase in enumerate(Phase)}
 
@@ -317,7 +318,7 @@ class Engine:
             detail = "not in her window" if outside else "took part in this window already"
             return self._receipt(Answer.CONFLICT, client, step, detail=detail)
         block = self._block(step).index
-        several = isinstance(self.charter.scheme.participation, KSubset | FixedAssignment)
+        several = quota(self.charter.scheme.participation) > 1
         turn = len(tx.participations(client, block)) if several else 0
         digest = upload.digest if upload else None
         tx.check_in(

@@ -92,9 +92,9 @@ class Simulation:
 
     Args:
         scheme: participation law, noise and release rule.
-        task: model, loss and the clients' data.
+        task: model, loss and the clients' data. Its ``clip_norm`` is C, to which it clips each
+            update; the noise is scaled by the same number.
         optimizer: makes of each release a new model.
-        clip_norm: C, the ℓ2 bound that the task clips each update to.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean
             check-ins a step, which makes the task's population a public number.
         minibatch: steps accumulated before the model moves (`ReleaseRule.ONE_CLIENT`).
@@ -111,20 +111,20 @@ class Simulation:
         task: Task,
         optimizer: Optimizer,
         *,
-        clip_norm: float,
         expected_check_ins: float | None = None,
         minibatch: int = 1,
         seed: int,
         evaluate_every: int,
     ) -> None:
         checks.count(evaluate_every=evaluate_every)
+        clip_norm = _clip_norm_of(task)
         streams = SimulationStreams(seed)
         divisor = _divisor(scheme, task.population, expected_check_ins)
         self._setup = Setup(
             scheme=scheme,
             task=task,
             optimizer=optimizer,
-            clip_norm=float(clip_norm),
+            clip_norm=clip_norm,
             expected_check_ins=divisor,
             minibatch=minibatch,
             streams=streams,
@@ -245,9 +245,19 @@ def _progress(run: Stepper, steps: int, evaluation: Evaluation | None) -> Progre
     )
 
 
+def _clip_norm_of(task: Task) -> float:
+    """C as the task states it."""
+    clip_norm = getattr(task, "clip_norm", None)
+    checks.positive(**{"task.clip_norm": clip_norm})
+    return float(task.clip_norm)
+
+
 def _divisor(scheme: Scheme, population: int, given: float | None) -> float | None:
     """The public divisor of aggregated check-ins; None where the rule has none."""
     by_law = expected_check_ins(scheme.participation, population)  # refuses a wrong population
     if scheme.release is not ReleaseRule.AGGREGATED:
         return None
-    return float(by_law.mean() if given is None else given)
+    if given is None:
+        return float(by_law.mean())
+    checks.positive(expected_check_ins=given)
+    return float(given)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import LocalProtocolError
 from turnout.participation import Schedule, blocks, draw_run
 from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
+from turnout.protocol.coordinator import CLIP_SLACK
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint
 from turnout.simulation.fingerprint import RunIdentity
@@ -21,6 +24,9 @@ from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning import Evaluation, Optimizer, Task
+
+ASKED_ALONE = 8
+"""Clients at most whose updates are looked at one by one, between two evaluations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +100,7 @@ class Stepper:
         evaluations = 2 + setup.steps // setup.evaluate_every
         self._recorder = Recorder(setup.steps, evaluations)
         self._earlier_seconds, self._started = 0.0, time.perf_counter()
+        self._clipping_due = True
         if checkpoint is None:
             self._state = self._beginning()
         else:
@@ -225,16 +232,36 @@ class Stepper:
         clients = fleet.on_request(request)
         if clients.size:
             ids = clients.astype(np.int64, copy=False)
-            total = setup.task.clipped_sum(self._state.parameters, ids)
-            coordinator.receive(Updates(step, clients, total))
+            coordinator.receive(Updates(step, clients, self._clipped_sum(ids)))
         fleet.on_close(step)
         return coordinator.close_step(setup.noise(step))
+
+    def _clipped_sum(self, ids: NDArray[np.int64]) -> UpdateSum:
+        """The sum of these clients' updates, of a task that was seen to clip them.
+
+        The coordinator sees a sum, and updates of 2C that point apart have one below n·C. So, once
+        between two evaluations, some of the clients' updates are computed alone as well.
+        """
+        task, parameters = self._setup.task, self._state.parameters
+        if task.clip_norm != self._setup.clip_norm:
+            raise LocalProtocolError(
+                f"the task's clip norm is {task.clip_norm}, but the run began with "
+                f"{self._setup.clip_norm}, by which its noise is scaled"
+            )
+        total = task.clipped_sum(parameters, ids)
+        if self._clipping_due and ids.size > 1:
+            for client in ids[:: -(-ids.size // ASKED_ALONE)]:
+                alone = task.clipped_sum(parameters, np.array([client]))
+                _require_clipped(alone, int(client), self._setup.clip_norm)
+            self._clipping_due = False
+        return total
 
     def _commit(self, state: _State, evaluate: bool) -> Evaluation | None:
         """Make this the state, evaluated first where that is due."""
         if not evaluate:
             self._state = state
             return None
+        self._clipping_due = True
         evaluation = self._setup.task.evaluate(self._released(state))
         self._recorder.note_evaluation(
             state.evaluations, state.step, evaluation.accuracy, evaluation.loss, self.seconds
@@ -245,3 +272,13 @@ class Stepper:
     def _released(self, state: _State) -> NDArray[np.floating]:
         """The last iterate, or an average of iterates."""
         return self._setup.optimizer.released(state.parameters, state.optimizer_state)
+
+
+def _require_clipped(update: UpdateSum, client: int, clip_norm: float) -> None:
+    """Refuses a task whose update of one client is longer than the task says. NaN fails too."""
+    norm = float(np.sqrt(np.square(update.total).sum()))
+    if not norm <= clip_norm * (1 + CLIP_SLACK):
+        raise LocalProtocolError(
+            f"the task says that it clips to norm {clip_norm:g}, but client {client}'s update has "
+            f"norm {norm:g}"
+        )

@@ -8,11 +8,13 @@ under `FixedSize`. Steps are numbered 0 … ``steps − 1`` over the whole run. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.spec.classes import close, plain_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class EveryStep:
 
     def __post_init__(self) -> None:
         checks.count(steps=self.steps)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class PoissonSampling:
     def __post_init__(self) -> None:
         checks.probability(rate=self.rate)
         checks.count(steps=self.steps)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class SelfSampling:
     def __post_init__(self) -> None:
         checks.probability(rate=self.rate)
         checks.count(steps=self.steps)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class FixedSize:
     def __post_init__(self) -> None:
         checks.count(size=self.size, population=self.population, steps=self.steps)
         checks.at_most("population", self.population, size=self.size)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ class CheckIn:
     def __post_init__(self) -> None:
         checks.count(window=self.window, windows=self.windows)
         checks.probability(probability=self.probability)
+        plain_numbers(self)
 
     @property
     def steps(self) -> int:
@@ -112,6 +119,7 @@ class SlidingWindow:
     def __post_init__(self) -> None:
         checks.count(window=self.window, slots=self.slots, clients_per_slot=self.clients_per_slot)
         checks.at_most("slots", self.slots, window=self.window)
+        plain_numbers(self)
 
     @property
     def steps(self) -> int:
@@ -137,6 +145,7 @@ class KSubset:
     def __post_init__(self) -> None:
         checks.count(window=self.window, picks=self.picks, windows=self.windows)
         checks.at_most("window", self.window, picks=self.picks)
+        plain_numbers(self)
 
     @property
     def steps(self) -> int:
@@ -159,6 +168,7 @@ class FixedAssignment:
     def __post_init__(self) -> None:
         checks.count(window=self.window, epochs=self.epochs)
         checks.probability(probability=self.probability)
+        plain_numbers(self)
 
     @property
     def steps(self) -> int:
@@ -189,13 +199,19 @@ class AvailabilityCheckIn:
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.available.ndim != 2 or self.available.dtype != np.bool_:
-            raise ParameterError(
-                "available", self.available.dtype, "a bool array of shape (clients, steps)"
-            )
+        available: object = self.available
+        expected = "a bool array of shape (clients, steps)"
+        if not isinstance(available, np.ndarray):
+            raise ParameterError("available", available, expected)
+        if available.ndim != 2 or available.dtype != np.bool_:
+            raise ParameterError("available", (available.dtype, available.shape), expected)
+        own = available.copy()  # what was priced must not change under the sampler
+        own.setflags(write=False)
+        object.__setattr__(self, "available", own)
         checks.count(window=self.window)
         checks.at_most("steps", self.steps, window=self.window)
         checks.probability(probability=self.probability)
+        plain_numbers(self)
 
     @property
     def population(self) -> int:
@@ -229,3 +245,5 @@ ParticipationLaw = (
     | FixedAssignment
     | AvailabilityCheckIn
 )
+
+close(*get_args(ParticipationLaw))

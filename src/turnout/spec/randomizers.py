@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import cast, get_args
 
 from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.spec.classes import close, plain_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class GaussianNoise:
 
     def __post_init__(self) -> None:
         checks.positive(noise_multiplier=self.noise_multiplier)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class LaplaceNoise:
 
     def __post_init__(self) -> None:
         checks.positive(scale=self.scale)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class PureRandomizer:
 
     def __post_init__(self) -> None:
         checks.positive(epsilon0=self.epsilon0)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class KaryResponse(FixedRandomizer):
     def __post_init__(self) -> None:
         checks.positive(epsilon0=self.epsilon0)
         checks.count(2, categories=self.categories)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ class ApproximateRandomizer:
     def __post_init__(self) -> None:
         checks.positive(epsilon0=self.epsilon0)
         checks.open_unit(delta0=self.delta0)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,7 @@ class DiscreteGaussianNoise:
     def __post_init__(self) -> None:
         checks.positive(standard_deviation=self.standard_deviation)
         checks.count(sensitivity=self.sensitivity)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,7 @@ class RoundedGaussianNoise:
     def __post_init__(self) -> None:
         checks.positive(standard_deviation=self.standard_deviation)
         checks.count(sensitivity=self.sensitivity)
+        plain_numbers(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +162,27 @@ class TableRandomizer:
     absent: Sequence[float]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "present", tuple(self.present))
-        object.__setattr__(self, "absent", tuple(self.absent))
+        for name in ("present", "absent"):
+            object.__setattr__(self, name, _distribution(name, getattr(self, name)))
+        if len(self.present) != len(self.absent):
+            expected = f"as many outcomes as absent, {len(self.absent)}"
+            raise ParameterError("present", len(self.present), expected)
+
+
+def _distribution(name: str, values: object) -> tuple[float, ...]:
+    """The probabilities as a tuple, each between 0 and 1, summing to 1 but for rounding."""
+    expected = "a sequence of probabilities that sum to 1"
+    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        raise ParameterError(name, values, expected)
+    masses = tuple(cast("Iterable[float]", values))
+    for i, mass in enumerate(masses):
+        checks.probability(**{f"{name}[{i}]": mass})
+    if not abs(math.fsum(masses) - 1.0) <= 1e-9:
+        raise ParameterError(name, math.fsum(masses), expected)
+    return tuple(map(float, masses))
+
+
+_PAIR_MEMBERS = ("second_moment", "q_below", "q_above", "p_below", "p_above")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +199,11 @@ class PairRandomizer:
     leak: float = 0.0
 
     def __post_init__(self) -> None:
+        missing = [name for name in _PAIR_MEMBERS if not hasattr(self.pair, name)]
+        if missing or isinstance(self.pair, type):
+            raise ParameterError("pair", self.pair, f"an object with {', '.join(_PAIR_MEMBERS)}")
         checks.probability(leak=self.leak)
+        plain_numbers(self)
 
 
 Randomizer = (
@@ -182,3 +216,8 @@ Randomizer = (
     | TableRandomizer
     | PairRandomizer
 )
+
+FIXED_RANDOMIZERS = (FixedRandomizer, KaryResponse, HadamardResponse, BitResponse)
+"""The subclasses of `PureRandomizer`, of which there are no others."""
+
+close(*get_args(Randomizer), *FIXED_RANDOMIZERS)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec.classes import hold_members, plain_numbers
 from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustModel
 from turnout.spec.participation import ParticipationLaw
-from turnout.spec.randomizers import GaussianNoise, Randomizer
+from turnout.spec.randomizers import FIXED_RANDOMIZERS, GaussianNoise, Randomizer
 from turnout.spec.releases import ReleaseRule
+
+_LAWS: tuple[type, ...] = get_args(ParticipationLaw)
+_RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +24,8 @@ class Scheme:
     Attributes:
         randomizer: protects one contribution.
         participation: who takes part when.
-        relation: the neighbouring relation. No default, on purpose.
+        relation: the neighbouring relation, by its member or its exact word, like release, unit
+            and trust; it is held as the member. No default, on purpose.
         release: what a step makes of those who came.
         unit: what one record is.
         trust: whom the client must trust.
@@ -28,6 +34,10 @@ class Scheme:
         order: who may know which client sends which shuffled message, or its name; None where it
             is not declared. Only randomizers that earlier messages may choose rest on it: without
             `SpeakingOrder.HIDDEN` their shuffled messages have no price.
+
+    Raises:
+        ParameterError: a word that is no member, naming those there are; an object of a class that
+            is no randomizer or law of `turnout.spec`; another population than the law's own.
     """
 
     randomizer: Randomizer
@@ -40,10 +50,27 @@ class Scheme:
     order: SpeakingOrder | None = None
 
     def __post_init__(self) -> None:
-        if self.population is not None:
-            checks.count(population=self.population)
+        for name, known in (("randomizer", _RANDOMIZERS), ("participation", _LAWS)):
+            value = getattr(self, name)
+            if type(value) not in known:
+                names = ", ".join(kind.__name__ for kind in known)
+                raise ParameterError(name, value, f"an object of one of {names}")
+        hold_members(
+            self, relation=Relation, release=ReleaseRule, unit=PrivacyUnit, trust=TrustModel
+        )
         if self.order is not None:
-            object.__setattr__(self, "order", _order(self.order))
+            hold_members(self, order=SpeakingOrder)
+        self._check_population()
+
+    def _check_population(self) -> None:
+        """A number of clients, and the same one where the law has one too."""
+        if self.population is None:
+            return
+        checks.count(population=self.population)
+        own = getattr(self.participation, "population", self.population)
+        if self.population != own:
+            raise ParameterError("population", self.population, f"the law's own, {own}")
+        plain_numbers(self)
 
     @property
     def noise_multiplier(self) -> float:
@@ -57,16 +84,3 @@ class Scheme:
                 f"only Gaussian noise has a noise multiplier, not {type(self.randomizer).__name__}"
             )
         return self.randomizer.noise_multiplier
-
-
-def _order(value: str) -> SpeakingOrder:
-    """The order of this name.
-
-    Raises:
-        ParameterError: there is none.
-    """
-    try:
-        return SpeakingOrder(value)
-    except ValueError:
-        expected = f"one of {', '.join(repr(order.value) for order in SpeakingOrder)}"
-        raise ParameterError("order", value, expected) from None

@@ -71,7 +71,6 @@ class ReadyRun:
             prepared.scheme,
             build_task(workload),
             build_optimizer_of(plan.optimizer, law.steps // plan.protocol.minibatch),
-            clip_norm=plan.privacy.clip_norm,
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,

@@ -33,6 +33,7 @@ from turnout.spec import (
     Scheme,
     TrustModel,
 )
+from turnout.spec.classes import hold_members
 
 _RENYI_ORDERS = (256, 512, 1024)  # largest orders of a Rényi curve, tried while they help
 _LOCAL_DELTAS = range(10, 60, 2)  # powers of 1/10 tried for δ₀ of a Gaussian message
@@ -59,6 +60,9 @@ class Setting:
     relation: Relation
     clients: int | None = None
     tolerance: float = 1e-2
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation)
 
     def scheme(self, law: ParticipationLaw) -> Scheme:
         """The same noise and relation under a participation law."""

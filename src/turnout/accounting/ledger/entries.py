@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from turnout.accounting.ledger.terms import Terms
+from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.spec import Scheme
 
@@ -35,6 +36,9 @@ class Entry(Generic[Charge]):
     count: int = 1
     label: str = ""
 
+    def __post_init__(self) -> None:
+        checks.count(count=self.count)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain dictionaries, lists, numbers and words."""
         return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
@@ -55,7 +59,7 @@ def entries_from(
 ) -> Entries[Charge]:
     """The entries of a written account."""
     return tuple(
-        Entry(charge_from(item["charge"]), int(item["count"]), str(item["label"]))
+        Entry(charge_from(item["charge"]), item["count"], str(item["label"]))
         for item in data["entries"]
     )
 

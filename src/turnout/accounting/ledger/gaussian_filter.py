@@ -23,7 +23,7 @@ from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.hops import Run, merged
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
 from turnout.accounting.ledger.plan import Ledger, largest, run_before
-from turnout.accounting.ledger.terms import Terms
+from turnout.accounting.ledger.terms import Terms, require_terms
 from turnout.accounting.losses import CurvePair, reach_of
 from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.runs import run_epsilon
@@ -51,6 +51,9 @@ class GaussianCharge:
     square: float
     left_out: float
 
+    def __post_init__(self) -> None:
+        checks.non_negative(square=self.square, left_out=self.left_out)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain numbers."""
         return {"square": self.square, "left_out": self.left_out}
@@ -58,7 +61,7 @@ class GaussianCharge:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> GaussianCharge:
         """What `to_dict` gave."""
-        return cls(float(data["square"]), float(data["left_out"]))
+        return cls(data["square"], data["left_out"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class GaussianFilter:
     entries: Entries[GaussianCharge] = ()
 
     def __post_init__(self) -> None:
+        require_terms(self.terms)
         checks.positive(epsilon=self.epsilon, left_out=self.left_out, budget=self.budget)
         checks.open_unit(delta=self.delta)
         checks.count(most_windows=self.most_windows)

@@ -19,7 +19,7 @@ from turnout.accounting.ledger.entries import Entries, entries_from, require_kin
 from turnout.accounting.ledger.odometer import renyi_budget
 from turnout.accounting.ledger.plan import Ledger, run_before
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.terms import Terms, run_dominates
+from turnout.accounting.ledger.terms import Terms, require_terms, run_dominates
 from turnout.accounting.ledger.worst_case import Game, Item
 from turnout.accounting.renyi import run_renyi
 from turnout.core import checks
@@ -46,6 +46,8 @@ class MenuItem:
 
     def __post_init__(self) -> None:
         checks.count(cost=self.cost)
+        if not isinstance(self.scheme, Scheme):
+            raise ParameterError("scheme", self.scheme, "a Scheme")
 
     def to_dict(self) -> dict[str, Any]:
         """As plain dictionaries, lists, numbers and words."""
@@ -78,6 +80,16 @@ class MenuFilter:
     menu: tuple[MenuItem, ...]
     units: int
     entries: Entries[MenuItem] = ()
+
+    def __post_init__(self) -> None:
+        require_terms(self.terms)
+        checks.positive(epsilon=self.epsilon)
+        checks.open_unit(delta=self.delta)
+        checks.count(0, units=self.units)
+        for item in self.menu:
+            self.terms.require(item.scheme)
+        if self.spent > self.units:
+            raise BudgetExceededError(self.spent, self.units, "units")
 
     @classmethod
     def of_units(

@@ -23,7 +23,7 @@ from typing import Any
 
 from turnout.accounting.curves import Direction
 from turnout.accounting.ledger.entries import Entries, entries_from, require_kind, with_entry
-from turnout.accounting.ledger.terms import Terms
+from turnout.accounting.ledger.terms import Terms, require_terms
 from turnout.accounting.renyi import RenyiBounds, checked_orders, run_renyi
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, ParameterError
@@ -72,6 +72,7 @@ class Odometer:
     entries: Entries[RenyiBounds] = ()
 
     def __post_init__(self) -> None:
+        require_terms(self.terms)
         checks.open_unit(left_out=self.left_out)
         checks.count(most_windows=self.most_windows)
         checked_orders(self.orders)

@@ -21,8 +21,9 @@ from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run, joined, merged
+from turnout.accounting.ledger.entries import require_kind
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.terms import Terms, as_windows
+from turnout.accounting.ledger.terms import Terms, as_windows, require_terms
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
 from turnout.spec import GaussianNoise, Scheme
@@ -71,6 +72,7 @@ class Ledger:
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
+        require_terms(self.terms)
         for phase in self.phases:
             self.terms.require(phase.scheme)
 
@@ -195,6 +197,7 @@ class Ledger:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
         """What `to_dict` gave."""
+        require_kind(data, "ledger")
         phases = (
             Phase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
             for item in data["phases"]

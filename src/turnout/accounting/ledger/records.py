@@ -49,7 +49,7 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
 def _to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return {"is": type(value).__name__, "value": value.value}
-    if is_dataclass(value) and not isinstance(value, type):
+    if type(value) in _CLASSES.values():
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Scheme):
             # Charters written before schemes had them are compared with this byte for byte.
@@ -75,8 +75,8 @@ def _from_plain(data: Any) -> Any:
     content = dict(data)
     kind = content.pop("is", None)
     if kind == "array":
-        return np.array(content["values"], dtype=content["type"])
-    if kind == "tuple":
+        return _array(content)
+    if kind == "tuple" and set(content) == {"values"} and isinstance(content["values"], list):
         return tuple(_from_plain(item) for item in content["values"])
     known = _CLASSES.get(kind) if isinstance(kind, str) else None
     if known is None:
@@ -88,3 +88,14 @@ def _from_plain(data: Any) -> Any:
         raise
     except (TypeError, ValueError):
         raise ParameterError(str(kind), sorted(content), "the fields of this class") from None
+
+
+def _array(content: Mapping[str, Any]) -> np.ndarray:
+    """A bool array, all that a law holds; other values are not made true or false of."""
+    try:
+        values = np.array(content["values"])
+    except (KeyError, ValueError):
+        values = np.array(None)
+    if set(content) != {"type", "values"} or content["type"] != "bool" or values.dtype != np.bool_:
+        raise ParameterError("array", sorted(content), "the type 'bool' and values true and false")
+    return values

@@ -49,6 +49,8 @@ def running(
     Raises:
         NumericalError: nothing can be certified from some step on.
     """
+    if whole != math.inf:  # which is a bound, if a useless one
+        checks.non_negative(whole=whole)
     asked = list(steps)
     checks.count(0, **{f"steps[{i}]": step for i, step in enumerate(asked)})
     bounds: dict[int, float] = {}

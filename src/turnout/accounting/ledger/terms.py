@@ -10,7 +10,19 @@ from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run
 from turnout.accounting.pairs import GaussianPair, Pair
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    KSubset,
+    PoissonSampling,
+    PrivacyUnit,
+    Relation,
+    Scheme,
+    SelfSampling,
+    TrustModel,
+)
+from turnout.spec.classes import hold_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,9 @@ class Terms:
     relation: Relation
     unit: PrivacyUnit = PrivacyUnit.CLIENT
     trust: TrustModel = TrustModel.CENTRAL
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
 
     @classmethod
     def of(cls, scheme: Scheme) -> Terms:
@@ -72,7 +87,17 @@ class Terms:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Terms:
         """What `to_dict` gave."""
-        return cls(Relation(data["relation"]), PrivacyUnit(data["unit"]), TrustModel(data["trust"]))
+        return cls(data["relation"], data["unit"], data["trust"])
+
+
+def require_terms(terms: object) -> None:
+    """Refuses anything but `Terms`: an account must say who is protected against what.
+
+    Raises:
+        ParameterError: a word, None, a scheme.
+    """
+    if not isinstance(terms, Terms):
+        raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
 
 
 def run_dominates(large: Run, small: Run) -> bool:
@@ -92,16 +117,20 @@ def dominates(large: Block, small: Block) -> bool:
     * A ratio seen with a smaller probability is closer to 1.
     * An average of more independent copies of a ratio is smaller (Marshall & Olkin).
     * Gaussian noise with a larger multiplier is noise added to the noise.
+
+    Outcomes that tell for sure are outside of the ratio's law, so they must be as frequent.
     """
     if type(large) is not type(small):
         return False
     if isinstance(large, PairBlock) and isinstance(small, PairBlock):
-        return small.probability <= large.probability and _noisier(large.pair, small.pair)
+        fits = small.probability <= large.probability and small.leak == large.leak
+        return fits and _noisier(large.pair, small.pair)
     if isinstance(large, AllocationBlock) and isinstance(small, AllocationBlock):
         fits = small.probability <= large.probability and small.window >= large.window
-        return fits and _noisier(large.pair, small.pair)
+        return fits and small.leak == large.leak and _noisier(large.pair, small.pair)
     if isinstance(large, FixedSizeBlock) and isinstance(small, FixedSizeBlock):
-        return small.rate <= large.rate and _noisier(large.pair, small.pair)
+        fits = small.rate <= large.rate and small.leak == large.leak
+        return fits and _noisier(large.pair, small.pair)
     return large == small
 
 
@@ -118,8 +147,8 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
         UnsupportedError: the law is not a sequence of equal windows.
     """
     law = scheme.participation
-    name = "windows" if hasattr(law, "windows") else "steps"
-    try:
-        return replace(scheme, participation=replace(law, **{name: windows}))
-    except TypeError:
-        raise UnsupportedError(f"{type(law).__name__} is not a sequence of equal windows") from None
+    if isinstance(law, CheckIn | KSubset):
+        return replace(scheme, participation=replace(law, windows=windows))
+    if isinstance(law, EveryStep | PoissonSampling | SelfSampling | FixedSize):
+        return replace(scheme, participation=replace(law, steps=windows))
+    raise UnsupportedError(f"{type(law).__name__} is not a sequence of equal windows")

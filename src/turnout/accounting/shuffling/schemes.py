@@ -39,7 +39,7 @@ def shuffled(
         randomizer: the scheme's, or what it is to be priced as.
 
     Raises:
-        ParameterError: a population that is missing, or is not the law's.
+        ParameterError: a population that is missing.
         UnsupportedError: no sound analysis is known.
     """
     _require_analysis(scheme)
@@ -129,6 +129,4 @@ def _population(scheme: Scheme) -> int:
     population = law.population if isinstance(law, FixedSize) else scheme.population
     if population is None:
         raise ParameterError("population", None, "the number of clients, who hide each other")
-    if scheme.population not in (None, population):
-        raise ParameterError("population", scheme.population, f"the law's, {population}")
     return population

@@ -81,7 +81,8 @@ def lemma_d_1(
     checks.open_unit(false_alarm=false_alarm)
     if epsilon > _LARGEST_EPSILON:
         raise NumericalError(f"e^{epsilon:g} is too large to simulate")
-    strata_of = remove_strata if direction is Direction.REMOVE else add_strata
+    remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
+    strata_of = remove_strata if remove else add_strata
     strata = strata_of(1 / noise_multiplier, window, math.exp(epsilon))
     return estimate(strata, window, samples, generator, false_alarm)
 

@@ -44,8 +44,13 @@ def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
     """ε of Poisson sampling in the remove direction, a proved upper bound.
 
     Raises:
+        ParameterError: a rate outside (0, 1], no steps, or a δ outside (0, 1).
         NumericalError: δ lies below what the engine can certify for so many steps.
     """
+    checks.positive(rate=rate)
+    checks.probability(rate=rate)
+    checks.count(steps=steps)
+    checks.open_unit(delta=delta)
     run = [(PairBlock(pair, rate), steps)]
     return run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, _REFINEMENT)
 

@@ -257,6 +257,8 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
 def blanket_size(local_epsilon: float, clients: int) -> int:
     """n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1, rounded down."""
+    checks.non_negative(local_epsilon=local_epsilon)
+    checks.count(clients=clients)
     return math.floor((clients - 1) * math.exp(-local_epsilon) / 2 * (1 - 1e-14)) + 1
 
 

@@ -65,6 +65,7 @@ class LInfRandomizer(BitRandomizer):
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon, radius=self.radius)
         checks.count(samples=self.samples, levels=self.levels)
+        checks.flag(shared=self.shared)
         if self.shares is not None and len(self.shares) != self.levels:
             raise ParameterError("shares", self.shares, f"one a level, {self.levels}")
         self.require_parts()

@@ -31,6 +31,8 @@ def contained_radius(norm: float, other: float, dimension: int, radius: float) -
     """
     if not (norm >= 1 and other >= 1):
         raise ParameterError("norm", min(norm, other), "a number of at least 1")
+    checks.count(dimension=dimension)
+    checks.positive(radius=radius)
     return radius * dimension ** max(0.0, 1 / other - 1 / norm)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError, StorageError
 from turnout.datasets import ImageData, Split, load
 from turnout.learning import ClassificationTask
-from turnout.plans import Plan
+from turnout.plans import AvailabilitySection, Plan
 from turnout.service.charter import Charter
 from turnout.training.building import build_task
 from turnout.training.workload import Workload
@@ -128,6 +128,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
 
 def _task(workload: Workload, charter: Charter) -> ClassificationTask:
     """The plan's model over these records, if it is the one of the charter."""
+    _require_agreement(workload.plan, charter)
     task, lattice = build_task(workload), charter.lattice
     if task.dimension != lattice.dimension:
         shape = workload.data.train.inputs.shape[1:]
@@ -138,3 +139,25 @@ def _task(workload: Workload, charter: Charter) -> ClassificationTask:
     # The first update of a process takes longest; let it not be one that is waited for.
     task.clipped_sum(np.zeros(task.dimension, np.float32), np.array([0]))
     return task
+
+
+def _require_agreement(plan: Plan, charter: Charter) -> None:
+    """Refuses a charter whose plan, which people read, says another thing than its terms do."""
+    privacy, scheme = plan.privacy, charter.scheme
+    said_and_held: list[tuple[str, object, object]] = [
+        ("privacy.relation", privacy.relation, scheme.relation),
+        ("privacy.delta", privacy.delta, charter.delta),
+        ("protocol.release", plan.protocol.release, scheme.release),
+        ("protocol.minibatch", plan.protocol.minibatch, charter.minibatch),
+    ]
+    if privacy.epsilon is not None:
+        said_and_held.append(("privacy.epsilon", privacy.epsilon, charter.target))
+    if privacy.noise_multiplier is not None:
+        held = scheme.noise_multiplier
+        said_and_held.append(("privacy.noise_multiplier", privacy.noise_multiplier, held))
+    if not isinstance(plan.participation, AvailabilitySection):  # whose law is in a trace
+        law = plan.law(charter.population)
+        said_and_held.append(("participation", law, scheme.participation))
+    for name, said, held in said_and_held:
+        if said != held:
+            raise ParameterError(name, said, f"the charter's, {held}")

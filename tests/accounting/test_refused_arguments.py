@@ -1,0 +1,279 @@
+"""Arguments that are misspelt, of another type or out of range: none of them yields a number."""
+
+import math
+
+import numpy as np
+import pytest
+
+from turnout.accounting import epsilon_upper, price, spent
+from turnout.accounting.comparison.check_ins import Setting
+from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.decomposition import decompose
+from turnout.accounting.guarantee import Guarantee
+from turnout.accounting.ledger import (
+    GaussianFilter,
+    Ledger,
+    MenuFilter,
+    MenuItem,
+    Odometer,
+    RenyiFilter,
+    Terms,
+)
+from turnout.accounting.ledger.terms import run_dominates
+from turnout.accounting.mechanisms import Mechanism
+from turnout.accounting.membership import posterior
+from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.profile import privacy_profile
+from turnout.accounting.renyi import run_renyi
+from turnout.accounting.runs import run_epsilon
+from turnout.accounting.theorems.allocation_sampling import lemma_d_1
+from turnout.accounting.theorems.random_allocation import engine_poisson
+from turnout.accounting.theorems.shuffling_rdp import blanket_size
+from turnout.accounting.tradeoff import gaussian_trade_off
+from turnout.core.bounds import Bounds
+from turnout.core.errors import BudgetExceededError, ParameterError
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    KSubset,
+    PairRandomizer,
+    PoissonSampling,
+    Relation,
+    Scheme,
+)
+
+SCHEME = Scheme(GaussianNoise(2.0), CheckIn(10, 2), "add-remove")
+TERMS = Terms.of(SCHEME)
+NO_DELTA = ["1e-6", None, True, 0.0, 1.0, -1e-6, math.nan, math.inf, [1e-6], np.array([1e-6])]
+
+
+@pytest.mark.parametrize("delta", NO_DELTA)
+def test_a_delta_is_a_number_between_0_and_1(delta):
+    for ask in (
+        lambda: price(SCHEME, delta),
+        lambda: price(SCHEME, 1e-6, tolerance=delta),
+        lambda: epsilon_upper(SCHEME, delta),
+        lambda: Ledger(TERMS).add(SCHEME).epsilon(delta),
+        lambda: Mechanism.of(SCHEME).epsilon(delta),
+        lambda: Mechanism.of(SCHEME).to_dp_accounting(delta),
+        lambda: engine_poisson(GaussianPair(1.0), 0.1, 10, delta),
+    ):
+        with pytest.raises(ParameterError, match=r"delta|tolerance"):
+            ask()
+
+
+TRACE = AvailabilityCheckIn(np.ones((2, 6), dtype=bool), 3)
+
+
+@pytest.mark.parametrize("steps", [-1, 21, 2.0, 2.5, "3", True, math.nan, math.inf, [3]])
+@pytest.mark.parametrize("law", [CheckIn(10, 2), EveryStep(20), KSubset(10, 2, 2), TRACE])
+def test_a_part_of_a_run_is_one_that_the_run_has(steps, law):
+    """−1 steps of k-subsets cost 0, and 2.5 of twenty steps, or 40 of them, something."""
+    scheme = Scheme(GaussianNoise(2.0), law, "add-remove")
+    with pytest.raises(ParameterError, match="steps"):
+        epsilon_upper(scheme, 1e-5, steps)
+    if law is not TRACE:
+        for ask in (decompose, Mechanism.of, Ledger(TERMS).add):
+            with pytest.raises(ParameterError, match="steps"):
+                ask(scheme, steps)
+
+
+def test_numpy_counts_do_not_wrap_around():
+    many = Scheme(GaussianNoise(9.0), PoissonSampling(0.1, 200), "add-remove")
+    assert epsilon_upper(many, 1e-5, np.uint8(200)) == epsilon_upper(many, 1e-5)
+    once = Mechanism.of(many)
+    assert once * np.int8(100) == once * 100
+    for times in (0, -1, 2.5, True, "2", math.nan, None):
+        with pytest.raises(ParameterError, match="times"):
+            once * times
+
+
+@pytest.mark.parametrize("whole", [-1.0, math.nan, True, "1", None, np.array([1.0])])
+def test_a_bound_that_caps_a_curve_is_a_number(whole):
+    with pytest.raises(ParameterError, match="whole"):
+        spent(SCHEME, 1e-5, [5], whole)
+
+
+@pytest.mark.parametrize("word", ["add_remove", "Add-Remove", None, True])
+def test_words_of_accounts_and_answers_are_members(word):
+    parts = Mechanism.of(SCHEME).parts
+    bounds = Bounds(0.0, 1.0)
+    for build in (
+        Terms,
+        lambda given: Mechanism(parts, given, "client", "central"),
+        lambda given: Guarantee(bounds, 1e-5, {}, given, "client", "central", "by hand"),
+        lambda given: Setting(1.0, 10, 1, 1e-5, given),
+    ):
+        assert build("add-remove").relation is Relation.ADD_REMOVE
+        with pytest.raises(ParameterError, match="'add-remove', 'zero-out', 'replace-one'"):
+            build(word)
+
+
+def test_directions_and_sides_may_be_words_but_no_other_ones():
+    """A wrong word was taken for the other direction, or for the lower side."""
+    curve = run_renyi(decompose(SCHEME).present.upper, (2.0, 4.0), 1e-9)
+    assert curve.of("remove") == curve.remove != curve.add
+    pair, run = GaussianPair(1.0), decompose(SCHEME).present.upper
+    upper = PairCurve(pair, Direction.REMOVE, Side.UPPER)
+    assert PairCurve(pair, "remove", "upper") == upper
+    assert epsilon_at(upper, 1e-5, "upper") == epsilon_at(upper, 1e-5, Side.UPPER)
+    for direction in Direction:
+        quoted = run_epsilon(run, direction.value, "upper", 1e-5, 0)
+        assert quoted == run_epsilon(run, direction, Side.UPPER, 1e-5, 0)
+    sampled = {"samples": 50, "generator": np.random.default_rng(1)}
+    for wrong in ("removal", "Remove", None, True, "replace"):
+        for ask in (
+            lambda wrong=wrong: curve.of(wrong),
+            lambda wrong=wrong: PairCurve(pair, wrong, Side.UPPER),
+            lambda wrong=wrong: PairCurve(pair, Direction.ADD, wrong),
+            lambda wrong=wrong: epsilon_at(upper, 1e-5, wrong),
+            lambda wrong=wrong: run_epsilon(run, wrong, Side.UPPER, 1e-5, 0),
+            lambda wrong=wrong: run_epsilon(run, Direction.ADD, wrong, 1e-5, 0),
+            lambda wrong=wrong: lemma_d_1(2.0, 10, 1.0, wrong, **sampled),
+        ):
+            with pytest.raises(ParameterError, match=r"direction|side"):
+                ask()
+
+
+@pytest.mark.parametrize("terms", ["add-remove", None, SCHEME, Relation.ADD_REMOVE])
+def test_an_account_without_terms_is_none(terms):
+    for build in (
+        lambda: Ledger(terms),
+        lambda: GaussianFilter.of(terms, 1.0, 1e-5, most_windows=5),
+        lambda: RenyiFilter.of(terms, 1.0, 1e-5, most_windows=5),
+        lambda: Odometer(terms),
+        lambda: MenuFilter(terms, 1.0, 1e-5, (MenuItem(SCHEME),), 3),
+    ):
+        with pytest.raises(ParameterError, match="terms"):
+            build()
+
+
+def _edited(account, path, value):
+    data = account.to_dict()
+    inner = data
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    return data
+
+
+ENTRY = ("entries", 0)
+EDITS = [
+    *[((*ENTRY, "count"), wrong) for wrong in (-5, 0, "2", 1.5, True, None, math.nan)],
+    (("terms", "relation"), "zero_out"),
+    (("terms", "unit"), "record"),
+    (("kind",), "Ledger"),
+    (("epsilon",), math.nan),
+    (("epsilon",), "1.0"),
+    (("delta",), 0.0),
+]
+
+
+def _accounts():
+    menu = MenuFilter.of_units([MenuItem(SCHEME)], 2, 1e-5)
+    yield GaussianFilter.of(TERMS, 1.0, 1e-5, most_windows=9).spend(SCHEME)
+    yield RenyiFilter.of(TERMS, 2.0, 1e-5, most_windows=9).spend(SCHEME)
+    yield menu.spend(SCHEME)
+
+
+@pytest.fixture(scope="module")
+def accounts():
+    return list(_accounts())
+
+
+@pytest.mark.parametrize(("path", "value"), EDITS)
+def test_a_written_account_that_was_edited_is_refused(accounts, path, value):
+    for account in accounts:
+        assert type(account).from_dict(account.to_dict()) == account
+        nested = isinstance(account, RenyiFilter) and path[0] in ("entries", "terms")
+        edited = _edited(account, ("odometer", *path) if nested else path, value)
+        with pytest.raises(ParameterError):
+            type(account).from_dict(edited)
+
+
+def test_a_ledger_and_an_odometer_are_read_as_strictly():
+    ledger = Ledger(TERMS).add(SCHEME)
+    odometer = Odometer(TERMS, most_windows=9).record(SCHEME)
+    assert Ledger.from_dict(ledger.to_dict()) == ledger
+    assert Odometer.from_dict(odometer.to_dict()) == odometer
+    for path, wrong in ((("kind",), "odometer"), (("phases", 0, "steps"), "3")):
+        with pytest.raises(ParameterError, match=r"kind|steps"):
+            Ledger.from_dict(_edited(ledger, path, wrong))
+    for name in ("remove", "add"):
+        for wrong in ("0.1", True, None):
+            with pytest.raises(ParameterError, match="divergences"):
+                Odometer.from_dict(_edited(odometer, (*ENTRY, "charge", name, 0), wrong))
+
+
+@pytest.mark.parametrize("square", [-1.0, math.nan, "0.1", None, True])
+def test_what_a_window_costs_is_no_less_than_nothing(accounts, square):
+    """A charge that is not a number left the account with a rest that every window fitted in."""
+    edited = _edited(accounts[0], (*ENTRY, "charge", "square"), square)
+    with pytest.raises(ParameterError, match="square"):
+        GaussianFilter.from_dict(edited)
+
+
+def test_a_menu_has_not_spent_more_than_its_units(accounts):
+    with pytest.raises(BudgetExceededError, match="units"):
+        MenuFilter.from_dict(_edited(accounts[2], (*ENTRY, "count"), 3))
+    for wrong in ("scheme", None, CheckIn(3)):
+        with pytest.raises(ParameterError, match="scheme"):
+            MenuItem(wrong)
+
+
+class Ratio:
+    """Randomized response: X is 3 with probability 1/4 under Q, else 1/3."""
+
+    second_moment = 7 / 3
+
+    def q_below(self, k):
+        return np.where(k < 1 / 3, 0.0, np.where(k < 3, 0.75, 1.0))
+
+    def q_above(self, k):
+        return 1.0 - self.q_below(k)
+
+    def p_below(self, k):
+        return np.where(k < 1 / 3, 0.0, np.where(k < 3, 0.25, 1.0))
+
+    def p_above(self, k):
+        return 1.0 - self.p_below(k)
+
+
+def test_a_window_that_leaks_is_not_run_in_the_place_of_one_that_does_not():
+    """The same ratio, but for a chance of a half to be found out: it was charged as the other."""
+    pair = Ratio()
+
+    def run(leak, law):
+        return decompose(Scheme(PairRandomizer(pair, leak), law, "add-remove")).present.upper
+
+    for law in (CheckIn(10), PoissonSampling(0.1, 2), EveryStep(2)):
+        assert run_dominates(run(0.0, law), run(0.0, law))
+        assert run_dominates(run(0.5, law), run(0.5, law))
+        assert not run_dominates(run(0.0, law), run(0.5, law))
+
+
+def test_a_profile_is_asked_for_at_numbers():
+    once = Scheme(GaussianNoise(1.0), EveryStep(1), "add-remove")
+    for epsilons in ("1.0", True, ["0.5"], None, [True, False], [math.nan], [1j]):
+        with pytest.raises(ParameterError, match="epsilons"):
+            privacy_profile(once, epsilons, refinement=0)
+    for refinement in (-1, 0.5, "0", True):
+        with pytest.raises(ParameterError, match="refinement"):
+            privacy_profile(once, np.array([0.5]), refinement=refinement)
+    for shift in (math.nan, -1.0, "1", True):
+        with pytest.raises(ParameterError, match="shift"):
+            posterior(0.5, shift)
+    for mu, alpha in ((-1.0, 0.5), (math.nan, 0.5), (1j, 0.5), (1.0, "0.5"), (1.0, True), (1.0, 2)):
+        with pytest.raises(ParameterError, match=r"mu|alpha"):
+            gaussian_trade_off(mu, alpha)
+
+
+def test_a_theorems_helpers_check_what_they_are_given():
+    for rate, steps in ((-1.0, 10), (True, 10), ("0.1", 10), (0.1, True), (0.1, 2.5), (0.0, 1)):
+        with pytest.raises(ParameterError, match=r"rate|steps"):
+            engine_poisson(GaussianPair(1.0), rate, steps, 1e-5)
+    for epsilon0, clients in ((-1.0, 10), (True, 10), (1.0, True), (1.0, 0), (1.0, 2.5)):
+        with pytest.raises(ParameterError, match=r"local_epsilon|clients"):
+            blanket_size(epsilon0, clients)
