@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from turnout.cli.options import WHOLE
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def refine() -> None:
     help="Privacy levels, several numbers. Everybody sees the smallest; each other gets a key. "
     "inf: that key gives every value back.",
 )
-@click.option("--size", type=int, metavar="K", help="Values are 0 to K - 1.")
+@click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1.")
 @click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
 @click.option("--column", metavar="NAME", help="The column of a CSV file.")
 @click.option(
