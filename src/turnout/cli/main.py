@@ -11,6 +11,7 @@ import click
 
 from turnout import __version__
 from turnout.core.errors import (
+    InputFileError,
     NumericalError,
     ProtocolError,
     StorageError,
@@ -34,6 +35,7 @@ COMMANDS = (
 
 EXIT_CODES: dict[type[BaseException], int] = {
     NumericalError: 3,
+    InputFileError: 2,
     StorageError: 4,
     ProtocolError: 5,
     TurnoutError: 2,

@@ -244,17 +244,27 @@ def _show(
 
 def _write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
     import csv
+    import io
 
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    from turnout.reporting.folder import write
+
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, file.getvalue().encode())
 
 
 def _write_values(release: Release, key: Key | None, path: Path) -> None:
+    import io
+
     import numpy as np
+
+    from turnout.reporting.folder import write
 
     if key is None:
         raise click.UsageError("--values needs the key for epsilon = inf: --key FILE")
     recovered = release.recovered(key)
-    np.save(path, np.array(release.labels)[recovered] if release.labels else recovered)
+    file = io.BytesIO()
+    np.save(file, np.array(release.labels)[recovered] if release.labels else recovered)
+    write(path if path.suffix == ".npy" else path.with_name(f"{path.name}.npy"), file.getvalue())

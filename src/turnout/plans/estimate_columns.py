@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 
 BLOCK_ROWS = 2**15
 _BLOCK_NUMBERS = 2**21  # numbers of a block of vectors, 16 MiB
@@ -30,7 +30,7 @@ def item_blocks(
         column: of a file with several.
 
     Raises:
-        StorageError: the file cannot be read as that, or is empty.
+        InputFileError: the file cannot be read as that, or is empty.
         ParameterError: a value that is no item. Which one is not said.
         UnsupportedError: a .parquet file without pyarrow.
     """
@@ -40,7 +40,7 @@ def item_blocks(
         empty = False
         yield _codes(entries, size, places)
     if empty:
-        raise StorageError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: it holds no values")
 
 
 def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
@@ -51,7 +51,7 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         columns: which columns, in this order; all of them if none is named.
 
     Raises:
-        StorageError: the file cannot be read as that, or is empty.
+        InputFileError: the file cannot be read as that, or is empty.
         ParameterError: a cell that is no finite number.
         UnsupportedError: a .parquet file without pyarrow.
     """
@@ -62,13 +62,13 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         empty = False
         yield block
     if empty:
-        raise StorageError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: it holds no values")
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """The blocks; what a file system or a format complains of in one line."""
     if path.suffix not in _SUFFIXES:
-        raise StorageError(f"{path}: expected a .npy, .csv or .parquet file")
+        raise InputFileError(f"{path}: expected a .npy, .csv or .parquet file")
     try:
         yield from blocks()
     except ParameterError:  # It is a ValueError too.
@@ -77,7 +77,7 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         reason = file_error(error)
         if path.suffix == ".npy" and isinstance(error, ValueError | EOFError):
             reason = "no array of numbers or text in the .npy format"
-        raise StorageError(f"{path}: {reason}") from None
+        raise InputFileError(f"{path}: {reason}") from None
 
 
 def file_error(error: Exception) -> str:
@@ -126,7 +126,7 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
         no_columns(path, () if column is None else (column,))
         array = _array(path)
         if array.ndim != 1:
-            raise StorageError(f"{path}: expected one dimension, one value a client")
+            raise InputFileError(f"{path}: expected one dimension, one value a client")
         for start in range(0, len(array), BLOCK_ROWS):
             yield array[start : start + BLOCK_ROWS]
         return
@@ -145,7 +145,7 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
         no_columns(path, columns)
         array = _array(path)
         if array.ndim not in (1, 2) or array.dtype.kind not in "iuf" or 0 in array.shape[1:]:
-            raise StorageError(f"{path}: expected numbers of shape (clients, dimension)")
+            raise InputFileError(f"{path}: expected numbers of shape (clients, dimension)")
         step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
         for start in range(0, len(array), step):
             block = np.asarray(array[start : start + step], dtype=np.float64)
@@ -170,7 +170,7 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
 def _array(path: Path) -> NDArray[Any]:
     found = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(found, np.ndarray):
-        raise StorageError(f"{path}: expected one array")
+        raise InputFileError(f"{path}: expected one array")
     return found
 
 
@@ -181,7 +181,7 @@ def _csv_blocks(
         rows = csv.reader(file)
         header = next(rows, [])
         if not header:
-            raise StorageError(f"{path}: its first line names no columns")
+            raise InputFileError(f"{path}: its first line names no columns")
         places = [header.index(name) for name in _chosen(path, columns, header, single)]
         block: list[list[str]] = []
         for row in rows:
@@ -195,9 +195,9 @@ def _csv_blocks(
             yield block
 
 
-def ragged(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> StorageError:
+def ragged(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> InputFileError:
     """The complaint about a line of another length than the header."""
-    return StorageError(
+    return InputFileError(
         f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header"
     )
 
@@ -247,11 +247,11 @@ def _chosen(
     if not columns and header and (not single or len(header) == 1):
         columns = header
     if not columns:
-        raise StorageError(f"{path}: name its columns with --column: {known}")
+        raise InputFileError(f"{path}: name its columns with --column: {known}")
     for name in columns:
         if (times := list(header).count(name)) != 1:
             many = "no column" if not times else f"{times} columns"
-            raise StorageError(f"{path}: it has {many} {name!r}; name its columns: {known}")
+            raise InputFileError(f"{path}: it has {many} {name!r}; name its columns: {known}")
     if len(set(columns)) != len(columns):
-        raise StorageError(f"{path}: a column is named twice with --column")
+        raise InputFileError(f"{path}: a column is named twice with --column")
     return tuple(columns)

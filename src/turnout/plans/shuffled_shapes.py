@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from scipy.optimize import brentq
 from scipy.special import ndtr
@@ -155,4 +156,5 @@ def _gaussian_deviations(epsilon: float, delta: float) -> float:
         lost = math.exp(min(epsilon, 700.0)) * tail if tail else 0.0
         return float(ndtr(-epsilon / mu + mu / 2)) - lost - delta
 
-    return math.exp(float(brentq(excess, math.log(1e-9), math.log(1e4))))
+    root: Any = brentq(excess, math.log(1e-9), math.log(1e4))
+    return math.exp(root)

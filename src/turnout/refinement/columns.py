@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import InputFileError, ParameterError
 from turnout.plans.estimate_columns import file_error, no_columns, ragged, whole_number
 
 
@@ -24,12 +24,12 @@ def read_values(
         column: of a CSV file with several columns.
 
     Raises:
-        StorageError: the file cannot be read as that.
+        InputFileError: the file cannot be read as that.
         ParameterError: it holds something that is not among the values.
     """
     entries = _entries(path, column)
     if not entries.size:
-        raise StorageError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: it holds no values")
     if labels:
         return _codes(entries.astype(str), labels, path)
     if not np.issubdtype(entries.dtype, np.integer):
@@ -51,14 +51,14 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """All values by name, one a line, in order.
 
     Raises:
-        StorageError: it cannot be read, or holds fewer than two names or one of them twice.
+        InputFileError: it cannot be read, or holds fewer than two names or one of them twice.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: {file_error(error)}") from None
+        raise InputFileError(f"{path}: {file_error(error)}") from None
     if len(lines) < 2 or len(set(lines)) != len(lines):
-        raise StorageError(f"{path}: expected at least two lines, all different")
+        raise InputFileError(f"{path}: expected at least two lines, all different")
     return tuple(lines)
 
 
@@ -70,13 +70,13 @@ def _entries(path: Path, column: str | None) -> NDArray[np.generic]:
         elif path.suffix == ".csv":
             found = _csv_column(path, column)
         else:
-            raise StorageError(f"{path}: expected a .npy or .csv file")
+            raise InputFileError(f"{path}: expected a .npy or .csv file")
     except ParameterError:  # It is a ValueError too.
         raise
     except (OSError, ValueError, EOFError, csv.Error) as error:
-        raise StorageError(f"{path}: {file_error(error)}") from None
+        raise InputFileError(f"{path}: {file_error(error)}") from None
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.names:
-        raise StorageError(f"{path}: expected one dimension, one value a client")
+        raise InputFileError(f"{path}: expected one dimension, one value a client")
     return found
 
 
@@ -87,10 +87,10 @@ def _csv_column(path: Path, column: str | None) -> NDArray[np.str_]:
         if column is None and len(header) == 1:
             column = header[0]
         if not header:
-            raise StorageError(f"{path}: its first line names no columns")
+            raise InputFileError(f"{path}: its first line names no columns")
         if column is None or header.count(column) != 1:
             known = ", ".join(header)
-            raise StorageError(f"{path}: name one of its columns with --column: {known}")
+            raise InputFileError(f"{path}: name one of its columns with --column: {known}")
         place = header.index(column)
         cells = []
         for row in rows:
