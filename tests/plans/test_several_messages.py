@@ -79,7 +79,7 @@ def test_one_number_takes_six_messages_and_a_tenth_of_the_error():
     assert len(several.pack(several.encode(np.zeros((8, 1)), source()))) == 8 * 6 / 8
     # The price is that of the messages of this very randomizer, within the budget.
     assert cost.epsilon == shuffled_price(client_messages(several), 1000, 1e-5) <= 2.0
-    assert 1.99 < cost.epsilon < cost.local_epsilon == several.epsilon0
+    assert cost.local_epsilon == several.epsilon0 > cost.epsilon > 1.99
     assumed = " ".join(cost.assumptions)
     assert "one for each of a client's 6 messages" in assumed
     assert "all 1,000 clients follow the protocol" in assumed
