@@ -75,7 +75,7 @@ def test_the_variance_of_messages_tells_noise_and_sampling():
     streams, randomizer = SimulationStreams(3), LInfRandomizer.best(1, 14.0, radius=4.0)
     draw, source = streams.generator("means"), streams.source("means")
     z, noise = [], []
-    for _ in range(100):
+    for _ in range(60):
         rows = 1 + draw.choice([-1.9, 1.9], size=(200, 1))
         found = estimate_mean(collect_mean(randomizer, rows, source))
         z.append((found.value[0] - 1) / found.population_errors[0])
@@ -88,14 +88,13 @@ def test_the_variance_of_messages_tells_noise_and_sampling():
 
 
 def test_few_messages_of_a_block_tell_the_variance_of_all():
-    rows = np.tile([[0.6, 0.8, 0.0]], (1000, 1)) * np.linspace(-1, 1, 1000)[:, None]
+    rows = np.tile([[0.6, 0.8, 0.0]], (600, 1)) * np.linspace(-1, 1, 600)[:, None]
     randomizer, source = SphericalCode(3, 6.0, code_bits=5), SimulationStreams(3).source("few")
-    found = estimate_mean(collect_mean(randomizer, rows, source, block_clients=500))
-    vectors = np.array(
-        [randomizer.total(randomizer.encode(rows[i : i + 1], source, i), i) for i in range(1000)]
-    )
-    exact = np.sqrt(vectors.var(axis=0) / 1000)
-    assert np.all(abs(found.population_errors / np.maximum(exact, found.noise_error) - 1) < 0.2)
+    found = estimate_mean(collect_mean(randomizer, rows, source, block_clients=300))
+    messages = randomizer.encode(rows, source)
+    vectors = np.array([randomizer.total(messages[i : i + 1], i) for i in range(600)])
+    exact = np.sqrt(vectors.var(axis=0) / 600)
+    assert np.all(abs(found.population_errors / np.maximum(exact, found.noise_error) - 1) < 0.25)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])

@@ -110,7 +110,7 @@ def test_means_from_several_messages_are_unbiased_and_name_both_errors(tmp_path)
     np.save(tmp_path / "rows.npy", rows)
     runs = [
         mean(tmp_path / "rows.npy", "linf", 1.0, ASK, SimulationStreams(4).source(str(run)))
-        for run in range(30)
+        for run in range(12)
     ]
     values = np.array([found.value[0] for found in runs])
     error = runs[0].noise_errors[0] / math.sqrt(len(runs))
