@@ -33,6 +33,7 @@ def raised(kind: type[BaseException]) -> BaseException:
         (errors.BudgetExceededError, 2),
         (errors.TurnoutError, 2),
         (errors.NumericalError, 3),
+        (errors.InputFileError, 2),
         (errors.StorageError, 4),
         (errors.ProtocolError, 5),
         (errors.LocalProtocolError, 5),

@@ -1,6 +1,7 @@
 """``turnout estimate`` in a process of its own."""
 
 import json
+import math
 import subprocess
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_a_column_of_names_becomes_a_table_a_picture_and_a_price(folder):
     )
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[0] == "frequencies among 50,000 clients"
-    assert [line.split()[0] for line in shown.stdout.splitlines()[2:5]] == ["Bonn", "Ulm", "Kiel"]
+    assert [line.split()[0] for line in shown.stdout.splitlines()[3:6]] == ["Bonn", "Ulm", "Kiel"]
     for said in (
         "ε₀",
         "pure, exact",
@@ -49,6 +50,9 @@ def test_a_column_of_names_becomes_a_table_a_picture_and_a_price(folder):
         "one row",
         "nobody is trusted",
         "bits a client",
+        "± noise and sampling",
+        "of these clients: privacy noise alone",
+        "simple random",
     ):
         assert said in shown.stdout
     assert "and 1 more" in shown.stdout
@@ -65,6 +69,12 @@ def test_json_has_the_randomizers_own_level(folder):
     assert found["epsilon"] == found["local_epsilon"] == randomizer.epsilon0
     assert found["message_bits"] == randomizer.message_bits
     assert len(found["frequencies"]) == 300
+    noise, sampling, both = (
+        found["frequencies"][0][f"{name}_standard_error"]
+        for name in ("noise", "sampling", "population")
+    )
+    assert 0 < sampling < noise < both
+    assert both == pytest.approx(math.hypot(noise, sampling))
     assert found["clients"] == 40_000
 
 

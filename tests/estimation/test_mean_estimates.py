@@ -217,7 +217,7 @@ def test_tallies_merge_in_any_grouping():
         assert tally.clients == 12
         assert np.allclose(tally.total, whole.total, atol=1e-6)
     with pytest.raises(ParameterError, match="randomizer"):
-        _ = whole + MeanTally(SphericalCode(5, 2.0), np.zeros(5), 1)
+        _ = whole + MeanTally(SphericalCode(5, 2.0), np.zeros(5), 1, np.zeros((2, 5)))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_an_estimate_says_what_it_is(randomizer):
     for word in ("unit: one client", "trust: local", "replace-one", "ε = 3", "public randomness"):
         assert word in words
     assert estimate.bits == 500 * randomizer.message_bits
-    assert abs(estimate.value[0] - 1) < 6 * estimate.standard_error
+    assert abs(estimate.value[0] - 1) < 6 * estimate.noise_error
     assert estimate.mse_bound == pytest.approx(randomizer.worst_squared_error / 500)
     assert np.linalg.norm(estimate.projected - held[0]) <= np.linalg.norm(estimate.value - held[0])
 

@@ -66,7 +66,7 @@ def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, ask):
     truth, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.4, 0.2, 0.1])
     runs = [frequencies(items, 4, ask, source(i)) for i in range(12)]
     raw = np.mean([found.raw for found in runs], axis=0)
-    error = runs[0].standard_errors / math.sqrt(len(runs))
+    error = runs[0].noise_errors / math.sqrt(len(runs))
     assert np.all(abs(raw - truth) < SIX_SIGMA * error)
     assert np.any(abs(raw - wrong) > SIX_SIGMA * error)
     for found in runs:
@@ -88,7 +88,7 @@ def test_means_are_unbiased_for_clipped_rows(vectors, norm, ask):
     if norm == "l1":  # Where clipping takes most.
         assert np.linalg.norm(unclipped - truth) > 0.1
     if ask.model == "central":
-        assert np.all(abs(value - truth) < SIX_SIGMA * runs[0].standard_errors / 12**0.5 * 1.2)
+        assert np.all(abs(value - truth) < SIX_SIGMA * runs[0].noise_errors / 12**0.5 * 1.2)
         assert norm == "linf" or np.any(abs(value - unclipped) > SIX_SIGMA * error)
 
 
@@ -211,7 +211,7 @@ def test_counts_change_by_what_the_relation_says(items):
         for name in ("add-remove", "replace-one")
     }
     # Replacing a row changes two counts: twice the noise.
-    ratio = found["replace-one"].standard_errors[3] / found["add-remove"].standard_errors[3]
+    ratio = found["replace-one"].noise_errors[3] / found["add-remove"].noise_errors[3]
     assert 2.0 < ratio < 2.5
     assert found["add-remove"].clients is None
     assert found["add-remove"].about != HELD.size

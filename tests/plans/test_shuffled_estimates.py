@@ -89,7 +89,7 @@ def test_shuffled_means_have_the_level_that_their_own_messages_allow():
     n = 20_000
     levels = {}
     for norm, dimension in (("linf", 1), ("linf", 3)):
-        one, cost = shuffled_mean(norm, dimension, 1.0, SHUFFLED, n)
+        one, cost = shuffled_mean(norm, dimension, 1.0, SHUFFLED, n, mechanism="one-message")
         assert cost.epsilon == shuffled_price([(whole_message(one), 1)], n, 1e-6) <= 1.0
         assert cost.epsilon > 0.998
         levels[norm, dimension] = cost.local_epsilon

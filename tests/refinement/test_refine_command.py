@@ -161,10 +161,10 @@ def test_values_are_read_strictly(tmp_path):
     assert read_values(file("b.csv", "v\na\nb\na\n"), None, labels).tolist() == [1, 0, 1]
     for text, kind, match in (
         ("v\n0\n3\n", ParameterError, "from 0 to 2"),
-        ("v\n0\n\n", StorageError, "line 3 has 0 cells"),
+        ("v\n0\n\n", StorageError, "line 3 has 0 cells, expected 1"),
         ("v\n1.0\n", ParameterError, "whole numbers"),
         ("v\n", StorageError, "no values"),
-        ("", StorageError, "--column: none"),
+        ("", StorageError, "names no columns"),
         ("v,w\n0,1\n", StorageError, "--column: v, w"),
         ("v,v\n0,1\n", StorageError, "--column"),
     ):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.cli.commands import Group
+from turnout.cli.options import WHOLE
 
 if TYPE_CHECKING:
     from turnout.plans.estimate_answers import Ask
@@ -62,7 +63,7 @@ _SHARED = (
         help="For central, where it is needed: add-remove (the number of rows is private) or "
         "replace-one (it is public). The other models are replace-one.",
     ),
-    click.option("--bits", type=int, metavar="B", help="Most bits of a message."),
+    click.option("--bits", type=int, metavar="B", help="Most bits that a client sends."),
     click.option(
         "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
     ),
@@ -92,7 +93,7 @@ def estimate() -> None:
 
 @estimate.command(epilog=_FREQUENCY_EXAMPLES)
 @click.argument("data", metavar="FILE", type=_FILE)
-@click.option("--size", type=int, metavar="K", help="Values are 0 to K - 1.")
+@click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1.")
 @click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
 @click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
 @click.option(
@@ -191,6 +192,13 @@ def frequencies(
     metavar="NAME",
     help="A column of a CSV or Parquet file; several times for vectors. By default all.",
 )
+@click.option(
+    "--mechanism",
+    type=click.Choice(["auto", "one-message", "several-messages"]),
+    default="auto",
+    help="Messages of a client in the shuffled model. auto: several where their predicted error "
+    "is less by more than 5 %.",
+)
 @_shared
 def mean(
     *,
@@ -198,6 +206,7 @@ def mean(
     norm: str,
     radius: float,
     columns: tuple[str, ...],
+    mechanism: str,
     top: int,
     picture: str | None,
     as_json: bool,
@@ -213,7 +222,9 @@ def mean(
     from turnout.randomness import OSRandomness
     from turnout.reporting import estimate_tables
 
-    found = estimates.mean(data, norm, radius, _ask(flags), OSRandomness(), columns=columns)
+    found = estimates.mean(
+        data, norm, radius, _ask(flags), OSRandomness(), columns=columns, mechanism=mechanism
+    )
     names = columns or tuple(map(str, range(found.value.size)))
     if path is not None:
         from turnout.reporting.estimate_pictures import mean_picture

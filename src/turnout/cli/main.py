@@ -12,6 +12,7 @@ import click
 from turnout import __version__
 from turnout.cli.commands import Group
 from turnout.core.errors import (
+    InputFileError,
     NumericalError,
     ProtocolError,
     StorageError,
@@ -35,6 +36,7 @@ COMMANDS = (
 
 EXIT_CODES: dict[type[BaseException], int] = {
     NumericalError: 3,
+    InputFileError: 2,
     StorageError: 4,
     ProtocolError: 5,
     TurnoutError: 2,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from turnout.cli.commands import Command, Group
+from turnout.cli.options import WHOLE
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def refine() -> None:
     help="Privacy levels, several numbers. Everybody sees the smallest; each other gets a key. "
     "inf: that key gives every value back.",
 )
-@click.option("--size", type=int, metavar="K", help="Values are 0 to K - 1.")
+@click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1.")
 @click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
 @click.option("--column", metavar="NAME", help="The column of a CSV file.")
 @click.option(
@@ -244,17 +245,27 @@ def _show(
 
 def _write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
     import csv
+    import io
 
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    from turnout.reporting.folder import write
+
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, file.getvalue().encode())
 
 
 def _write_values(release: Release, key: Key | None, path: Path) -> None:
+    import io
+
     import numpy as np
+
+    from turnout.reporting.folder import write
 
     if key is None:
         raise click.UsageError("--values needs the key for epsilon = inf: --key FILE")
     recovered = release.recovered(key)
-    np.save(path, np.array(release.labels)[recovered] if release.labels else recovered)
+    file = io.BytesIO()
+    np.save(file, np.array(release.labels)[recovered] if release.labels else recovered)
+    write(path if path.suffix == ".npy" else path.with_name(f"{path.name}.npy"), file.getvalue())

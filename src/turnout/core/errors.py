@@ -6,6 +6,7 @@ TurnoutError
 ├── NumericalError (ArithmeticError)  cannot be certified; nothing is returned
 ├── BudgetExceededError               requested, remaining
 ├── StorageError                      a file that is missing, damaged or in the way
+│   └── InputFileError                a file of values that cannot be read as that
 └── ProtocolError
     ├── LocalProtocolError            this side broke the rules
     └── RemoteProtocolError           the other side did
@@ -53,6 +54,10 @@ class BudgetExceededError(TurnoutError):
 
 class StorageError(TurnoutError):
     """A file or folder is missing, damaged, or already holds something else."""
+
+
+class InputFileError(StorageError):
+    """A file of values is missing, or cannot be read as what it should be."""
 
 
 class ProtocolError(TurnoutError):

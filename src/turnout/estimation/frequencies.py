@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.estimation.empirical_bayes import shrink
-from turnout.estimation.frequency_intervals import FrequencyIntervals, frequency_intervals
+from turnout.estimation.frequency_intervals import (
+    FrequencyIntervals,
+    frequency_intervals,
+    sampling_errors,
+)
 from turnout.estimation.frequency_scores import Evidence, evidence
 from turnout.estimation.frequency_tallies import FrequencyTally
 from turnout.estimation.heavy_hitters import heavy_hitters
@@ -67,13 +71,30 @@ class FrequencyEstimate:
         return (shares - float(self.randomizer.offset)) / float(self.randomizer.gain)
 
     @cached_property
-    def standard_errors(self) -> NDArray[np.float64]:
-        """Standard errors of `raw`, shape (k,), from the variance formula at the projection."""
-        shares = POST_PROCESSING["simplex"](self.raw)
-        return np.sqrt(self.randomizer.variance(shares, self.clients))
+    def noise_errors(self) -> NDArray[np.float64]:
+        """Standard errors of `raw` about the shares of *these* clients, shape (k,).
+
+        From the privacy noise alone: the variance formula at the projection.
+        """
+        return np.sqrt(self.randomizer.variance(self._shares, self.clients))
+
+    @cached_property
+    def population_errors(self) -> NDArray[np.float64]:
+        """Standard errors of `raw` about the shares of a population, shape (k,).
+
+        From noise and sampling: the clients are a simple random sample of a large population.
+        """
+        return np.hypot(self.noise_errors, sampling_errors(self._shares, self.clients))
+
+    @cached_property
+    def _shares(self) -> NDArray[np.float64]:
+        return POST_PROCESSING["simplex"](self.raw)
 
     def intervals(self, confidence: float = 0.95, simultaneous: bool = False) -> FrequencyIntervals:
-        """Limits of all frequencies that hold at any n (see `frequency_intervals`)."""
+        """Limits, at any n, of the shares of these clients and of their population.
+
+        See `frequency_intervals`.
+        """
         return frequency_intervals(self.evidence, confidence, simultaneous)
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
@@ -110,7 +131,7 @@ def estimate_frequencies(
     >>> held = np.repeat([0, 1, 2], [600, 300, 100])
     >>> tally = collect(randomizer, held, SimulationStreams(1).source("clients"))
     >>> estimate = estimate_frequencies(tally)
-    >>> bool(abs(estimate.frequencies - [0.6, 0.3, 0.1]).max() < 5 * estimate.standard_errors.max())
+    >>> bool(abs(estimate.frequencies - [0.6, 0.3, 0.1]).max() < 5 * estimate.noise_errors.max())
     True
     """
     checks.count(clients=tally.clients)
@@ -119,7 +140,7 @@ def estimate_frequencies(
         raise ParameterError("post_processing", post_processing, expected)
     found = FrequencyEstimate(tally.randomizer, evidence(tally), np.empty(0), post_processing)
     if post_processing == "empirical-bayes":
-        frequencies = shrink(found.raw, found.standard_errors)
+        frequencies = shrink(found.raw, found.noise_errors)
     else:
         frequencies = POST_PROCESSING[post_processing](found.raw)
     return FrequencyEstimate(found.randomizer, found.evidence, frequencies, post_processing)

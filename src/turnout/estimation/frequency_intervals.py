@@ -7,6 +7,10 @@ c_v is a sum of n independent coins, of which n·f_v fall with p and the others 
 (1956, Theorem 5) its tails, one or more away from the mean, are no heavier than those of a binomial
 of mean n·μ_v; and at a tail below 1/4 the limits of Clopper and Pearson never look nearer to the
 mean. So the exact binomial interval for μ_v holds, and with it the one for f_v = (μ_v − q)/(p − q).
+
+The same limits cover the share π_v in the population, if the clients are independent draws from it:
+then c_v *is* binomial, of chance q + (p − q)·π_v. So do the limits from sample variances, whose
+messages are then independent of one law.
 """
 
 from __future__ import annotations
@@ -30,8 +34,9 @@ class FrequencyIntervals:
     Attributes:
         low: shape (k,), at least 0.
         high: shape (k,), at most 1.
-        confidence: probability, over the clients' coins, that the limits hold: each item's on
-            its own, or, where ``simultaneous``, all of them at once.
+        confidence: probability that the limits hold: each item's on its own, or, where
+            ``simultaneous``, all of them at once. For the shares of these clients it is over their
+            coins; for the shares of a population it is over who was sampled, too.
         simultaneous: whether they hold all at once.
     """
 
@@ -44,7 +49,10 @@ class FrequencyIntervals:
 def frequency_intervals(
     evidence: Evidence, confidence: float = 0.95, simultaneous: bool = False
 ) -> FrequencyIntervals:
-    """Two-sided limits for the shares of these n clients that hold each item.
+    """Two-sided limits for the shares of clients that hold each item.
+
+    They cover the shares of these n clients, and those of a large population from which the
+    clients are a simple random sample, each with the stated probability.
 
     Args:
         evidence: what the messages say.
@@ -65,6 +73,35 @@ def frequency_intervals(
             np.minimum(high, 1 - (low.sum() - low) + 1e-12),
         )
     return FrequencyIntervals(low, high, confidence, simultaneous)
+
+
+def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.float64]:
+    """Standard errors of the shares in a simple random sample, √(f(1 − f)/n), shape (k,).
+
+    Args:
+        shares: estimates; what lies outside [0, 1] counts as its nearer end.
+        clients: n, or a private estimate of it.
+    """
+    within = np.clip(shares, 0.0, 1.0)
+    return np.sqrt(within * (1 - within) / clients)
+
+
+def sampled_limits(
+    counts: tuple[NDArray[np.float64], NDArray[np.float64]], clients: float, tail: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Limits of the shares in a population, from limits of counts among its sample.
+
+    Source: Clopper and Pearson's limits, at the ends of what the counts may be.
+
+    Args:
+        counts: lowest and highest count of each item among the sampled, shape (k,) each.
+        clients: n.
+        tail: chance that either side may miss, beside what the counts' limits miss.
+    """
+    low, high = (np.clip(each, 0.0, clients) for each in counts)
+    least = special.betaincinv(np.maximum(low, 1e-9), clients - low + 1, tail)
+    most = special.betainccinv(high + 1, np.maximum(clients - high, 1e-9), tail)
+    return np.where(low > 0, least, 0.0), np.where(high < clients, most, 1.0)
 
 
 def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray[np.float64]:

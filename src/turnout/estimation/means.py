@@ -16,6 +16,8 @@ from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]
 _BLOCK_NUMBERS = 2**21  # coordinates of clients that `collect_mean` holds at once, 16 MiB
+_LOOKED_AT = 2**8  # messages of a block whose own variance is taken
+_FEW_COORDINATES = 32  # up to which each coordinate has a variance of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +28,14 @@ class MeanTally:
         randomizer: what the clients used.
         total: float64, in the randomizer's own coordinates.
         clients: how many messages went into it.
+        moments: Σ y_j and Σ y_j² of the vectors y that messages stand for, both as some messages
+            of each block tell them, shape (2, d).
     """
 
     randomizer: VectorRandomizer
     total: FloatArray
     clients: int
+    moments: FloatArray
 
     def __post_init__(self) -> None:
         checks.count(0, clients=self.clients)
@@ -47,13 +52,31 @@ class MeanTally:
         Raises:
             ParameterError: these are no messages of this randomizer.
         """
-        return cls(randomizer, randomizer.total(messages, first), len(messages))
+        total = randomizer.total(messages, first)
+        return cls(randomizer, total, len(messages), _moments(randomizer, messages, first))
 
     def __add__(self, other: MeanTally) -> MeanTally:
         """The tally of both groups, which must not share a client."""
         if self.randomizer != other.randomizer:
             raise ParameterError("randomizer", other.randomizer, f"{self.randomizer}, as before")
-        return MeanTally(self.randomizer, self.total + other.total, self.clients + other.clients)
+        return MeanTally(
+            self.randomizer,
+            self.total + other.total,
+            self.clients + other.clients,
+            self.moments + other.moments,
+        )
+
+
+def _moments(randomizer: VectorRandomizer, messages: NDArray, first: int) -> FloatArray:
+    """Σ y_j and Σ y_j² over a block, from at most `_LOOKED_AT` of its messages, evenly spread."""
+    many = max(_LOOKED_AT * _FEW_COORDINATES // max(randomizer.dimension, _FEW_COORDINATES), 2)
+    places = np.unique(np.linspace(0, len(messages) - 1, many).astype(np.int64))
+    found = np.zeros((2, randomizer.dimension))
+    for place in places.tolist() if len(messages) else ():
+        alone = randomizer.total(messages[place : place + 1], first + place)
+        vector = randomizer.mean(alone, 1)
+        found += np.stack([vector, vector**2])
+    return found * (len(messages) / max(len(places), 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +87,13 @@ class MeanEstimate:
         randomizer: what the clients used.
         value: unbiased (but for what the randomizer clips), shape (d,).
         clients: n.
+        moments: means of y_j and y_j² over messages that were looked at, shape (2, d).
     """
 
     randomizer: VectorRandomizer
     value: FloatArray
     clients: int
+    moments: FloatArray
 
     unit = "client"
     """Whom ε protects: one client, her whole message."""
@@ -93,12 +118,28 @@ class MeanEstimate:
         return self.randomizer.worst_squared_error / self.clients
 
     @property
-    def standard_error(self) -> float:
-        """Of a coordinate, at most: the root of `mse_bound` over d.
+    def noise_error(self) -> float:
+        """Standard error of a coordinate about the mean of *these* clients, from noise alone.
 
-        For ℓ2 randomizers it is the root mean square over coordinates.
+        At most: the root of `mse_bound` over d. For ℓ2 randomizers it is the root mean square over
+        coordinates.
         """
         return math.sqrt(self.mse_bound / self.randomizer.dimension)
+
+    @property
+    def population_errors(self) -> FloatArray:
+        """Standard errors about a population's mean, from noise and sampling, shape (d,).
+
+        The clients are a simple random sample of a large population. Messages vary by the noise
+        *and* by who was sampled, so their own variance over n tells both; nothing but messages
+        goes in. Not below `noise_error`. Of the root mean square over coordinates where there are
+        more than 32, since some messages of each block are looked at, not all.
+        """
+        spread = np.maximum(self.moments[1] - self.moments[0] ** 2, 0.0)
+        if spread.size > _FEW_COORDINATES:
+            spread = np.full(spread.size, spread.mean())
+        errors = np.sqrt(spread / max(self.clients - 1, 1))
+        return np.maximum(errors, self.noise_error)
 
     @property
     def projected(self) -> FloatArray:
@@ -114,7 +155,7 @@ class MeanEstimate:
         """What was estimated, from how much, at which privacy."""
         return (
             f"mean of vectors of {self.randomizer.dimension} numbers among {self.clients:,} "
-            f"clients, ±{self.standard_error:.3g} a number; ε = {self.epsilon:g} (pure, "
+            f"clients, ±{self.noise_error:.3g} a number (noise alone); ε = {self.epsilon:g} (pure, "
             f"{self.relation}), unit: one {self.unit}, trust: {self.trust}; "
             f"{self.randomizer.message_bits} bits a client, public randomness: "
             f"{self.randomizer.public_randomness}"
@@ -163,12 +204,37 @@ def estimate_mean(tally: MeanTally) -> MeanEstimate:
     >>> randomizer = SphericalCode(2, epsilon=2.0, code_bits=3)
     >>> source = SimulationStreams(1).source("clients")
     >>> estimate = estimate_mean(collect_mean(randomizer, held, source))
-    >>> bool(np.all(abs(estimate.value - [0.6, 0.8]) < 5 * estimate.standard_error))
+    >>> bool(np.all(abs(estimate.value - [0.6, 0.8]) < 5 * estimate.noise_error))
     True
     """
     checks.count(clients=tally.clients)
     value = tally.randomizer.mean(tally.total, tally.clients)
-    return MeanEstimate(tally.randomizer, value, tally.clients)
+    return MeanEstimate(tally.randomizer, value, tally.clients, tally.moments / tally.clients)
+
+
+def sampling_bounds(
+    value: FloatArray, noise_errors: FloatArray, norm: float, radius: float, clients: float
+) -> FloatArray:
+    """Standard errors at most of the mean of n vectors drawn from a population, shape (d,).
+
+    From public numbers and the estimate alone: a number in [−r, r] of mean μ has a variance of r² −
+    μ² at most (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r over all coordinates.
+
+    Args:
+        value: the estimated mean, shape (d,).
+        noise_errors: of it, which make its square larger than μ², shape (d,).
+        norm: which bounds the vectors: 1, 2 or infinity.
+        radius: r.
+        clients: n, or a private estimate of it.
+
+    Returns:
+        Of each coordinate for ℓ∞; else of the root mean square over coordinates.
+    """
+    squares = value**2 - noise_errors**2
+    if norm == math.inf:
+        return np.sqrt((radius**2 - np.clip(squares, 0.0, radius**2)) / clients)
+    left = radius**2 - min(max(float(squares.sum()), 0.0), radius**2)
+    return np.full(value.size, math.sqrt(left / (value.size * clients)))
 
 
 def project_ball(vector: FloatArray, norm: float, radius: float) -> FloatArray:

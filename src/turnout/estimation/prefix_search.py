@@ -39,7 +39,8 @@ class FoundItems(NamedTuple):
     Attributes:
         items: item numbers, the surest first.
         frequencies: their unbiased estimates, from the last level's clients.
-        standard_error: of each of them, at most.
+        standard_error: of each of them, at most, about the shares of *these* clients: of the
+            privacy noise and of who answered at the last level.
         candidates: how many items the last level tested.
     """
 

@@ -311,15 +311,15 @@ class UserLevelEstimate:
         return self.scheme.epsilon0
 
     @property
-    def standard_error(self) -> float:
+    def noise_error(self) -> float:
         """Of a coordinate, at most, unless the range was missed (`UserLevelMean.failure`)."""
-        return self.offset.standard_error
+        return self.offset.noise_error
 
     def __str__(self) -> str:
         """What was estimated, from how much, at which privacy."""
         return (
             f"mean over {self.offset.clients:,} clients of {self.scheme.samples:,} samples each, "
-            f"±{self.standard_error:.3g} a number but for a chance of {self.scheme.failure:.2g}; "
-            f"ε = {self.epsilon:g} (pure, {self.relation}), unit: one {self.unit}, trust: "
-            f"{self.trust}; {self.scheme.message_bits} bits a client"
+            f"±{self.noise_error:.3g} a number (noise alone) but for a chance of "
+            f"{self.scheme.failure:.2g}; ε = {self.epsilon:g} (pure, {self.relation}), unit: one "
+            f"{self.unit}, trust: {self.trust}; {self.scheme.message_bits} bits a client"
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.learning.schedules import Schedule
+from turnout.learning.schedules import Schedule, as_schedule
 
 Vector = NDArray[np.floating]
 State = dict[str, NDArray]
@@ -52,12 +52,13 @@ class SGD:
     the parameters directly, not through the velocity.
     """
 
-    rate: Schedule
+    rate: Schedule | float
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        as_schedule(self.rate)
         checks.non_negative(weight_decay=self.weight_decay)
         if self.momentum:
             checks.open_unit(momentum=self.momentum)
@@ -78,7 +79,7 @@ class SGD:
             velocity = _scaled(self.momentum, state["velocity"]) + move
             after = {"velocity": velocity}
             move = move + _scaled(self.momentum, velocity) if self.nesterov else velocity
-        return _moved(parameters, move, self.rate(step), self.weight_decay), after
+        return _moved(parameters, move, as_schedule(self.rate)(step), self.weight_decay), after
 
     def released(self, parameters: Vector, state: State) -> Vector:
         """The parameters."""
@@ -93,13 +94,14 @@ class Adam:
         Weight decay acts on the parameters directly (Loshchilov and Hutter, ICLR 2019).
     """
 
-    rate: Schedule
+    rate: Schedule | float
     first_decay: float = 0.9
     second_decay: float = 0.999
     stabilizer: float = 1e-8
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        as_schedule(self.rate)
         checks.non_negative(weight_decay=self.weight_decay)
         checks.open_unit(first_decay=self.first_decay, second_decay=self.second_decay)
         checks.positive(stabilizer=self.stabilizer)
@@ -125,7 +127,7 @@ class Adam:
         move = mean / (root + parameters.dtype.type(self.stabilizer))
         move = move / parameters.dtype.type(1 - first ** updates[0])
         after = {"mean": mean, "square": square, "updates": updates}
-        return _moved(parameters, move, self.rate(step), self.weight_decay), after
+        return _moved(parameters, move, as_schedule(self.rate)(step), self.weight_decay), after
 
     def released(self, parameters: Vector, state: State) -> Vector:
         """The parameters."""
@@ -152,9 +154,16 @@ def _scaled(factor: float, vector: Vector) -> Vector:
 
 
 def build_optimizer(
-    name: str, rate: Schedule, *, momentum: float = 0.0, weight_decay: float = 0.0
+    name: str, rate: Schedule | float, *, momentum: float = 0.0, weight_decay: float = 0.0
 ) -> Optimizer:
-    """Returns the optimiser of that name: "sgd" (with ``momentum``), "nesterov" or "adam"."""
+    """Returns the optimiser of that name: "sgd" (with ``momentum``), "nesterov" or "adam".
+
+    Args:
+        name: of the optimiser.
+        rate: learning rate of each step; a number is the rate of all of them.
+        momentum: in [0, 1); above 0 for "nesterov", 0 for "adam".
+        weight_decay: λ ≥ 0.
+    """
     if name == "sgd":
         return SGD(rate, momentum, weight_decay=weight_decay)
     if name == "nesterov":

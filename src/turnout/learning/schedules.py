@@ -33,6 +33,15 @@ class Constant:
         return self.rate
 
 
+def as_schedule(rate: Schedule | float) -> Schedule:
+    """The schedule; of a number, that rate at every step.
+
+    Raises:
+        ParameterError: neither a function of the step nor a finite number above 0.
+    """
+    return rate if callable(rate) else Constant(rate)
+
+
 @dataclass(frozen=True, slots=True)
 class Linear:
     """Falls evenly from ``rate`` at step 0; would reach ``final`` · rate at step ``steps``."""
@@ -89,15 +98,16 @@ class InverseSquareRoot:
 class WarmUp:
     """Rises evenly over the first ``steps`` steps, and is ``then`` times at most 1."""
 
-    then: Schedule
+    then: Schedule | float
     steps: int
 
     def __post_init__(self) -> None:
+        as_schedule(self.then)
         checks.count(0, steps=self.steps)
 
     def __call__(self, step: int) -> float:
         """The rate of ``step``."""
-        return self.then(step) * min(1.0, (step + 1) / (self.steps + 1))
+        return as_schedule(self.then)(step) * min(1.0, (step + 1) / (self.steps + 1))
 
 
 SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {

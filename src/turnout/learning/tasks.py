@@ -82,6 +82,23 @@ class Task(Protocol):
         ...
 
 
+def _check_fit(model: Model, examples: Examples) -> None:
+    """Examples that the model can take: their shape, and no more classes than it has scores for.
+
+    Raises:
+        ParameterError: it cannot.
+    """
+    one = as_floats(as_tensor(examples.inputs[:1]))
+    try:
+        scores = model.logits(torch.zeros(model.dimension), one).shape[-1]
+    except RuntimeError:
+        shape = examples.input_shape
+        raise ParameterError("inputs", shape, "a shape that the model takes") from None
+    if examples.classes > scores:
+        largest = examples.classes - 1
+        raise ParameterError("labels", largest, f"classes from 0 to {scores - 1}, the model's")
+
+
 class ClassificationTask:
     """Clients hold labelled examples; the model gives a score to each class.
 
@@ -119,6 +136,8 @@ class ClassificationTask:
         holdings = holdings or Holdings.one_each(len(examples))
         if holdings.records.size and not within(holdings.records, len(examples)):
             raise ParameterError("holdings", holdings.records, f"examples below {len(examples)}")
+        _check_fit(model, examples)
+        _check_fit(model, held_out)
         keep_freed_memory()
         self.model = model
         self._clip_norm = float(clip_norm)

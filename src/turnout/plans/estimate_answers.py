@@ -59,8 +59,12 @@ class Frequencies:
     Attributes:
         values: after post-processing, shape (k,).
         raw: unbiased (in the central model under add-remove nearly so), shape (k,).
-        standard_errors: of ``raw``, shape (k,).
-        low, high: limits of each share at ``confidence``, shape (k,).
+        noise_errors: standard errors of ``raw`` about the shares of *these* clients, from the
+            privacy noise alone, shape (k,).
+        population_errors: about the shares of a large population from which the clients are a
+            simple random sample, from noise and sampling, shape (k,).
+        low, high: limits of each share among these clients at ``confidence``, shape (k,).
+        population_low, population_high: limits of each share in the population, shape (k,).
         confidence: of each interval on its own.
         clients: n; None where it is private, and then ``about`` is its private estimate.
         about: clients, as far as may be told.
@@ -69,13 +73,21 @@ class Frequencies:
 
     values: FloatArray
     raw: FloatArray
-    standard_errors: FloatArray
+    noise_errors: FloatArray
+    population_errors: FloatArray
     low: FloatArray
     high: FloatArray
+    population_low: FloatArray
+    population_high: FloatArray
     confidence: float
     clients: int | None
     about: float
     cost: Cost
+
+    @property
+    def sampling_errors(self) -> FloatArray:
+        """What sampling adds to ``noise_errors``, as its root of a sum of squares, shape (k,)."""
+        return _added(self.noise_errors, self.population_errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +96,12 @@ class Mean:
 
     Attributes:
         value: unbiased for the clipped vectors, but for the randomizer's own clipping, shape (d,).
-        standard_errors: of each coordinate, shape (d,); of their root mean square, or at most.
+        noise_errors: standard errors of each coordinate about the mean of *these* clients'
+            clipped vectors, from the privacy noise alone, shape (d,); of their root mean square,
+            or at most.
+        population_errors: about the mean of clipped vectors in a large population from which the
+            clients are a simple random sample, from noise and sampling, shape (d,).
+        sampling_from: where the share of sampling in them comes from.
         mse_bound: of E‖value − mean‖₂², for the clipped vectors; in the central model as estimated.
         clients: n; None where it is private, and then ``about`` is its private estimate.
         about: clients, as far as may be told.
@@ -92,11 +109,22 @@ class Mean:
     """
 
     value: FloatArray
-    standard_errors: FloatArray
+    noise_errors: FloatArray
+    population_errors: FloatArray
+    sampling_from: str
     mse_bound: float
     clients: int | None
     about: float
     cost: Cost
+
+    @property
+    def sampling_errors(self) -> FloatArray:
+        """What sampling adds to ``noise_errors``, as its root of a sum of squares, shape (d,)."""
+        return _added(self.noise_errors, self.population_errors)
+
+
+def _added(noise: FloatArray, both: FloatArray) -> FloatArray:
+    return np.sqrt(np.maximum(both**2 - noise**2, 0.0))
 
 
 @dataclass(frozen=True)
@@ -112,9 +140,11 @@ class Cost:
         mechanism: what made the estimate private.
         reason: why that one.
         local_epsilon: exact ε₀ of her message; None where she sends her value as it is.
-        message_bits: bits of her message; None where she sends her value as it is.
+        message_bits: bits of all her messages, as they are serialised; None where she sends her
+            value as it is.
         public_randomness: what everybody knows beforehand.
         assumptions: what must hold beside that.
+        messages: how many she sends, each through a shuffler of its own if there are several.
     """
 
     epsilon: float
@@ -128,6 +158,7 @@ class Cost:
     message_bits: int | None = None
     public_randomness: str = "none"
     assumptions: tuple[str, ...] = ()
+    messages: int = 1
 
     unit = "client"
     """Whom ε protects: one row of the file, which is one client."""

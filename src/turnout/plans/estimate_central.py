@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from turnout.core.errors import ParameterError
+from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
+from turnout.estimation.means import sampling_bounds
 from turnout.estimation.simplex import POST_PROCESSING
 from turnout.plans.estimate_answers import Ask, Cost, Frequencies, Mean
 from turnout.plans.estimate_choices import NORMS
@@ -54,16 +56,53 @@ def central_frequencies(
     noisy = counts + noise.draw(items, source)
     about = float(max(noisy.sum(), 1)) if n is None else float(n)
     raw = noisy / about
-    half, spread = noise.half_width(confidence), np.full(items, noise.deviation)
+    shares, spread = np.clip(raw, 0, 1), np.full(items, noise.deviation)
     if n is None:  # Each share moves with the noise of the sum of all counts, too.
-        shares = np.clip(raw, 0, 1)
         spread = noise.deviation * np.sqrt((1 - shares) ** 2 + (items - 1) * shares**2)
-        normal = float(ndtri((1 + confidence) / 2))
-        half = half + shares * normal * noise.deviation * math.sqrt(items)
+
+    def half_widths(at: float) -> FloatArray:
+        """Of the noise in each count at that confidence."""
+        half = np.full(items, noise.half_width(at))
+        if n is None:
+            normal = float(ndtri((1 + at) / 2))
+            half += shares * normal * noise.deviation * math.sqrt(items)
+        return half
+
+    half = half_widths(confidence)
     low, high = np.clip(raw - half / about, 0, 1), np.clip(raw + half / about, 0, 1)
-    values = POST_PROCESSING[post_processing](raw)
-    cost = _central_cost(ask, noise, reason, "counts")
-    return Frequencies(values, raw, spread / about, low, high, confidence, n, about, cost)
+    inner, tail = _divided(noise, confidence, about)
+    half = half_widths(inner)
+    population = sampled_limits((raw * about - half, raw * about + half), about, tail)
+    return Frequencies(
+        POST_PROCESSING[post_processing](raw),
+        raw,
+        spread / about,
+        np.hypot(spread / about, sampling_errors(shares, about)),
+        low,
+        high,
+        *population,
+        confidence,
+        n,
+        about,
+        _central_cost(ask, noise, reason, "counts"),
+    )
+
+
+def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
+    """How a chance of missing is divided between noise and sampling, without a look at counts.
+
+    Returns:
+        The confidence of the noise's limits, and the chance that either of the sample's may miss:
+        the shortest interval together, about a share of one in ten.
+    """
+    miss = 1 - confidence
+
+    def width(share: float) -> float:
+        sample = float(ndtri(1 - (1 - share) * miss / 2)) * math.sqrt(0.09 * clients)
+        return noise.half_width(1 - share * miss) + sample
+
+    share = min((0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.995), key=width)
+    return 1 - share * miss, (1 - share) * miss / 2
 
 
 def central_mean(
@@ -89,9 +128,16 @@ def central_mean(
     unit = noise.deviation * radius / _UNITS / about
     pull = value / radius * (_UNITS / weight) if private else np.zeros(dimension)
     errors = unit * np.sqrt(1 + pull**2)
-    cost = _central_cost(ask, noise, _only_or_less(ask, noise), "the sum of clipped vectors")
-    bound = float(np.sum(errors**2))
-    return Mean(value, errors, bound, None if private else clients, about, cost)
+    return Mean(
+        value,
+        errors,
+        np.hypot(errors, sampling_bounds(value, errors, NORMS[norm], radius, about)),
+        "at most, by the ball's radius and the estimated mean",
+        float(np.sum(errors**2)),
+        None if private else clients,
+        about,
+        _central_cost(ask, noise, _only_or_less(ask, noise), "the sum of clipped vectors"),
+    )
 
 
 def _mean_noise(norm: str, dimension: int, ask: Ask) -> tuple[SumNoise, int]:

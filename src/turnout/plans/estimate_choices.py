@@ -79,7 +79,7 @@ def frequency_randomizer(
     built = [each for name in names for each in _variants(name, epsilon, items, public)]
     fitting = [each for each in built if bits is None or each[1].message_bits <= bits]
     if not built:
-        raise UnsupportedError(f"{mechanism}: {items:,} items are too many")
+        raise UnsupportedError(f"{mechanism}: {items:,} items are too many at this epsilon")
     if not fitting:
         least = min(each.message_bits for _, each in built)
         raise ParameterError("bits", bits, f"at least {least}")
@@ -112,6 +112,8 @@ def _variants(
     make = MECHANISMS[name]
     try:
         own = make(epsilon, items)
+        if not own.gain:  # Its coins' steps leave nothing of so small an ε among so many items.
+            return
         yield name, own
         if public and isinstance(own, IndexedRandomizer) and own.index_count > 1:
             yield name, make(epsilon, items, public=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 
 BLOCK_ROWS = 2**15
 _BLOCK_NUMBERS = 2**21  # numbers of a block of vectors, 16 MiB
@@ -30,7 +30,7 @@ def item_blocks(
         column: of a file with several.
 
     Raises:
-        StorageError: the file cannot be read as that, or is empty.
+        InputFileError: the file cannot be read as that, or is empty.
         ParameterError: a value that is no item. Which one is not said.
         UnsupportedError: a .parquet file without pyarrow.
     """
@@ -40,7 +40,7 @@ def item_blocks(
         empty = False
         yield _codes(entries, size, places)
     if empty:
-        raise StorageError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: it holds no values")
 
 
 def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
@@ -51,7 +51,7 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         columns: which columns, in this order; all of them if none is named.
 
     Raises:
-        StorageError: the file cannot be read as that, or is empty.
+        InputFileError: the file cannot be read as that, or is empty.
         ParameterError: a cell that is no finite number.
         UnsupportedError: a .parquet file without pyarrow.
     """
@@ -62,22 +62,41 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         empty = False
         yield block
     if empty:
-        raise StorageError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: it holds no values")
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """The blocks; what a file system or a format complains of in one line."""
     if path.suffix not in _SUFFIXES:
-        raise StorageError(f"{path}: expected a .npy, .csv or .parquet file")
+        raise InputFileError(f"{path}: expected a .npy, .csv or .parquet file")
     try:
         yield from blocks()
     except ParameterError:  # It is a ValueError too.
         raise
-    except (OSError, UnicodeDecodeError, ValueError, EOFError, csv.Error) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-        if path.suffix == ".npy" and isinstance(error, ValueError):
+    except (OSError, ValueError, EOFError, csv.Error) as error:
+        reason = file_error(error)
+        if path.suffix == ".npy" and isinstance(error, ValueError | EOFError):
             reason = "no array of numbers or text in the .npy format"
-        raise StorageError(f"{path}: {reason}") from None
+        raise InputFileError(f"{path}: {reason}") from None
+
+
+def file_error(error: Exception) -> str:
+    """What a file system, a codec or a format complains of, in a few words."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"no UTF-8 text (byte {error.start + 1}); save it as UTF-8"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def whole_number(text: str) -> int:
+    """A whole number in plain decimal digits, spaces around it aside.
+
+    Raises:
+        ValueError: anything else, ``1_000``, ``1.0``, and digits of other scripts among it.
+    """
+    plain = text.strip()
+    if not (plain.isascii() and plain.lstrip("+-").isdigit()):
+        raise ValueError(text)
+    return int(plain)
 
 
 def _codes(
@@ -93,7 +112,7 @@ def _codes(
     if array.dtype.kind not in "iu":
         try:
             # Text of whole numbers only: neither 1.0 nor an empty cell is one.
-            array = np.array([int(str(entry)) for entry in entries], dtype=np.int64)
+            array = np.array([whole_number(str(entry)) for entry in entries], dtype=np.int64)
         except (ValueError, OverflowError):
             expected = "whole numbers (or --labels FILE, which names all values)"
             raise ParameterError("values", "something else", expected) from None
@@ -104,9 +123,10 @@ def _codes(
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
     if path.suffix == ".npy":
+        no_columns(path, () if column is None else (column,))
         array = _array(path)
         if array.ndim != 1:
-            raise StorageError(f"{path}: expected one dimension, one value a client")
+            raise InputFileError(f"{path}: expected one dimension, one value a client")
         for start in range(0, len(array), BLOCK_ROWS):
             yield array[start : start + BLOCK_ROWS]
         return
@@ -122,9 +142,10 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
 
 def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     if path.suffix == ".npy":
+        no_columns(path, columns)
         array = _array(path)
         if array.ndim not in (1, 2) or array.dtype.kind not in "iuf" or 0 in array.shape[1:]:
-            raise StorageError(f"{path}: expected numbers of shape (clients, dimension)")
+            raise InputFileError(f"{path}: expected numbers of shape (clients, dimension)")
         step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
         for start in range(0, len(array), step):
             block = np.asarray(array[start : start + step], dtype=np.float64)
@@ -133,6 +154,8 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
     if path.suffix == ".csv":
         for rows in _csv_blocks(path, columns):
             try:
+                if any("_" in cell for row in rows for cell in row):
+                    raise ValueError  # It is no thousands separator; float() reads over it.
                 yield np.array(rows, dtype=np.float64)
             except ValueError:
                 raise ParameterError("values", "something else", "a number in each cell") from None
@@ -147,7 +170,7 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
 def _array(path: Path) -> NDArray[Any]:
     found = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(found, np.ndarray):
-        raise StorageError(f"{path}: expected one array")
+        raise InputFileError(f"{path}: expected one array")
     return found
 
 
@@ -157,17 +180,36 @@ def _csv_blocks(
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         header = next(rows, [])
+        if not header:
+            raise InputFileError(f"{path}: its first line names no columns")
         places = [header.index(name) for name in _chosen(path, columns, header, single)]
         block: list[list[str]] = []
         for row in rows:
             if len(row) != len(header):
-                raise StorageError(f"{path}: line {rows.line_num} has {len(row)} cells")
+                raise ragged(path, rows.line_num, row, header)
             block.append([row[place] for place in places])
             if len(block) * len(places) >= BLOCK_ROWS:
                 yield block
                 block = []
         if block:
             yield block
+
+
+def ragged(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> InputFileError:
+    """The complaint about a line of another length than the header."""
+    return InputFileError(
+        f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header"
+    )
+
+
+def no_columns(path: Path, columns: Sequence[str]) -> None:
+    """Refuses names of columns for a file whose columns have none.
+
+    Raises:
+        ParameterError: some were given.
+    """
+    if columns:
+        raise ParameterError("column", columns[0], f"none: the columns of {path} have no names")
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False) -> Iterator[Any]:
@@ -201,11 +243,15 @@ def _chosen(
     path: Path, columns: Sequence[str], header: Sequence[str], single: bool
 ) -> tuple[str, ...]:
     """The columns to read, if the file has each of them once."""
-    known = ", ".join(header) or "none"
+    known = ", ".join(header)
     if not columns and header and (not single or len(header) == 1):
         columns = header
-    if not columns or any(list(header).count(name) != 1 for name in columns):
-        raise StorageError(f"{path}: name its columns with --column: {known}")
+    if not columns:
+        raise InputFileError(f"{path}: name its columns with --column: {known}")
+    for name in columns:
+        if (times := list(header).count(name)) != 1:
+            many = "no column" if not times else f"{times} columns"
+            raise InputFileError(f"{path}: it has {many} {name!r}; name its columns: {known}")
     if len(set(columns)) != len(columns):
-        raise StorageError(f"{path}: a column is named twice with --column")
+        raise InputFileError(f"{path}: a column is named twice with --column")
     return tuple(columns)

@@ -21,12 +21,17 @@ from turnout.plans.estimate_choices import (
     public_randomness,
 )
 from turnout.plans.shuffled_levels import Affordable, largest_affordable, level_of_any
-from turnout.plans.shuffled_messages import shuffled_price, whole_message
+from turnout.plans.shuffled_means import ShuffledMean
+from turnout.plans.shuffled_messages import client_messages, shuffled_price, whole_message
+from turnout.plans.shuffled_shapes import predicted_error, several_messages
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.levels import LARGEST_EPSILON
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomizer, VectorRandomizer
 
 AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
+MEAN_MECHANISMS = ("auto", "one-message", "several-messages")
+"""How many shuffled messages a client may be asked for a mean."""
+_NEAR = 1 / 1.05  # errors this near count as no better, so that one message serves
 
 
 def shuffled_frequencies(
@@ -71,21 +76,52 @@ def _frequency_level(
 
 
 def shuffled_mean(
-    norm: str, dimension: int, radius: float, ask: Ask, clients: int
+    norm: str, dimension: int, radius: float, ask: Ask, clients: int, *, mechanism: str = "auto"
 ) -> tuple[VectorRandomizer, Cost]:
     """A randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
 
-    Its kind and shape are chosen at the level that any randomizer may have; then its own level is
-    looked for.
+    One message a client, or several, each of them through a shuffler of its own.
 
     Args:
         norm: see `mean_randomizer`.
         dimension: d.
         radius: r.
-        ask: ε, δ and the most bits of a message.
+        ask: ε, δ and the most bits of all messages of a client.
         clients: n, public; all of them follow the protocol.
+        mechanism: one of `MEAN_MECHANISMS`; "auto": several messages where their predicted error
+            is below that of one by more than 5 %, one message otherwise.
+
+    Raises:
+        ParameterError: an unknown mechanism, or too few bits for it.
     """
     checks.count(clients=clients)
+    if mechanism not in MEAN_MECHANISMS:
+        raise ParameterError("mechanism", mechanism, ", ".join(MEAN_MECHANISMS))
+    if mechanism == "one-message":
+        one, _ = _one_message(norm, dimension, radius, ask, clients)
+        return one, _cost(one, f"{mechanism} was asked for", ask, clients)
+    target = (_target(ask), _delta(ask))
+    if mechanism == "several-messages":
+        found = several_messages(
+            norm, dimension, radius, clients, target, bits=ask.bits, quick=False
+        )
+        return found.randomizer, _several_cost(found, f"{mechanism} was asked for")
+    one, reason = _one_message(norm, dimension, radius, ask, clients)
+    try:
+        found = several_messages(norm, dimension, radius, clients, target, bits=ask.bits)
+    except ParameterError:  # too few bits for two messages
+        return one, _cost(one, reason, ask, clients)
+    alone, several = (predicted_error(each, clients) for each in (one, found.randomizer))
+    figures = f"predicted squared error {several:.2g} from {found.messages} messages, {alone:.2g} "
+    if several < _NEAR * alone:
+        return found.randomizer, _several_cost(found, figures + "from one")
+    return one, _cost(one, f"{reason}; {figures}from this one", ask, clients)
+
+
+def _one_message(
+    norm: str, dimension: int, radius: float, ask: Ask, clients: int
+) -> tuple[VectorRandomizer, str]:
+    """Kind and shape are chosen at the level that any randomizer may have, then its own level."""
     start = _start(ask, clients)
     shape, reason = mean_randomizer(norm, dimension, start, radius, ask.bits, public=False)
 
@@ -95,8 +131,7 @@ def shuffled_mean(
     def price(randomizer: VectorRandomizer) -> float:
         return _price(randomizer, ask, clients)
 
-    found = largest_affordable(make, price, _target(ask), start).made
-    return found, _cost(found, reason, ask, clients)
+    return largest_affordable(make, price, _target(ask), start).made, reason
 
 
 def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
@@ -152,4 +187,30 @@ def _cost(
             "without the shuffler only ε₀ is left",
             *accuracy_notes(randomizer),
         ),
+    )
+
+
+def _several_cost(found: ShuffledMean, reason: str) -> Cost:
+    """What several shuffled messages of each client cost, all together."""
+    methods = sorted({message.method for message, _ in client_messages(found.randomizer)})
+    return Cost(
+        found.epsilon,
+        found.delta,
+        f"(ε, δ) of all {found.messages:,} shuffled messages of a client together, an upper bound "
+        f"({', '.join(methods)}; composed over messages as PLD)",
+        found.relation,
+        found.trust,
+        f"{type(found.randomizer).__name__}, each bit in a message of its own",
+        reason,
+        found.randomizer.epsilon0,
+        found.randomizer.message_bits,
+        public_randomness(found.randomizer),
+        (
+            f"trusted shufflers, one for each of a client's {found.messages:,} messages, mix it "
+            "with the others' of the same number and drop who sent which",
+            f"all {found.clients:,} clients follow the protocol, and that number is public",
+            "without the shufflers only ε₀ is left",
+            *accuracy_notes(found.randomizer),
+        ),
+        found.messages,
     )

@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.estimation import FrequencyTally, collect, estimate_frequencies
-from turnout.estimation.means import MeanTally, collect_mean, estimate_mean
-from turnout.plans.estimate_answers import Ask, Frequencies, Mean
+from turnout.estimation.means import (
+    MeanEstimate,
+    MeanTally,
+    collect_mean,
+    estimate_mean,
+    sampling_bounds,
+)
+from turnout.plans.estimate_answers import Ask, Cost, Frequencies, Mean
 from turnout.plans.estimate_central import central_frequencies, central_mean, clipped
 from turnout.plans.estimate_choices import (
     NORMS,
@@ -30,6 +36,9 @@ from turnout.plans.estimate_shuffled import shuffled_frequencies, shuffled_mean
 from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]
+LARGEST_SIZE = 2**26
+"""Items at most: a few arrays of so many numbers fit a usual machine's memory."""
+_FAR = 1e100  # A radius whose squares are numbers still, and so are those of its inverse
 
 
 def frequencies(
@@ -58,6 +67,7 @@ def frequencies(
         confidence: of the intervals, in [0.5, 1).
     """
     checks.count(2, items=items)
+    checks.at_most("the largest size", LARGEST_SIZE, items=items)
     checks.open_unit(confidence=confidence)
     if confidence < 0.5:
         raise ParameterError("confidence", confidence, "at least 0.5")
@@ -90,8 +100,11 @@ def frequencies(
     return Frequencies(
         found.frequencies,
         found.raw,
-        found.standard_errors,
+        found.noise_errors,
+        found.population_errors,
         limits.low,
+        limits.high,
+        limits.low,  # The same limits cover both.
         limits.high,
         confidence,
         n,
@@ -108,6 +121,7 @@ def mean(
     source: Source,
     *,
     columns: tuple[str, ...] = (),
+    mechanism: str = "auto",
 ) -> Mean:
     """The mean of the clients' vectors, each clipped to a ball.
 
@@ -118,10 +132,16 @@ def mean(
         ask: what is asked.
         source: where randomness comes from.
         columns: of a file with several.
+        mechanism: see `shuffled_mean`; "auto" in the other models.
     """
     checks.positive(radius=radius)
+    if not 1 / _FAR <= radius <= _FAR:
+        raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")
     if norm not in NORMS:
         raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
+
+    if ask.model != "shuffled" and mechanism != "auto":
+        raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
 
     def blocks() -> Iterator[FloatArray]:
         return vector_blocks(path, columns)
@@ -134,7 +154,7 @@ def mean(
         cost = local_cost(randomizer, reason)
     else:
         clients = _clients(blocks)
-        randomizer, cost = shuffled_mean(norm, dimension, radius, ask, clients)
+        randomizer, cost = shuffled_mean(norm, dimension, radius, ask, clients, mechanism=mechanism)
     # What contains the ball is what the randomizer was made for, so these rows are within it.
     tally: MeanTally | None = None
     for block in blocks():
@@ -142,9 +162,21 @@ def mean(
         part = collect_mean(randomizer, clipped(block, norm, radius), source, start)
         tally = part if tally is None else tally + part
     assert tally is not None
-    found = estimate_mean(tally)
-    errors = np.full(dimension, found.standard_error)
-    return Mean(found.value, errors, found.mse_bound, found.clients, found.clients, cost)
+    return _mean(estimate_mean(tally), cost)
+
+
+def _mean(found: MeanEstimate, cost: Cost) -> Mean:
+    """The answer, with errors about these clients' mean and about their population's."""
+    noise = np.full(found.value.size, found.noise_error)
+    if cost.messages == 1:
+        population, sampling_from = found.population_errors, "as the variance of the messages tells"
+    else:  # Nobody knows which messages came from the same client.
+        norm, radius = found.randomizer.norm, found.randomizer.radius
+        sampling = sampling_bounds(found.value, noise, norm, radius, found.clients)
+        population = np.hypot(noise, sampling)
+        sampling_from = "at most, by the ball's radius and the estimated mean"
+    n = found.clients
+    return Mean(found.value, noise, population, sampling_from, found.mse_bound, n, n, cost)
 
 
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class ShuffledMean:
 
     @property
     def mse_bound(self) -> float:
-        """Largest E‖estimate − mean‖₂² over what the clients hold."""
+        """Largest E‖estimate − mean‖₂² over what the clients hold, but for what is clipped."""
         return self.randomizer.worst_squared_error / self.clients
 
     def __str__(self) -> str:
@@ -97,7 +97,11 @@ def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -
 
 
 def shuffled_randomizer(
-    make: Callable[[float], VectorRandomizer], clients: int, epsilon: float, delta: float
+    make: Callable[[float], VectorRandomizer],
+    clients: int,
+    epsilon: float,
+    delta: float,
+    start: float | None = None,
 ) -> ShuffledMean:
     """The randomizer with the least noise whose shuffled messages are (ε, δ)-private.
 
@@ -106,12 +110,13 @@ def shuffled_randomizer(
         clients: n.
         epsilon: ε > 0, of all messages together.
         delta: δ in (0, 1).
+        start: a level at which to begin, if that is within ε.
 
     Returns:
         One on the private side of ε; within about 0.1 % of it where shuffling helps.
     """
     found = largest_affordable(
-        make, lambda randomizer: shuffled_epsilon(randomizer, clients, delta), epsilon
+        make, lambda randomizer: shuffled_epsilon(randomizer, clients, delta), epsilon, start
     )
     return ShuffledMean(found.made, clients, delta, found.epsilon)
 
@@ -141,6 +146,14 @@ def shuffled_linf(
         levels: m.
         radius: largest |x_j|.
     """
+    make = linf_of_level(dimension, samples, levels, radius)
+    return shuffled_randomizer(make, clients, epsilon, delta)
+
+
+def linf_of_level(
+    dimension: int, samples: int, levels: int, radius: float = 1.0
+) -> Callable[[float], LInfRandomizer]:
+    """The randomizer of `shuffled_linf` as a function of ε₀."""
 
     def make(epsilon0: float) -> LInfRandomizer:
         shares = _shuffled_shares(epsilon0 / samples, levels)
@@ -148,7 +161,7 @@ def shuffled_linf(
             dimension, epsilon0, radius, samples, levels, shared=False, shares=shares
         )
 
-    return shuffled_randomizer(make, clients, epsilon, delta)
+    return make
 
 
 def shuffled_l2(
@@ -177,18 +190,26 @@ def shuffled_l2(
         radius: largest ‖x‖₂.
         seed: of the frame.
     """
+    make = l2_of_level(dimension, samples, redundancy, radius, seed)
+    return shuffled_randomizer(make, clients, epsilon, delta)
+
+
+def l2_of_level(
+    dimension: int, samples: int, redundancy: float = 4.0, radius: float = 1.0, seed: int = 0
+) -> Callable[[float], L2Randomizer]:
+    """The randomizer of `shuffled_l2` as a function of ε₀."""
+    if redundancy <= 1:
+        bound = CLIP * radius / math.sqrt(dimension)
+        inner = LInfRandomizer(dimension, 1.0, bound, samples)
+        some = L2Randomizer(inner, CosineRotation(dimension, seed), radius)
+    else:
+        width = samples * math.ceil(redundancy * dimension / samples)
+        some = L2Randomizer.kashin(dimension, 1.0, radius, width=width, samples=samples, seed=seed)
 
     def make(epsilon0: float) -> L2Randomizer:
-        if redundancy <= 1:
-            bound = CLIP * radius / math.sqrt(dimension)
-            inner = LInfRandomizer(dimension, epsilon0, bound, samples)
-            return L2Randomizer(inner, CosineRotation(dimension, seed), radius)
-        width = samples * math.ceil(redundancy * dimension / samples)
-        return L2Randomizer.kashin(
-            dimension, epsilon0, radius, width=width, samples=samples, seed=seed
-        )
+        return replace(some, inner=replace(some.inner, epsilon=epsilon0))
 
-    return shuffled_randomizer(make, clients, epsilon, delta)
+    return make
 
 
 def _shuffled_shares(epsilon: float, levels: int) -> tuple[float, ...]:

@@ -191,7 +191,10 @@ def client_messages(randomizer: object) -> list[tuple[Message, int]]:
         return [(whole_message(randomizer), 1)]
     bits = randomizer.bits
     _require_private(randomizer, public=bits.public_seed is not None)
-    found = Counter(word for size in bits.groups.tolist() for word in _words(bits, int(size)))
+    found: Counter[Message] = Counter()
+    for size, times in Counter(bits.groups.tolist()).items():
+        for word in _words(bits, int(size)):
+            found[word] += times
     return list(found.items())
 
 

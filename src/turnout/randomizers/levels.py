@@ -17,6 +17,8 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness.source import LARGEST_RANGE
 
+LEAST_EPSILON = 1e-12
+"""Below it, coins in steps of 2⁻⁶² would leave little or nothing of ε."""
 LARGEST_EPSILON = 30.0
 """Beyond it, coins in steps of 2⁻⁶² would waste a noticeable part of ε."""
 
@@ -28,6 +30,8 @@ _BELOW = 1 - Fraction(1, 10 ** (_DIGITS - 5))
 def check_level(epsilon: float) -> None:
     """One line for a level that cannot be realised."""
     checks.positive(epsilon=epsilon)
+    if epsilon < LEAST_EPSILON:
+        raise ParameterError("epsilon", epsilon, f"at least {LEAST_EPSILON:g}")
     if epsilon > LARGEST_EPSILON:
         raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import InputFileError, ParameterError
+from turnout.plans.estimate_columns import file_error, no_columns, ragged, whole_number
 
 
 def read_values(
@@ -23,18 +24,20 @@ def read_values(
         column: of a CSV file with several columns.
 
     Raises:
-        StorageError: the file cannot be read as that.
+        InputFileError: the file cannot be read as that.
         ParameterError: it holds something that is not among the values.
     """
     entries = _entries(path, column)
     if not entries.size:
-        raise StorageError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: it holds no values")
     if labels:
         return _codes(entries.astype(str), labels, path)
     if not np.issubdtype(entries.dtype, np.integer):
         try:
             # Text of whole numbers only: neither 1.0 nor an empty cell is one.
-            entries = np.array([int(entry) for entry in entries.astype(str)], dtype=np.int64)
+            entries = np.array(
+                [whole_number(entry) for entry in entries.astype(str)], dtype=np.int64
+            )
         except (ValueError, OverflowError):
             raise ParameterError(
                 "values", str(path), "whole numbers (or --labels FILE, which names all values)"
@@ -48,29 +51,32 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """All values by name, one a line, in order.
 
     Raises:
-        StorageError: it cannot be read, or holds fewer than two names or one of them twice.
+        InputFileError: it cannot be read, or holds fewer than two names or one of them twice.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: {_reason(error)}") from None
+        raise InputFileError(f"{path}: {file_error(error)}") from None
     if len(lines) < 2 or len(set(lines)) != len(lines):
-        raise StorageError(f"{path}: expected at least two lines, all different")
+        raise InputFileError(f"{path}: expected at least two lines, all different")
     return tuple(lines)
 
 
 def _entries(path: Path, column: str | None) -> NDArray[np.generic]:
     try:
         if path.suffix == ".npy":
+            no_columns(path, () if column is None else (column,))
             found = np.load(path, allow_pickle=False)
         elif path.suffix == ".csv":
             found = _csv_column(path, column)
         else:
-            raise StorageError(f"{path}: expected a .npy or .csv file")
-    except (OSError, UnicodeDecodeError, ValueError, EOFError) as error:
-        raise StorageError(f"{path}: {_reason(error)}") from None
-    if not isinstance(found, np.ndarray) or found.ndim != 1:
-        raise StorageError(f"{path}: expected one dimension, one value a client")
+            raise InputFileError(f"{path}: expected a .npy or .csv file")
+    except ParameterError:  # It is a ValueError too.
+        raise
+    except (OSError, ValueError, EOFError, csv.Error) as error:
+        raise InputFileError(f"{path}: {file_error(error)}") from None
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.names:
+        raise InputFileError(f"{path}: expected one dimension, one value a client")
     return found
 
 
@@ -80,14 +86,16 @@ def _csv_column(path: Path, column: str | None) -> NDArray[np.str_]:
         header = next(rows, [])
         if column is None and len(header) == 1:
             column = header[0]
+        if not header:
+            raise InputFileError(f"{path}: its first line names no columns")
         if column is None or header.count(column) != 1:
-            known = ", ".join(header) or "none"
-            raise StorageError(f"{path}: name one of its columns with --column: {known}")
+            known = ", ".join(header)
+            raise InputFileError(f"{path}: name one of its columns with --column: {known}")
         place = header.index(column)
         cells = []
         for row in rows:
             if len(row) != len(header):
-                raise StorageError(f"{path}: line {rows.line_num} has {len(row)} cells")
+                raise ragged(path, rows.line_num, row, header)
             cells.append(row[place])
     return np.array(cells, dtype=np.str_)
 
@@ -99,7 +107,3 @@ def _codes(names: NDArray[np.str_], labels: tuple[str, ...], path: Path) -> NDAr
     if np.any(ordered[places] != names):
         raise ParameterError("values", str(path), f"the {len(labels)} names of --labels only")
     return order[places].astype(np.int64)
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

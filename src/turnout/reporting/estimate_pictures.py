@@ -21,18 +21,22 @@ _LONGEST = 14
 def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
     """The most frequent items' shares, with their intervals."""
     chosen = order(found)[:top]
-    bars = np.stack([found.low[chosen], found.high[chosen]])
+    wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
+    own = np.stack([found.low[chosen], found.high[chosen]])
     title = f"Frequencies, {_promise(found)}"
     said = f"{100 * found.confidence:g} % interval"
-    return _picture(title, found.values[chosen], bars, [labels[i] for i in chosen], said)
+    return _picture(title, found.values[chosen], (wide, own), [labels[i] for i in chosen], said)
 
 
 def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
     """The first coordinates, with two standard errors either way."""
-    value, error = found.value[:top], 2 * found.standard_errors[:top]
+    value = found.value[:top]
+    wide, own = (
+        np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
+        for errors in (found.population_errors, found.noise_errors)
+    )
     title = f"Mean, {_promise(found)}"
-    bars = np.stack([value - error, value + error])
-    return _picture(title, value, bars, list(names[:top]), "± 2 standard errors")
+    return _picture(title, value, (wide, own), list(names[:top]), "± 2 standard errors")
 
 
 def write_estimate(picture: Picture, path: Path) -> None:
@@ -52,14 +56,25 @@ def _promise(found: Frequencies | Mean) -> str:
 
 
 def _picture(
-    title: str, values: np.ndarray, bars: np.ndarray, names: list[str], said: str
+    title: str,
+    values: np.ndarray,
+    bars: tuple[np.ndarray, np.ndarray],
+    names: list[str],
+    said: str,
 ) -> Picture:
-    places = np.arange(values.size)
+    """A thin bar about the population, a thick one about these clients where it is another."""
+    (wide, own), places = bars, np.arange(values.size)
+    same = np.array_equal(wide, own)
+    about = "these clients, and their population" if same else "population: noise and sampling"
 
     def draw(axes: list[Axes], palette: Palette) -> None:
         axis = axes[0]
         # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
-        axis.vlines(places, bars[0], bars[1], color=palette.first, linewidth=1.6, label=said)
+        label = f"{said} ({about})"
+        axis.vlines(places, wide[0], wide[1], color=palette.first, linewidth=1.6, label=label)
+        if not same:
+            label = f"{said} (these clients: noise alone)"
+            axis.vlines(places, own[0], own[1], color=palette.ink, linewidth=4.0, label=label)
         axis.plot(places, values, "o", color=palette.second, markersize=4, label="estimate")
         axis.set_title(title)
         if len(names) <= _READABLE:

@@ -13,26 +13,35 @@ from turnout.plans.estimate_answers import Cost, Frequencies, Mean
 from turnout.reporting.words import RELATIONS, TRUST, rounded_up
 from turnout.spec import Relation, TrustModel
 
+_ERRORS = ("± noise", "± noise and\nsampling")
+
 
 def show_frequencies(found: Frequencies, labels: Sequence[str], top: int) -> None:
     """The most frequent items, and what that costs."""
-    table = _table("value", "estimate", f"{100 * found.confidence:g} % interval", "± std. error")
+    said = f"{100 * found.confidence:g} % interval"
+    both = np.array_equal(found.low, found.population_low)
+    intervals = (said,) if both else (f"{said},\nthese clients", f"{said},\npopulation")
+    table = _table("value", "estimate", *intervals, *_ERRORS)
     for item in order(found)[:top]:
+        limits = [f"{found.low[item]:.4f} to {found.high[item]:.4f}"]
+        if not both:
+            limits.append(f"{found.population_low[item]:.4f} to {found.population_high[item]:.4f}")
         table.add_row(
             labels[item],
             f"{found.values[item]:.4f}",
-            f"{found.low[item]:.4f} to {found.high[item]:.4f}",
-            f"{found.standard_errors[item]:.4f}",
+            *limits,
+            f"{found.noise_errors[item]:.4f}",
+            f"{found.population_errors[item]:.4f}",
         )
     _show(table, found, "frequencies", len(labels) - top)
 
 
 def show_mean(found: Mean, names: Sequence[str], top: int) -> None:
     """The first coordinates, and what that costs."""
-    table = _table("coordinate", "mean", "± std. error")
-    shown = zip(names, found.value, found.standard_errors, strict=True)
-    for name, value, error in list(shown)[:top]:
-        table.add_row(name, f"{value:.5g}", f"{error:.3g}")
+    table = _table("coordinate", "mean", *_ERRORS)
+    shown = zip(names, found.value, found.noise_errors, found.population_errors, strict=True)
+    for name, value, noise, both in list(shown)[:top]:
+        table.add_row(name, f"{value:.5g}", f"{noise:.3g}", f"{both:.3g}")
     _show(table, found, "mean", len(names) - top)
 
 
@@ -44,8 +53,10 @@ def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any
             "estimate": float(found.values[item]),
             "low": float(found.low[item]),
             "high": float(found.high[item]),
+            "population_low": float(found.population_low[item]),
+            "population_high": float(found.population_high[item]),
             "raw": float(found.raw[item]),
-            "standard_error": float(found.standard_errors[item]),
+            **_errors(found, item),
         }
         for item in order(found)
     ]
@@ -55,10 +66,23 @@ def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any
 def mean_record(found: Mean, names: Sequence[str]) -> dict[str, Any]:
     """Everything as JSON-ready values."""
     rows = [
-        {"coordinate": name, "mean": float(value), "standard_error": float(error)}
-        for name, value, error in zip(names, found.value, found.standard_errors, strict=True)
+        {"coordinate": name, "mean": float(found.value[place]), **_errors(found, place)}
+        for place, name in enumerate(names)
     ]
-    return {**_cost_record(found), "mse_bound": found.mse_bound, "mean": rows}
+    return {
+        **_cost_record(found),
+        "mse_bound": found.mse_bound,
+        "sampling_from": found.sampling_from,
+        "mean": rows,
+    }
+
+
+def _errors(found: Frequencies | Mean, place: int) -> dict[str, float]:
+    return {
+        "noise_standard_error": float(found.noise_errors[place]),
+        "sampling_standard_error": float(found.sampling_errors[place]),
+        "population_standard_error": float(found.population_errors[place]),
+    }
 
 
 def order(found: Frequencies) -> list[int]:
@@ -69,7 +93,7 @@ def order(found: Frequencies) -> list[int]:
 def _table(first: str, *others: str) -> Table:
     table = Table(first, box=None)
     for name in others:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -81,10 +105,25 @@ def _show(table: Table, found: Frequencies | Mean, what: str, more: int) -> None
     if more > 0:
         console.print(f"and {more:,} more (--top, --json)", highlight=False)
     costs = Table.grid(padding=(0, 2))
-    for name, text in _cost_rows(found).items():
+    for name, text in {**_error_rows(found), **_cost_rows(found)}.items():
         costs.add_row(name, text)
     console.print()
     console.print(costs, highlight=False)
+
+
+def _error_rows(found: Frequencies | Mean) -> dict[str, str]:
+    """Which quantity each error bar is about."""
+    what = "mean of clipped rows" if isinstance(found, Mean) else "share"
+    rows = {
+        "± noise": f"standard error about the {what} of these clients: privacy noise alone",
+        "± noise and sampling": f"standard error about the {what} in a large population of which "
+        "they are a simple random sample",
+    }
+    if isinstance(found, Mean):
+        rows["± noise and sampling"] += f"; sampling {found.sampling_from}"
+    elif np.array_equal(found.low, found.population_low):
+        rows["intervals"] = "each covers the share among these clients, and the population's"
+    return rows
 
 
 def _cost_rows(found: Frequencies | Mean) -> dict[str, str]:
@@ -95,12 +134,14 @@ def _cost_rows(found: Frequencies | Mean) -> dict[str, str]:
     if cost.delta:
         rows["δ"] = f"{cost.delta:g}"
     if cost.local_epsilon is not None and cost.trust == "shuffled":
-        rows["ε₀ of a message"] = f"{rounded_up(cost.local_epsilon)} (pure, local)"
+        what = "ε₀ of a message" if cost.messages == 1 else "ε₀, all messages"
+        rows[what] = f"{rounded_up(cost.local_epsilon)} (pure, local)"
     rows["relation"] = f"{cost.relation}: {RELATIONS[Relation(cost.relation)]}"
     rows["unit"] = f"{cost.unit}: one row of the file is one client, all that she holds"
     rows["trust model"] = f"{cost.trust}: {_trust(cost)}"
     if cost.message_bits is not None:
-        rows["message"] = f"{cost.message_bits:,} bits a client"
+        many = "" if cost.messages == 1 else f"{cost.messages:,} messages, together "
+        rows["message"] = f"{many}{cost.message_bits:,} bits a client, as serialised"
         rows["public randomness"] = cost.public_randomness
     rows["mechanism"] = f"{cost.mechanism}: {cost.reason}"
     if isinstance(found, Mean):
@@ -133,6 +174,7 @@ def _cost_record(found: Frequencies | Mean) -> dict[str, Any]:
         "trust_model": cost.trust,
         "mechanism": cost.mechanism,
         "reason": cost.reason,
+        "messages": None if cost.message_bits is None else cost.messages,
         "message_bits": cost.message_bits,
         "public_randomness": cost.public_randomness,
         "assumptions": list(cost.assumptions),

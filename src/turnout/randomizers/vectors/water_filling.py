@@ -38,6 +38,8 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     """
     checks.positive(epsilon=epsilon)
     checks.count(levels=levels)
+    if levels == 1:
+        return (epsilon,)
     log_weights = 2 * np.log(level_weights(levels))
     low, high = np.zeros(levels), np.full(levels, epsilon)
     price_low, price_high = -1500.0, 1500.0
