@@ -8,6 +8,9 @@ from typing import Any
 import jinja2
 
 from turnout import __version__
+from turnout.core.errors import NumericalError
+from turnout.plans import PreparedPlan
+from turnout.plans.preparation import costliest_clients
 from turnout.reporting.drawing import Picture
 from turnout.reporting.summary import Summary, TraceFindings
 from turnout.reporting.words import (
@@ -16,7 +19,7 @@ from turnout.reporting.words import (
     TRUST,
     UNITS,
     at_least,
-    epsilon_in_words,
+    certainty_in_words,
     rounded_up,
 )
 
@@ -74,7 +77,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 def _promise(summary: Summary) -> list[str]:
     """The guarantee in words."""
     guarantee = summary.outcome.prepared.guarantee
-    words = epsilon_in_words(guarantee.epsilon.upper, guarantee.delta, guarantee.relation)
+    words = _certainty(summary.outcome.prepared)
     trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
     simulated = (
         "This run was a simulation with a seed: its ε is what a deployment of the same plan, with "
@@ -88,6 +91,21 @@ def _promise(summary: Summary) -> list[str]:
         "the pattern of a client's availability is public is assumed."
     )
     return [words, each, trust, simulated]
+
+
+def _certainty(prepared: PreparedPlan) -> str:
+    """How sure anybody becomes about one client, in words."""
+    from turnout.accounting.membership import scheme_certainty
+
+    delta, relation = prepared.guarantee.delta, prepared.guarantee.relation
+    try:
+        found = scheme_certainty(costliest_clients(prepared.scheme), delta)
+    except NumericalError:
+        return (
+            f"Take any one client and two worlds: {RELATIONS[relation]}. How sure somebody may "
+            "become of one of them cannot be certified here; (ε, δ) below is."
+        )
+    return certainty_in_words(found.sides, delta, relation)
 
 
 def _guarantee(summary: Summary) -> list[tuple[str, str]]:
