@@ -51,9 +51,9 @@ def log_ratios(generator: np.random.Generator, runs: int, present: bool) -> np.n
     return total
 
 
-def rejected(exceeded: int, runs: int, delta: float) -> bool:
-    """Whether so many of the runs refute a chance of at most δ, with a false alarm of 1e-9."""
-    return bool(binom.sf(exceeded - 1, runs, delta) < FALSE_ALARM)
+def rejected(exceeded: np.ndarray, delta: float) -> bool:
+    """Whether the runs that exceeded refute a chance of at most δ, with a false alarm of 1e-9."""
+    return bool(binom.sf(np.count_nonzero(exceeded) - 1, exceeded.size, delta) < FALSE_ALARM)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +66,10 @@ def test_nobody_becomes_surer_than_what_is_shown_more_often_than_delta(demo, pre
     runs = 120_000
     drawn = log_ratios(np.random.default_rng(20), runs, present) * (1 if present else -1)
     shown = (demo.presence if present else demo.absence).upper
-    assert not rejected(np.count_nonzero(1 / (1 + np.exp(-drawn)) > shown), runs, DELTA)
+    assert not rejected(1 / (1 + np.exp(-drawn)) > shown, DELTA)
     # Negative control: e^ε/(1 + e^ε) at the quoted ε, which does not follow from (ε, δ).
     epsilon = price(DEMO, DELTA).directions["remove" if present else "add"].upper
-    assert rejected(np.count_nonzero(drawn > epsilon), runs, DELTA)
+    assert rejected(drawn > epsilon, DELTA)
 
 
 def test_the_bound_of_the_demo_plan(demo):
@@ -83,9 +83,9 @@ def test_a_client_who_stops_exceeds_the_tail_of_the_worst_pair_but_not_the_bound
     drawn = np.random.default_rng(21).normal(mu * mu / 2, mu, (runs, steps))
     highest = np.cumsum(drawn, axis=1).max(axis=1)
     tail = norm.isf(delta, steps * mu * mu / 2, mu * math.sqrt(steps))
-    assert rejected(np.count_nonzero(highest > tail), runs, delta)
+    assert rejected(highest > tail, delta)
     shift = largest_shift(gaussian_curve(mu, steps, delta), delta)
-    assert not rejected(np.count_nonzero(highest > shift.upper), runs, delta)
+    assert not rejected(highest > shift.upper, delta)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
