@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, norm
 from trade_off_truths import average, gaussian_delta, phi, profile_of, randomized_response
 
-from turnout.accounting import price
+from turnout.accounting import epsilon_upper, price
 from turnout.accounting.membership import (
     certainty,
     largest_shift,
@@ -26,6 +26,7 @@ from turnout.spec import (
     CheckIn,
     EveryStep,
     GaussianNoise,
+    KSubset,
     Relation,
     Scheme,
 )
@@ -164,6 +165,15 @@ def test_a_part_of_a_run_and_clients_with_windows_of_their_own_have_one_price(de
     worst = Scheme(GaussianNoise(1.5), CheckIn(3), Relation.ADD_REMOVE)
     found, hers = scheme_certainty(own, 1e-3), scheme_certainty(worst, 1e-3)
     assert max(hers.sides) <= found.presence.upper < max(hers.sides) + 0.01
+
+
+def test_where_a_profile_is_costly_one_price_is_enough():
+    subset = Scheme(GaussianNoise(2.0), KSubset(4, picks=2), Relation.ADD_REMOVE)
+    found = scheme_certainty(subset, 1e-3)
+    assert found.presence.lower == pytest.approx(0.5)
+    shift = epsilon_upper(subset, 1e-3 / 5) - math.log1p(-1 / 5)
+    assert found.presence.upper == pytest.approx(1 / (1 + math.exp(-shift)), rel=1e-12)
+    assert found.sides[0] == found.sides[1]
 
 
 @pytest.mark.parametrize("prior", [0.0, 1.0, math.nan])

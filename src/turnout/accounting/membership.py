@@ -21,7 +21,7 @@ from turnout.accounting.tradeoff import TradeOff
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.spec import Scheme
+from turnout.spec import KSubset, Relation, Scheme
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF
 _FRACTION = 5.0  # of δ: at which a single price says nearly what the whole profile does
@@ -106,7 +106,8 @@ def scheme_certainty(
 ) -> Certainty:
     """`certainty` of a scheme, from the whole profile where there is one, else from one price.
 
-    There is none of the first ``steps`` steps alone, nor where clients have windows of their own.
+    There is none of the first ``steps`` steps alone, nor where clients have windows of their own,
+    and for k-subsets and replace-one each of its points is a costly price.
     Then δ(ε') = δ/5 at the price ε' of δ/5 is used, which holds for the worst client and for
     either world; what it says is a little more than the profile would, and ``lower`` is the prior.
 
@@ -122,12 +123,18 @@ def scheme_certainty(
         NumericalError: nothing can be certified below δ.
     """
     checks.open_unit(prior=prior, delta=delta)
-    if steps is None and not is_per_client(scheme):
+    if steps is None and not (is_per_client(scheme) or _is_costly(scheme)):
         return certainty(profile_down_to(scheme, delta), prior, delta)
     smaller = delta / _FRACTION
     reach = np.array([0.0, max(epsilon_upper(scheme, smaller, steps), _LEAST_EPSILON)])
     bounds = DeltaBounds.of(reach, np.zeros(2), np.array([1.0, smaller]))
     return certainty(Profile(bounds, bounds, scheme.relation), prior, delta)
+
+
+def _is_costly(scheme: Scheme) -> bool:
+    """Whether each point of the profile takes as long as a price."""
+    subsets = isinstance(scheme.participation, KSubset)
+    return subsets or scheme.relation is Relation.REPLACE_ONE
 
 
 def largest_shift(curve: TradeOff, delta: float) -> Bounds:

@@ -1,6 +1,6 @@
 """How sure anybody becomes about one client, worked out beside the service.
 
-A whole privacy profile takes from part of a second to minutes. Requests never wait for one: a
+It takes from part of a second to many. Requests never wait for it: a
 thread of its own works them out, and until then the page says that it is not known yet.
 """
 
