@@ -262,7 +262,7 @@ def test_a_profile_is_asked_for_at_numbers():
     for refinement in (-1, 0.5, "0", True):
         with pytest.raises(ParameterError, match="refinement"):
             privacy_profile(once, np.array([0.5]), refinement=refinement)
-    for shift in (math.nan, -1.0, "1", True):
+    for shift in (1.0, "1", None, Bounds(-1.0, 1.0)):
         with pytest.raises(ParameterError, match="shift"):
             posterior(0.5, shift)
     for mu, alpha in ((-1.0, 0.5), (math.nan, 0.5), (1j, 0.5), (1.0, "0.5"), (1.0, True), (1.0, 2)):

@@ -43,15 +43,16 @@ def test_a_plan_becomes_a_report(trained):
     assert report["noise_multiplier"] == 2.0
     assert set(report["directions"]) == {"remove", "add"}
     assert report["steps"] == 24
-    assert report["participations"] == 3 * 1437
-    assert report["dummy_steps"] == 0
+    counts = json.loads((run / "simulator" / "counts.json").read_text())
+    assert counts["participations"] == 3 * 1437
+    assert counts["dummy_steps"] == 0
     assert report["expected_dummy_steps"] < 1e-50
     assert report["randomness"] == "simulation only (seed 1)"
     assert report["versions"]["turnout"]
     assert (run / "plan.toml").read_text() == PLAN
-    for name in ("progress", "check-ins"):
-        assert (run / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (run / "pictures" / f"{name}.svg").read_text()
+    for picture in ("pictures/progress", "simulator/pictures/check-ins"):
+        assert (run / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (run / f"{picture}.svg").read_text()
     assert not list(run.rglob("*.new"))
     for word in ("add-remove", "client", "central", "0.0001", "run/report.html", "run/pictures"):
         assert word in trained.stdout
@@ -66,8 +67,8 @@ def test_the_curves_of_a_run(trained):
     report = json.loads((trained.folder / "report.json").read_text())
     assert epsilon[-1] == report["epsilon"]
     assert float(history[-1]["accuracy"]) == report["accuracy"]
-    came = rows(trained.folder / "check_ins.csv")
-    assert sum(int(row["check_ins"]) for row in came) == report["participations"]
+    came = rows(trained.folder / "simulator" / "check_ins.csv")
+    assert sum(int(row["check_ins"]) for row in came) == 3 * 1437
     assert {float(row["expected"]) for row in came} == {1437 / 8}
 
 
@@ -89,8 +90,9 @@ class Links(HTMLParser):
                 self.ids.append(value or "")
 
 
-def test_the_page_stands_alone(trained):
-    page = (trained.folder / "report.html").read_text()
+@pytest.mark.parametrize("name", ["report.html", "simulator/counts.html"])
+def test_the_page_stands_alone(trained, name):
+    page = (trained.folder / name).read_text()
     links = Links()
     links.feed(page)
     assert all(address.startswith("#") for address in links.addresses)
@@ -100,7 +102,11 @@ def test_the_page_stands_alone(trained):
     assert {address[1:] for address in links.addresses} <= set(links.ids)
     assert "prefers-color-scheme: dark" in page
     assert '<html lang="en">' in page
-    assert page.count('role="img" aria-label=') == 2
+    assert page.count('role="img" aria-label=') == 1
+
+
+def test_the_page_says_what_is_promised(trained):
+    page = (trained.folder / "report.html").read_text()
     text = re.sub(r"<[^>]*>", " ", page)
     for words in (
         "add-remove: this client took part, or was never there",
@@ -123,7 +129,7 @@ def start_and_kill(plan, out):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        checkpoint = out / "checkpoint.npz"
+        checkpoint = out / "simulator" / "checkpoint.npz"
         while not checkpoint.exists() and process.poll() is None:
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
@@ -145,7 +151,7 @@ def test_killed_and_resumed_is_as_if_nothing_had_happened(turnout, tmp_path):
         for name in ("whole", "killed")
     )
     assert killed == whole
-    for name in ("history.csv", "check_ins.csv"):
+    for name in ("history.csv", "simulator/check_ins.csv"):
         assert rows(tmp_path / "whole" / name) == rows(tmp_path / "killed" / name)
 
 
@@ -160,7 +166,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(turnout, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        while not (out / "checkpoint.npz").exists() and process.poll() is None:
+        while not (out / "simulator" / "checkpoint.npz").exists() and process.poll() is None:
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
@@ -245,7 +251,7 @@ def test_bad_arguments_get_one_line(turnout, plan, arguments, line):
 
 
 def test_a_damaged_checkpoint_is_a_storage_error(turnout, own_run):
-    (own_run / "checkpoint.npz").write_bytes(b"not a checkpoint")
+    (own_run / "simulator" / "checkpoint.npz").write_bytes(b"not a checkpoint")
     done = turnout("train", "--resume", "run")
     assert done.returncode == 4
     assert done.stderr.count("\n") == 1

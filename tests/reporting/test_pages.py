@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
+from turnout.accounting.membership import scheme_certainty
+from turnout.core.errors import NumericalError
 from turnout.reporting.drawing import Picture
-from turnout.reporting.page import page
-from turnout.reporting.pictures import pictures
+from turnout.reporting.page import counts_page, page
+from turnout.reporting.pictures import count_pictures, pictures
+from turnout.reporting.words import sure
 
 
 def words(html: str) -> str:
@@ -39,9 +42,41 @@ def test_the_page_of_a_trace(traced_summary):
         "Accuracy lost to absence 5.00 percentage points",
         "accuracy 95.00%",
         "What the run costs each client",
-        "Availability and participation over the day",
+        "Availability over the day",
     ):
         assert phrase in text
+
+
+def test_the_page_of_counts_says_whose_they_are(traced_summary):
+    text = words(counts_page(traced_summary, count_pictures(traced_summary)))
+    for phrase in (
+        "Not for release.",
+        "the simulator's view: exact counts, which ε does not cover",
+        "Check-ins 6 4 expected",
+        "Steps without anybody 1",
+        "Participation over the day",
+        "simulation only (seed 1)",
+    ):
+        assert phrase in text.replace("&#39;", "'")
+
+
+def test_how_sure_anybody_becomes_is_what_the_profile_proves(summary, traced_summary):
+    for given in (summary, traced_summary):
+        prepared = given.outcome.prepared
+        found = scheme_certainty(prepared.scheme, prepared.guarantee.delta)
+        text = words(page(given, [], "[data]"))
+        assert f"at most {sure(found.presence.upper)} sure that she took part" in text
+        assert f"at most {sure(found.absence.upper)} sure that she was never there" in text
+
+
+def test_what_cannot_be_certified_is_not_said(summary, monkeypatch):
+    def refuses(*_given, **_named):
+        raise NumericalError("nothing can be certified")
+
+    monkeypatch.setattr("turnout.accounting.membership.scheme_certainty", refuses)
+    text = words(page(summary, [], "[data]"))
+    assert "cannot be certified here" in text
+    assert "% sure" not in text
 
 
 def test_a_plan_cannot_smuggle_markup_into_the_page(summary):
@@ -51,7 +86,7 @@ def test_a_plan_cannot_smuggle_markup_into_the_page(summary):
 
 
 def test_an_inline_picture_takes_its_ink_from_the_page(summary):
-    for picture in pictures(summary):
+    for picture in [*pictures(summary), *count_pictures(summary)]:
         drawn = picture.inline_svg()
         root = ET.fromstring(drawn)
         assert root.attrib["role"] == "img"
@@ -79,4 +114,4 @@ def test_a_label_may_hold_any_character():
 
 def test_long_runs_are_drawn_as_points(summary, monkeypatch):
     monkeypatch.setattr("turnout.reporting.pictures.MOST_BARS", 2)
-    assert all(picture.svg() for picture in pictures(summary))
+    assert all(picture.svg() for picture in count_pictures(summary))

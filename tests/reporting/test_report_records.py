@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from turnout.core.errors import StorageError
 from turnout.reporting.folder import write, write_report
-from turnout.reporting.summary import versions
+from turnout.reporting.summary import Outcome, Summary, versions
 
 
 def table(path) -> list[dict[str, str]]:
@@ -26,14 +27,24 @@ def test_the_record_of_a_run(summary):
     assert record["directions"]["add"] == {"epsilon": 2.25, "epsilon_lower": 2.125}
     assert (record["relation"], record["unit"]) == ("add-remove", "client")
     assert (record["trust_model"], record["delta"]) == ("central", 1e-4)
-    assert (record["dummy_steps"], record["expected_dummy_steps"]) == (1, 1.25)
-    assert (record["skipped_steps"], record["expected_skipped_steps"]) == (0, 0.0)
-    assert record["participations"] == 6
+    assert (record["expected_dummy_steps"], record["expected_skipped_steps"]) == (1.25, 0.0)
     assert record["expected_participations"] == pytest.approx(4)
     assert record["randomness"] == "simulation only (seed 1)"
     assert record["versions"] == versions()
     assert "clients_epsilon" not in record
     assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_the_counts_of_a_run(summary, traced_summary):
+    counts = summary.counts()
+    assert "not cover" in counts.pop("note")
+    assert counts == {
+        "participations": 6,
+        "steps_without_anybody": 1,
+        "dummy_steps": 1,
+        "skipped_steps": 0,
+    }
+    assert traced_summary.counts()["all_present"] == counts
 
 
 def test_the_record_of_a_trace(traced_summary):
@@ -59,19 +70,20 @@ def test_the_folder_of_a_run(summary, tmp_path):
     write_report(tmp_path / "run", summary, "# the plan")
     names = sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*.*"))
     assert names == [
-        "check_ins.csv",
         "history.csv",
-        "pictures/check-ins.png",
-        "pictures/check-ins.svg",
         "pictures/progress.png",
         "pictures/progress.svg",
         "report.html",
         "report.json",
+        "simulator/check_ins.csv",
+        "simulator/counts.html",
+        "simulator/counts.json",
+        "simulator/pictures/check-ins.png",
+        "simulator/pictures/check-ins.svg",
     ]
     history = table(tmp_path / "run" / "history.csv")
-    assert [row["participations"] for row in history] == ["0", "3", "6"]
     assert [row["epsilon"] for row in history] == ["0.0", "1.5", "2.4356"]
-    came = table(tmp_path / "run" / "check_ins.csv")
+    came = table(tmp_path / "run" / "simulator" / "check_ins.csv")
     assert [row["dummy"] for row in came] == ["0", "1", "0", "0", "0", "0"]
     assert [row["step"] for row in came] == list("123456")
 
@@ -82,7 +94,44 @@ def test_the_folder_of_a_trace(traced_summary, tmp_path):
     assert [row["epsilon"] for row in clients] == ["2.4356", "0.0"]
     assert [row["available_steps"] for row in clients] == ["3", "0"]
     pictures = {path.stem for path in (tmp_path / "pictures").iterdir()}
-    assert pictures == {"progress", "check-ins", "clients", "day", "absence"}
+    assert pictures == {"progress", "clients", "availability", "absence"}
+    counts = {path.stem for path in (tmp_path / "simulator" / "pictures").iterdir()}
+    assert counts == {"check-ins", "day"}
+
+
+def test_counts_of_an_earlier_version_do_not_stay(summary, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    old = [tmp_path / name for name in ("check_ins.csv", "pictures/check-ins.svg")]
+    for path in old:
+        path.write_text("6 check-ins")
+    write_report(tmp_path, summary, "# the plan")
+    assert not any(path.exists() for path in old)
+
+
+def test_nothing_that_may_be_shared_depends_on_who_came(traced_summary, tmp_path):
+    """Two runs that differ in nothing but counts: every file beside the simulator's is the same."""
+    few = np.array([1, 1, 0, 0, 1, 2])
+    counts = {"check_ins": few, "served": few, "dummy": few == 0, "skipped": few == 2}
+
+    def recounted(run: Outcome) -> Outcome:
+        return replace(run, history=replace(run.history, **counts))
+
+    slots, trace = np.array([0.5, 2.5, 2.0]), traced_summary.trace
+    if trace is not None:
+        trace = replace(trace, check_ins_per_slot=slots, everyone=recounted(trace.everyone))
+    changed = Summary(recounted(traced_summary.outcome), trace)
+    written = []
+    for name, run in (("one", traced_summary), ("other", changed)):
+        write_report(tmp_path / name, run, "# the plan")
+        files = [path for path in (tmp_path / name).rglob("*") if path.is_file()]
+        written.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in files})
+    one, another = written
+    assert one.keys() == another.keys()
+    # Negative control: what differs is there, in each of the simulator's files and nowhere else.
+    assert {name for name in one if one[name] != another[name]} == {
+        name for name in one if name.startswith("simulator/")
+    }
+    assert len(one) >= 10
 
 
 def test_a_file_is_whole_or_absent(tmp_path):

@@ -13,7 +13,7 @@ from turnout.reporting.words import (
     RELATIONS,
     TRUST,
     UNITS,
-    epsilon_in_words,
+    certainty_in_words,
     rounded_down,
     rounded_up,
     sure,
@@ -49,10 +49,13 @@ def test_every_word_of_a_guarantee_is_explained():
     assert set(DIRECTIONS) == {"remove", "add", "replace"}
 
 
-@pytest.mark.parametrize(("epsilon", "percent"), [(0.0, "50 %"), (1.0, "73.11 %"), (3, "95.26 %")])
-def test_epsilon_as_a_bet(epsilon, percent):
-    assert sure(epsilon) == percent
-    words = epsilon_in_words(epsilon, 1e-5, Relation.ZERO_OUT)
-    assert percent in words
+@pytest.mark.parametrize(
+    ("posterior", "percent"), [(0.5, "50 %"), (0.972201, "97.23 %"), (1.0, "100 %")]
+)
+def test_how_sure_somebody_becomes(posterior, percent):
+    assert sure(posterior) == percent
+    words = certainty_in_words((posterior, 0.6), 1e-5, Relation.ZERO_OUT)
+    assert f"{percent} sure that she took part with her data" in words
+    assert "60 % sure that her record was empty" in words
     assert "δ = 1e-05" in words
     assert RELATIONS[Relation.ZERO_OUT] in words

@@ -21,6 +21,8 @@ HISTORY = json.loads((FOLDER / "dashboard_history.json").read_text())
 
 STEPS, POPULATION = 300, 1437
 EXPECTED = POPULATION / 10
+SURE = ((0.9425, 0.9425), (0.97225, 0.97154))
+"""How sure anybody becomes along the run, and by all of it (`turnout account --explain`)."""
 
 
 def public_view(released: int = 187, **changes: object) -> PublicView:
@@ -51,6 +53,8 @@ def public_view(released: int = 187, **changes: object) -> PublicView:
             if step <= released
         ),
         charged=charged,
+        sure=SURE[released == STEPS] if released else (0.5, 0.5),
+        sure_in_all=SURE[True],
     )
     return replace(view, **changes)  # type: ignore[arg-type]
 

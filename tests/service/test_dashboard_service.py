@@ -58,6 +58,7 @@ def test_the_public_answers_have_these_fields_and_no_counts(address: str) -> Non
             ),
             *("seconds_left", "seconds_to_next_step", "step_seconds", "released", "head"),
             *("epsilon_spent", "epsilon_target", "delta", "curve", "charged"),
+            *("sure", "sure_in_all"),
         }
         == {field.name for field in fields(PublicView)}
     )

@@ -35,6 +35,9 @@ _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's 
 _RUN_HINTS = (1e-2,)  # one composed curve serves several decades
 _SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two hops
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
+_POINTS = 600  # of the grid of `profile_down_to`
+_MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
+_LEAST_REACH = 1e-6  # where the scheme costs next to nothing
 _UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
 
 
@@ -248,6 +251,35 @@ def privacy_profile(
     """
     curves = profile_curves(scheme, sharp_to=sharp_to, refinement=refinement)
     return curves.at(epsilons)
+
+
+def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
+    """The profile on a fine grid from ε = 0 to where it is well below δ (at δ, if it cannot be).
+
+    Args:
+        scheme: what happens.
+        delta: strictly between 0 and 1.
+        also: ε's to add to the grid; those beyond its end are left out.
+
+    Raises:
+        UnsupportedError: as `profile_curves`.
+        NumericalError: the profile cannot be certified down to δ.
+    """
+    curves, reach = _reaching(scheme, delta)
+    grid = np.linspace(0.0, reach, _POINTS + 1)
+    return curves.at(np.append(grid, [epsilon for epsilon in also if epsilon < reach]))
+
+
+def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
+    """The scheme's curves, and an ε at which they are well below δ (at δ, if they cannot)."""
+    for margin in _MARGINS:
+        try:
+            curves = profile_curves(scheme, sharp_to=delta / margin)
+            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
+        except NumericalError:
+            if margin == _MARGINS[-1]:
+                raise
+    raise AssertionError  # the loop returns or raises
 
 
 def _uppers(

@@ -81,7 +81,8 @@ _OPTIONS = (
         "--scheme",
         metavar="NAME",
         help="Who takes part when: none, poisson, check-in, sliding, k-subset or fixed-assignment; "
-        "or whose messages are shuffled: shuffle, subsampled-shuffle or self-sampled-shuffle.",
+        "or whose messages are shuffled: shuffle, subsampled-shuffle or self-sampled-shuffle "
+        "(local messages that a shuffler mixes, not data loaders that shuffle).",
     ),
     click.option(
         "--window",

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from turnout.accounting.gaussian_fit import GaussianFit, gaussian_fit
-from turnout.accounting.membership import bayes_success, largest_shift, posterior
-from turnout.accounting.profile import Profile, ProfileCurves, profile_curves
+from turnout.accounting.membership import Certainty, bayes_success, certainty
+from turnout.accounting.profile import Profile, profile_down_to
 from turnout.accounting.tradeoff import TradeOff
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.reporting.words import RELATIONS, WATCHERS, rounded_down, rounded_up
+from turnout.reporting.words import CLAIMS, RELATIONS, WATCHERS, rounded_down, rounded_up
 from turnout.spec import Relation, Scheme
 
 if TYPE_CHECKING:
@@ -30,16 +28,6 @@ EVEN = 0.5
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 """At which true positive rates are told; the text tells that at `SHOWN_RATE`."""
 SHOWN_RATE = 0.01
-CLAIMS = {
-    Relation.ADD_REMOVE: ("she took part", "she was never there"),
-    Relation.ZERO_OUT: ("she took part with her data", "her record was empty"),
-    Relation.REPLACE_ONE: ("her data are these", "her data are others"),
-}
-"""What a guesser may say, in either world."""
-
-_POINTS = 600  # of the profile's grid
-_MARGINS = (100.0, 10.0, 1.0)  # how far below δ the profile should reach, if it can
-_LEAST_REACH = 1e-6  # where the scheme costs next to nothing
 _NO_GAIN = 1e-5  # a gain that rounding a percentage would drown
 
 
@@ -83,11 +71,9 @@ class Explanation:
         # Under replace-one either world may be the first one.
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
-    def certainty(self, prior: float) -> tuple[float, float]:
-        """How sure an attacker becomes of either claim, but for a chance of δ each."""
-        delta, profile = self.guarantee.delta, self.profile
-        of_presence = posterior(prior, largest_shift(profile.forward, delta))
-        return of_presence, posterior(1.0 - prior, largest_shift(profile.backward, delta))
+    def certainty(self, prior: float) -> Certainty:
+        """Bounds on how sure an attacker becomes of either claim, but for a chance of δ each."""
+        return certainty(self.profile, prior, self.guarantee.delta)
 
     def record(self) -> dict[str, Any]:
         """The explanation as JSON-ready values."""
@@ -108,13 +94,13 @@ class Explanation:
 
     def _guess(self, prior: float) -> dict[str, float]:
         """What holds at one prior."""
-        presence, absence = self.certainty(prior)
+        sure = self.certainty(prior)
         return {
             "prior": prior,
             **_named("success", self.success(prior)),
             "success_without_looking": max(prior, 1.0 - prior),
-            "most_certain_of_presence": presence,
-            "most_certain_of_absence": absence,
+            **_named("most_certain_of_presence", sure.presence),
+            **_named("most_certain_of_absence", sure.absence),
         }
 
     def rows(self) -> dict[str, str]:
@@ -145,11 +131,12 @@ class Explanation:
         if gain < _NO_GAIN:
             points = rounded_up(100 * gain, 2)
             right = f"{100 * blind:g} % of the time; looking adds at most {points} points"
-        presence, absence = (f"{rounded_up(100 * sure)} %" for sure in self.certainty(prior))
+        sure = self.certainty(prior)
         claim, denial = CLAIMS[self.guarantee.relation]
         return (
             f"the best guess is right {right}. But for a chance of δ = {self.guarantee.delta:g} "
-            f"nobody becomes more than {presence} sure that {claim}, or {absence} that {denial}"
+            f"an attacker becomes {_percent(sure.presence)} sure that {claim}, and "
+            f"{_percent(sure.absence)} sure that {denial}"
         )
 
     def _gaussian(self) -> str:
@@ -179,27 +166,13 @@ def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) ->
     """
     priors = (EVEN,) if prior is None or prior == EVEN else (EVEN, prior)
     checks.open_unit(prior=priors[-1])
-    curves, reach = _curves(scheme, guarantee.delta)
     marks = [abs(math.log((1.0 - prior) / prior)) for prior in priors]
-    grid = np.linspace(0.0, reach, _POINTS + 1)
-    profile = curves.at(np.append(grid, [mark for mark in marks if mark < reach]))
+    profile = profile_down_to(scheme, guarantee.delta, marks)
     try:
         fit = gaussian_fit(profile, guarantee.delta)
     except NumericalError:  # two hops may prove no more at ε = 0 than δ ≤ 1
         fit = None
     return Explanation(guarantee, priors, profile, fit)
-
-
-def _curves(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
-    """The scheme's curves, and an ε at which they are well below δ (at δ, if they cannot)."""
-    for margin in _MARGINS:
-        try:
-            curves = profile_curves(scheme, sharp_to=delta / margin)
-            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
-        except NumericalError:
-            if margin == _MARGINS[-1]:
-                raise
-    raise AssertionError  # the loop returns or raises
 
 
 def _named(name: str, bounds: Bounds) -> dict[str, float]:

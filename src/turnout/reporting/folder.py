@@ -8,21 +8,33 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from turnout.core.errors import StorageError
 from turnout.reporting.summary import Outcome, Summary
 
+if TYPE_CHECKING:
+    from turnout.reporting.drawing import Picture
+
+_FORMATS = ("png", "svg")
 PLAN, REPORT, PAGE = "plan.toml", "report.json", "report.html"
 PICTURES = "pictures"
+SIMULATOR = "simulator"
+"""The simulator's view: what must not be shared of a run that is deployed."""
+CHECK_INS, COUNTS, COUNTS_PAGE = "check_ins.csv", "counts.json", "counts.html"
+
+_ONCE_BESIDE = (CHECK_INS, *(f"{PICTURES}/{n}.{e}" for n in ("check-ins", "day") for e in _FORMATS))
+"""Where earlier versions put counts: beside what may be shared."""
 
 
 def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
-    """Writes history.csv, check_ins.csv, pictures, report.html and, last, report.json.
+    """Writes history.csv, pictures, report.html, the simulator's view and, last, report.json.
 
     Guarantees:
-        each file is whole or absent; where report.json is, the others are.
+        each file is whole or absent; where report.json is, the others are. Exact counts of who
+        came are in the folder `SIMULATOR` and nowhere else.
 
     Raises:
         StorageError: the file system refuses.
@@ -31,17 +43,39 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     from turnout.reporting.page import page
     from turnout.reporting.pictures import pictures
 
+    for name in _ONCE_BESIDE:
+        (folder / name).unlink(missing_ok=True)
     drawn = pictures(summary)
     write(folder / "history.csv", _history(summary.outcome))
-    write(folder / "check_ins.csv", _check_ins(summary.outcome))
-    for picture in drawn:
-        write(folder / PICTURES / f"{picture.name}.png", picture.png())
-        write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
+    _draw(folder, drawn)
+    _write_counts(folder / SIMULATOR, summary)
     if summary.outcome.prepared.guarantee.clients is not None:
         write(folder / "clients.csv", _clients(summary.outcome))
     write(folder / PAGE, page(summary, drawn, plan_text))
-    record = json.dumps(summary.record(), indent=2, allow_nan=False, ensure_ascii=False)
-    write(folder / REPORT, record + "\n")
+    write(folder / REPORT, _json(summary.record()))
+
+
+def _write_counts(folder: Path, summary: Summary) -> None:
+    """The simulator's view: counts as JSON, step by step, as pictures, and as a page."""
+    from turnout.reporting.page import counts_page
+    from turnout.reporting.pictures import count_pictures
+
+    drawn = count_pictures(summary)
+    write(folder / CHECK_INS, _check_ins(summary.outcome))
+    _draw(folder, drawn)
+    write(folder / COUNTS_PAGE, counts_page(summary, drawn))
+    write(folder / COUNTS, _json(summary.counts()))
+
+
+def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
+    """Every picture, twice."""
+    for picture in drawn:
+        write(folder / PICTURES / f"{picture.name}.png", picture.png())
+        write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
+
+
+def _json(record: dict[str, Any]) -> str:
+    return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def write(path: Path, data: str | bytes) -> None:
@@ -63,9 +97,8 @@ def _history(outcome: Outcome) -> str:
     """One row for each evaluation."""
     history = outcome.history
     epsilon = outcome.epsilon_at(history.step)
-    came = np.concatenate([[0], np.cumsum(history.check_ins)])[history.step]
-    header = ("step", "accuracy", "loss", "epsilon", "participations", "seconds")
-    columns = (history.step, history.accuracy, history.loss, epsilon, came, history.seconds)
+    header = ("step", "accuracy", "loss", "epsilon", "seconds")
+    columns = (history.step, history.accuracy, history.loss, epsilon, history.seconds)
     return _table(header, zip(*(column.tolist() for column in columns), strict=True))
 
 

@@ -8,50 +8,85 @@ from typing import Any
 import jinja2
 
 from turnout import __version__
+from turnout.core.errors import NumericalError
+from turnout.plans import PreparedPlan
+from turnout.plans.preparation import costliest_clients
 from turnout.reporting.drawing import Picture
 from turnout.reporting.guarantees import bracket_rows
-from turnout.reporting.summary import Summary, TraceFindings
+from turnout.reporting.summary import SIMULATORS_VIEW, Summary, TraceFindings
 from turnout.reporting.words import (
     DIRECTIONS,
     RELATIONS,
     TRUST,
     UNITS,
     at_least,
-    epsilon_in_words,
+    certainty_in_words,
     rounded_up,
 )
 
 
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
     """The HTML page of a run."""
+    plan = summary.outcome.prepared.plan
+    return _template("report.html").render(
+        title=f"Private training on {plan.data.name}",
+        subtitle=_subtitle(summary),
+        cards=_cards(summary),
+        promise=_promise(summary),
+        guarantee=_guarantee(summary),
+        sections=_sections(drawn),
+        run=_run(summary),
+        plan=plan_text.strip(),
+        version=__version__,
+        randomness=_randomness(summary),
+    )
+
+
+def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
+    """The HTML page of the simulator's view: who came when."""
+    return _template("counts.html").render(
+        title=f"Who came: {summary.outcome.prepared.plan.data.name}",
+        subtitle=_subtitle(summary),
+        warning=SIMULATORS_VIEW,
+        cards=_count_cards(summary),
+        sections=_sections(drawn),
+        version=__version__,
+        randomness=_randomness(summary),
+    )
+
+
+def _template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("turnout.reporting", "."),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    plan = summary.outcome.prepared.plan
-    return environment.get_template("report.html").render(
-        title=f"Private training on {plan.data.name}",
-        subtitle=f"{plan.model.name}, {summary.outcome.prepared.population:,} clients, "
-        f"participation law {plan.participation.law}",
-        cards=_cards(summary),
-        promise=_promise(summary),
-        guarantee=_guarantee(summary),
-        sections=[
-            {"title": picture.title, "svg": picture.inline_svg(), "text": picture.text}
-            for picture in drawn
-        ],
-        run=_run(summary),
-        plan=plan_text.strip(),
-        version=__version__,
-        randomness=f"Randomness: simulation only (seed {plan.run.seed})",
+    return environment.get_template(name)
+
+
+def _subtitle(summary: Summary) -> str:
+    prepared = summary.outcome.prepared
+    return (
+        f"{prepared.plan.model.name}, {prepared.population:,} clients, participation law "
+        f"{prepared.plan.participation.law}"
     )
+
+
+def _randomness(summary: Summary) -> str:
+    return f"Randomness: simulation only (seed {summary.outcome.prepared.plan.run.seed})"
+
+
+def _sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
+    return [
+        {"title": picture.title, "svg": picture.inline_svg(), "text": picture.text}
+        for picture in drawn
+    ]
 
 
 def _cards(summary: Summary) -> list[dict[str, str]]:
     """The figures that a reader looks for first."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
-    cards = [
+    return _named(
         ("Test accuracy", f"{outcome.accuracy:.2%}", f"loss {outcome.loss:.4f}"),
         (
             "ε, proved",
@@ -59,27 +94,46 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
             f"at δ = {guarantee.delta:g}, {guarantee.relation.value}",
         ),
         (
+            "Check-ins expected",
+            f"{outcome.expected_check_ins.sum():,.0f}",
+            f"in {outcome.history.check_ins.size:,} steps, by the participation law",
+        ),
+    )
+
+
+def _count_cards(summary: Summary) -> list[dict[str, str]]:
+    """What happened, beside what the participation law lets expect."""
+    outcome, counts = summary.outcome, summary.counts()
+    return _named(
+        (
             "Check-ins",
-            f"{outcome.history.participations:,}",
+            f"{counts['participations']:,}",
             f"{outcome.expected_check_ins.sum():,.0f} expected",
         ),
         (
             "Steps without anybody",
-            f"{int((outcome.history.check_ins == 0).sum()):,}",
+            f"{counts['steps_without_anybody']:,}",
             f"{outcome.expected_empty_steps:.1f} expected of {outcome.history.check_ins.size:,}",
         ),
-    ]
+        ("Dummy steps", f"{counts['dummy_steps']:,}", "noise alone was released"),
+        ("Skipped steps", f"{counts['skipped_steps']:,}", "nothing was released"),
+    )
+
+
+def _named(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
     return [dict(zip(("name", "value", "note"), card, strict=True)) for card in cards]
 
 
 def _promise(summary: Summary) -> list[str]:
     """The guarantee in words."""
     guarantee = summary.outcome.prepared.guarantee
-    words = epsilon_in_words(guarantee.epsilon.upper, guarantee.delta, guarantee.relation)
+    words = _certainty(summary.outcome.prepared)
     trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
     simulated = (
         "This run was a simulation with a seed: its ε is what a deployment of the same plan, with "
-        "the operating system's randomness, guarantees."
+        "the operating system's randomness, guarantees. It covers the released models, not how "
+        "many clients came: those counts are the simulator's view, in a folder of their own, and "
+        "in a deployment the operator's alone."
     )
     if guarantee.clients is None:
         return [words, trust, simulated]
@@ -89,6 +143,21 @@ def _promise(summary: Summary) -> list[str]:
         "the pattern of a client's availability is public is assumed."
     )
     return [words, each, trust, simulated]
+
+
+def _certainty(prepared: PreparedPlan) -> str:
+    """How sure anybody becomes about one client, in words."""
+    from turnout.accounting.membership import scheme_certainty
+
+    delta, relation = prepared.guarantee.delta, prepared.guarantee.relation
+    try:
+        found = scheme_certainty(costliest_clients(prepared.scheme), delta)
+    except NumericalError:
+        return (
+            f"Take any one client and two worlds: {RELATIONS[relation]}. How sure somebody may "
+            "become of one of them cannot be certified here; (ε, δ) below is."
+        )
+    return certainty_in_words(found.sides, delta, relation)
 
 
 def _guarantee(summary: Summary) -> list[tuple[str, str]]:
@@ -118,16 +187,13 @@ def _guarantee(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:
-    """Settings and counts, row by row."""
+    """Settings and what the law lets expect, row by row."""
     record: dict[str, Any] = summary.record()
     rows = [
         ("Noise multiplier", f"{record['noise_multiplier']:.6g}"),
         ("Steps", f"{record['steps']:,}"),
-        (
-            "Dummy steps",
-            f"{record['dummy_steps']:,} ({record['expected_dummy_steps']:.2f} expected)",
-        ),
-        ("Skipped steps", f"{record['skipped_steps']:,}"),
+        ("Dummy steps expected", f"{record['expected_dummy_steps']:.2f}"),
+        ("Skipped steps expected", f"{record['expected_skipped_steps']:.2f}"),
         ("Training time", f"{record['seconds']:.1f} s"),
     ]
     if summary.trace is not None:

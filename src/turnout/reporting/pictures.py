@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from turnout.plans import AvailabilitySection
 from turnout.reporting.drawing import Palette, Picture
@@ -19,13 +20,21 @@ MOST_BARS = 400
 
 
 def pictures(summary: Summary) -> list[Picture]:
-    """All pictures that a run has."""
+    """The pictures of a report: released models, ε, and how available phones are."""
     outcome = summary.outcome
-    found = [_progress(outcome), _check_ins(outcome)]
+    found = [_progress(outcome)]
     if outcome.prepared.guarantee.clients is not None:
         found.append(_clients(outcome))
     if summary.trace is not None:
-        found += [_day(summary.trace, outcome), _absence(summary.trace, outcome)]
+        found += [_availability(summary.trace, outcome), _absence(summary.trace, outcome)]
+    return found
+
+
+def count_pictures(summary: Summary) -> list[Picture]:
+    """The pictures of who came: the simulator's view."""
+    found = [_check_ins(summary.outcome)]
+    if summary.trace is not None:
+        found.append(_day(summary.trace, summary.outcome))
     return found
 
 
@@ -107,31 +116,52 @@ def _clients(outcome: Outcome) -> Picture:
     return Picture("clients", "What the run costs each client", text, draw)
 
 
-def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Availability and participation by time of day."""
-    plan = outcome.prepared.plan.participation
-    per_day = plan.steps_per_day if isinstance(plan, AvailabilitySection) else 24
-    hours = 24 * np.arange(per_day) / per_day
+def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
+    """Availability by time of day."""
+    hours, width = _hours(outcome)
+    profile = trace.statistics.day_profile
 
     def draw(axes: list[Axes], palette: Palette) -> None:
-        axes[0].plot(hours, 100 * trace.statistics.day_profile, color=palette.first)
+        axes[0].plot(hours, 100 * profile, color=palette.first)
         axes[0].set_title("Phones available, among those of which it is known")
         axes[0].set_ylabel("%")
-        axes[1].bar(hours, trace.check_ins_per_slot, width=24 / per_day, color=palette.second)
-        axes[1].set_title("Check-ins a step")
-        axes[1].set_xlabel("hours since the trace's first slot of the day")
-        for axis in axes:
-            axis.set_xlim(-0.5 * 24 / per_day, 24 - 0.5 * 24 / per_day)
-            axis.set_ylim(bottom=0)
+        _over_the_day(axes[0], width)
 
-    profile = trace.statistics.day_profile
     text = (
         f"Availability varies over the day between {np.nanmin(profile):.1%} and "
-        f"{np.nanmax(profile):.1%} of the phones; check-ins between "
-        f"{np.nanmin(trace.check_ins_per_slot):.1f} and "
-        f"{np.nanmax(trace.check_ins_per_slot):.1f} a step."
+        f"{np.nanmax(profile):.1%} of the phones."
     )
-    return Picture("day", "Availability and participation over the day", text, draw, panels=2)
+    return Picture("availability", "Availability over the day", text, draw)
+
+
+def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
+    """Participation by time of day."""
+    hours, width = _hours(outcome)
+    counts = trace.check_ins_per_slot
+
+    def draw(axes: list[Axes], palette: Palette) -> None:
+        axes[0].bar(hours, counts, width=width, color=palette.second)
+        axes[0].set_title("Check-ins a step")
+        _over_the_day(axes[0], width)
+
+    text = (
+        f"Check-ins vary over the day between {np.nanmin(counts):.1f} and "
+        f"{np.nanmax(counts):.1f} a step."
+    )
+    return Picture("day", "Participation over the day", text, draw)
+
+
+def _hours(outcome: Outcome) -> tuple[NDArray[np.float64], float]:
+    """The hour at which each slot of a day begins, and how long it lasts."""
+    plan = outcome.prepared.plan.participation
+    per_day = plan.steps_per_day if isinstance(plan, AvailabilitySection) else 24
+    return 24 * np.arange(per_day) / per_day, 24 / per_day
+
+
+def _over_the_day(axis: Axes, width: float) -> None:
+    axis.set_xlabel("hours since the trace's first slot of the day")
+    axis.set_xlim(-0.5 * width, 24 - 0.5 * width)
+    axis.set_ylim(bottom=0)
 
 
 def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 TRACKED = ("dp-accounting", "numpy", "scipy", "torch")
 """Packages whose versions a report records."""
+SIMULATORS_VIEW = (
+    "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
+    "they are the operator's alone"
+)
+"""What stands beside every count of who came."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +88,12 @@ class Summary:
     trace: TraceFindings | None = None
 
     def record(self) -> dict[str, Any]:
-        """The report as JSON-ready values; the same run gives the same, ``seconds`` apart."""
+        """The report as JSON-ready values; the same run gives the same, ``seconds`` apart.
+
+        Guarantees:
+            No exact count of who came: ε covers released models, and under add-remove a count
+            tells the two worlds apart. `counts` has them.
+        """
         outcome, prepared = self.outcome, self.outcome.prepared
         record = {
             "accuracy": outcome.accuracy,
@@ -99,22 +109,37 @@ class Summary:
             record["trace"] = _trace_record(self.trace, outcome)
         return {**record, "versions": versions(), "plan": prepared.plan.model_dump(mode="json")}
 
+    def counts(self) -> dict[str, Any]:
+        """The simulator's view as JSON-ready values: exact counts, not covered by ε."""
+        record = {"note": SIMULATORS_VIEW, **_counts_record(self.outcome)}
+        if self.trace is not None:
+            record["all_present"] = _counts_record(self.trace.everyone)
+        return record
+
 
 def _run_record(outcome: Outcome) -> dict[str, Any]:
-    """Noise, counts and time of a run."""
+    """Noise, expected counts and time of a run."""
     prepared, history = outcome.prepared, outcome.history
     averaged = prepared.scheme.release is ReleaseRule.AVERAGED
     return {
         "noise_multiplier": prepared.scheme.noise_multiplier,
         "clients": prepared.population,
         "steps": int(history.check_ins.size),
-        "dummy_steps": history.dummy_steps,
-        "skipped_steps": history.skipped_steps,
         "expected_dummy_steps": 0.0 if averaged else outcome.expected_empty_steps,
         "expected_skipped_steps": outcome.expected_empty_steps if averaged else 0.0,
-        "participations": history.participations,
         "expected_participations": float(outcome.expected_check_ins.sum()),
         "seconds": outcome.seconds,
+    }
+
+
+def _counts_record(outcome: Outcome) -> dict[str, int]:
+    """Exact counts of a whole run."""
+    history = outcome.history
+    return {
+        "participations": history.participations,
+        "steps_without_anybody": int((history.check_ins == 0).sum()),
+        "dummy_steps": history.dummy_steps,
+        "skipped_steps": history.skipped_steps,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from turnout.core.bounds import Bounds
@@ -39,25 +38,42 @@ DIRECTIONS = {
     "replace": "her data are these, not others; could anybody tell?",
 }
 """What each direction of the comparison asks."""
+CLAIMS = {
+    Relation.ADD_REMOVE: ("she took part", "she was never there"),
+    Relation.ZERO_OUT: ("she took part with her data", "her record was empty"),
+    Relation.REPLACE_ONE: ("her data are these", "her data are others"),
+}
+"""What a guesser may say, in either world."""
 
 
-def epsilon_in_words(epsilon: float, delta: float, relation: Relation) -> str:
-    """What (ε, δ) promises one client, as a bet.
+def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relation) -> str:
+    """The promise to one client about an attacker with even odds.
 
-    >>> print(epsilon_in_words(3.0, 1e-4, Relation.ADD_REMOVE)[:35])
-    Take any one client and two worlds:
+    Args:
+        sides: upper bounds on how sure he becomes of presence and of absence, both in [0, 1],
+            from `turnout.accounting.membership` at the prior ½.
+        delta: δ.
+        relation: the neighbouring relation.
     """
+    presence, absence = map(sure, sides)
+    claim, denial = CLAIMS[relation]
     return (
         f"Take any one client and two worlds: {RELATIONS[relation]}. Somebody who sees every "
         f"released model and knows everything about all other clients, and who first thought "
-        f"the two worlds equally likely, can become at most {sure(epsilon)} sure of one of them "
-        f"(ε = {rounded_up(epsilon)}); a chance of at most δ = {delta:g} that this fails is left."
+        f"the two worlds equally likely, can become at most {presence} sure that "
+        f"{claim}, and at most {absence} sure that {denial}; for either claim, "
+        f"a chance of at most δ = {delta:g} that this fails is left. This follows from δ at every "
+        "ε, not from the one ε that is quoted."
     )
 
 
-def sure(epsilon: float) -> str:
-    """The posterior e^ε/(1 + e^ε) of a 50:50 guess, as a percentage that is not too small."""
-    return f"{rounded_up(100 / (1 + math.exp(-epsilon)), 4)} %"
+def sure(posterior: float) -> str:
+    """A probability as a percentage that is not too small.
+
+    >>> sure(0.97224)
+    '97.23 %'
+    """
+    return f"{rounded_up(100 * posterior, 4)} %"
 
 
 def rounded_up(value: float, digits: int = 4) -> str:

@@ -157,8 +157,13 @@ class KSubset:
 class FixedAssignment:
     """A slot drawn once and kept ("balls in bins"); not `CheckIn`, which draws windows afresh.
 
-    Guarantee: each client, with probability ``probability``, draws one uniform slot of
-    ``window`` and takes part in exactly that slot of each of ``epochs`` consecutive windows.
+    Guarantee: each client, with probability ``probability`` and independently of all others,
+    draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
+    consecutive windows. So the number of clients in a slot is random, and some may be empty.
+
+    A data loader that shuffles is not this, whether it reuses its permutation or draws it afresh:
+    it deals records without replacement into batches of one size, so that the others' batches
+    tell hers (docs/which-guarantee.md; `EveryStep` of as many steps as it has epochs holds).
     """
 
     window: int

@@ -80,7 +80,7 @@ class ReadyRun:
             prepared, simulation, epsilon_curve(prepared, evaluation_interval(plan, law.steps))
         )
 
-    def carried_out(self, checkpoint: Path, what: str, watcher: Watcher) -> Outcome:
+    def carried_out(self, checkpoint: Path, what: str, folder: Path, watcher: Watcher) -> Outcome:
         """The outcome, from the checkpoint on if there is one.
 
         Raises:
@@ -103,7 +103,7 @@ class ReadyRun:
                 checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),
             )
         if not result.finished:
-            raise InterruptedRunError(checkpoint.parent, result.steps_done, steps)
+            raise InterruptedRunError(folder, result.steps_done, steps)
         return Outcome(
             self.prepared,
             result.history,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, StorageError
 from turnout.participation import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
-from turnout.reporting.folder import PLAN, REPORT, write, write_report
+from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import ReadyRun, Watcher
@@ -107,17 +107,33 @@ def _without_absences(workload: Workload) -> AvailabilityCheckIn:
 
 def _finished(job: _Job, folder: Path, text: str, watcher: Watcher) -> Finished:
     """Training, comparison and report."""
-    outcome = job.run.carried_out(folder / CHECKPOINT, "training", watcher)
+    outcome = job.run.carried_out(_checkpoint(folder, CHECKPOINT), "training", folder, watcher)
     trace = None
     if job.everyone is not None:
-        place = folder / EVERYONE_CHECKPOINT
-        without = job.everyone.carried_out(place, "without absences", watcher)
+        place = _checkpoint(folder, EVERYONE_CHECKPOINT)
+        without = job.everyone.carried_out(place, "without absences", folder, watcher)
         trace = _findings(job.workload, outcome, without)
     summary = Summary(outcome, trace)
     with watcher.phase("writing the report"):
         (folder / REPORT).unlink(missing_ok=True)
         write_report(folder, summary, text)
     return Finished(folder, summary)
+
+
+def _checkpoint(folder: Path, name: str) -> Path:
+    """A checkpoint's place in the simulator's view: it holds the counts of every step.
+
+    Raises:
+        StorageError: one of an earlier version, which lay beside the report, cannot be moved.
+    """
+    place, once = folder / SIMULATOR / name, folder / name
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if once.is_file() and not place.exists():
+            once.replace(place)
+    except OSError as error:
+        raise StorageError(f"{place} cannot be written: {error}") from error
+    return place
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:

@@ -11,7 +11,7 @@ from turnout.reporting.words import (
     RELATIONS,
     TRUST,
     UNITS,
-    epsilon_in_words,
+    certainty_in_words,
     rounded_down,
     rounded_up,
     sure,
@@ -115,7 +115,7 @@ def public_facts(view: PublicView) -> PublicFacts:
         target=target,
         delta=_delta(view),
         words=_words(view),
-        promise=epsilon_in_words(view.epsilon_target, view.delta, Relation(view.relation)),
+        promise=_promise(view),
         latest=_latest(view),
         terms=_terms(view),
         plan=view.plan.strip(),
@@ -145,11 +145,19 @@ def _privacy(view: PublicView) -> Gauge:
 
 
 def _bet(view: PublicView) -> Gauge:
-    """How sure somebody may become who began with a fair coin."""
-    certainty = sure(view.epsilon_spent)
-    share = float(certainty.removesuffix(" %"))
-    label = f"at most {certainty} sure"
+    """How sure somebody may become who began with a fair coin: of the likelier world."""
+    share, label = 50.0, "what is still being worked out"
+    if view.sure is not None:
+        certainty = sure(max(view.sure))
+        share, label = float(certainty.removesuffix(" %")), f"at most {certainty} sure"
     return Gauge(share, label, "0 %", "100 %, certain", 50.0, "50 %, a fair coin")
+
+
+def _promise(view: PublicView) -> str:
+    """The promise of the whole plan."""
+    if view.sure_in_all is None:
+        return "How sure anybody can become about one client is still being worked out."
+    return certainty_in_words(view.sure_in_all, view.delta, Relation(view.relation))
 
 
 def _words(view: PublicView) -> tuple[tuple[str, str], ...]:

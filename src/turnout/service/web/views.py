@@ -16,6 +16,7 @@ from turnout.plans import Plan
 from turnout.service.charter import Charter
 from turnout.service.ledger import Head
 from turnout.service.storage.interface import Event, Scored, Transaction
+from turnout.service.web.certainties import Certainties
 from turnout.service.wire import Phase
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class PublicView:
         delta: of both.
         curve: evaluated models, by steps.
         charged: (steps, ε) of the whole plan, public since the charter is.
+        sure: upper bounds, exceeded with a chance of at most δ each, on how sure anybody with
+            even odds becomes that one client took part, and that she did not, by what is
+            released; None while they are worked out.
+        sure_in_all: the same by all models of the plan.
     """
 
     task: str
@@ -101,6 +106,8 @@ class PublicView:
     delta: float
     curve: tuple[CurvePoint, ...]
     charged: tuple[tuple[int, float], ...] = ()
+    sure: tuple[float, float] | None = None
+    sure_in_all: tuple[float, float] | None = None
 
     def document(self) -> dict[str, Any]:
         """The view as JSON has it."""
@@ -178,19 +185,22 @@ class Terms:
         task: their digest, hexadecimal.
         plan: the plan in them.
         expected: how many of the whole population are expected at each step.
+        certainties: how sure anybody becomes.
     """
 
     charter: Charter
     task: str
     plan: Plan
     expected: tuple[float, ...]
+    certainties: Certainties
 
     @classmethod
     def of(cls, charter: Charter) -> Self:
         """What a charter says."""
         expected = expected_check_ins(charter.scheme.participation, charter.population)
         plan = Plan.from_toml(charter.plan)
-        return cls(charter, charter.task, plan, tuple(float(n) for n in expected))
+        counts = tuple(float(n) for n in expected)
+        return cls(charter, charter.task, plan, counts, Certainties(charter))
 
 
 def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
@@ -226,6 +236,8 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
             if s.steps <= progress.head.steps
         ),
         charged=tuple(zip(charter.charged_steps, charter.charged, strict=True)),
+        sure_in_all=terms.certainties.after(charter.steps),
+        sure=terms.certainties.after(progress.head.steps),
     )
 
 
