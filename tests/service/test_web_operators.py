@@ -126,6 +126,8 @@ def test_wrong_passwords_wait_in_line_and_the_line_is_short(tmp_path):
             assert {each.result().status_code for each in asked if each.done()} == {429}
             for left in range(8, 0, -1):  # one after the other
                 assert sum(not each.done() for each in asked) == left
+                while not w.clock.waiting:
+                    await asyncio.sleep(0)
                 w.clock.advance(0.5)
                 while sum(not each.done() for each in asked) == left:
                     await asyncio.sleep(0)
