@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
 
+# Modules are compiled when they are first imported, and stay so: most of PyTorch never is.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check malformed power-cuts kills figures transcripts lock clean
 
@@ -54,9 +57,12 @@ clean:  ## Remove the environment and everything that was built or run.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnout needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) $(PIP)
 
+# The pip that comes with Python 3.11 needs twice the time to read the package index.
+PIP := pip==26.3
 # Each stamp is newer than the lock that the environment was made from.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 $(VENV)/.runtime $(VENV)/.dev: $(VENV)/.%: requirements/%.lock pyproject.toml | $(BIN)/python
 	$(INSTALL) --requirement $<
 	$(INSTALL) --no-deps --no-build-isolation --editable .

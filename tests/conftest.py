@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,33 @@ def data_dir() -> Path:
     if not folder:
         pytest.skip("needs real data: set TURNOUT_DATA to its folder")
     return Path(folder)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test, or a whole file of tests, was skipped."""
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    of_a_file = isinstance(report, pytest.CollectReport)
+    return f"{Path(report.nodeid).name}: " * of_a_file + said.removeprefix("Skipped: ")
+
+
+def _not_run(reasons: Counter[str]) -> str:
+    """One line: what a run left out, and why."""
+    if not reasons:
+        return "Nothing was skipped."
+    parts = [f"{n} test{'s' * (n > 1)} ({reason})" for reason, n in sorted(reasons.items())]
+    return f"Not run: {', '.join(parts)}."
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """End with what was not run; where CI is set, only data may be missing."""
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None:  # a worker: the process that deals the tests reports
+        return (yield)
+    reasons = Counter(_reason(report) for report in reporter.stats.get("skipped", ()))
+    missing = [reason for reason in reasons if "TURNOUT_DATA" not in reason]
+    if missing and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    yield
+    reporter.write_line(_not_run(reasons))
+    return None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 PLAN = """
 [data]
@@ -37,6 +35,16 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, "TURNOUT_OFFLINE": "1", "XDG_CACHE_HOME": "/nonexistent", **extra}
 
 
-def command(*arguments: object) -> list[str]:
-    """How `turnout` is started."""
-    return [str(Path(sys.executable).with_name("turnout")), *map(str, arguments)]
+def signalled(number: int, saves: int) -> None:
+    """Let this process, a run, signal itself right after it saved so many checkpoints."""
+    from turnout.simulation import FileCheckpoints
+
+    save, saved = FileCheckpoints.save, []
+
+    def saving(self, checkpoint) -> None:
+        save(self, checkpoint)
+        saved.append(checkpoint.step)
+        if len(saved) == saves:
+            os.kill(os.getpid(), number)
+
+    FileCheckpoints.save = saving

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import PLAN, command, environment
+from command_line import PLAN, environment
+from forked import completed
 
 Turnout = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -23,16 +24,8 @@ class Run:
     stdout: str
 
 
-def start(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment(),
-        timeout=600,
-        check=False,
-    )
+def start(folder: Path, *arguments: object, **how) -> subprocess.CompletedProcess[str]:
+    return completed(*arguments, folder=folder, environment=environment(), **how)
 
 
 @pytest.fixture

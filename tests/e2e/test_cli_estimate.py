@@ -2,24 +2,19 @@
 
 import json
 import math
-import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import command, environment
+from command_line import environment
+from forked import completed
 
 from turnout.randomizers import LocalHashing
 
 
 def run(*arguments):
-    return subprocess.run(
-        command("estimate", *arguments),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment(COLUMNS="100"),
-        check=False,
-    )
+    here, wide = Path.cwd(), environment(COLUMNS="100")
+    return completed("estimate", *arguments, folder=here, environment=wide)
 
 
 @pytest.fixture(scope="module")

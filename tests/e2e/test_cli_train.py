@@ -6,12 +6,11 @@ import csv
 import json
 import re
 import signal
-import subprocess
-import time
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
-from command_line import PLAN, command, environment
+from command_line import PLAN, signalled
 
 TIMES = ("seconds",)
 LONG = PLAN.replace("windows = 3", "windows = 60").replace("every = 4", "every = 120")
@@ -121,27 +120,14 @@ def test_the_page_says_what_is_promised(trained):
         assert words in text
 
 
-def start_and_kill(plan, out):
-    """Starts a run and kills it (no chance to tidy up) once it has a checkpoint."""
-    with subprocess.Popen(
-        command("train", plan, "--out", out),
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        checkpoint = out / "simulator" / "checkpoint.npz"
-        while not checkpoint.exists() and process.poll() is None:
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    return process.returncode
-
-
 def test_killed_and_resumed_is_as_if_nothing_had_happened(turnout, tmp_path):
     plan = tmp_path / "long.toml"
     plan.write_text(LONG)
     assert turnout("train", plan, "--out", "whole").returncode == 0
-    assert start_and_kill(plan, tmp_path / "killed") == -signal.SIGKILL
+    no_chance_to_tidy_up = partial(signalled, signal.SIGKILL, 7)
+    killed = turnout("train", plan, "--out", "killed", prepare=no_chance_to_tidy_up)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "killed" / "simulator" / "checkpoint.npz").exists()
     assert not (tmp_path / "killed" / "report.json").exists()
     plan.unlink()
     done = turnout("train", "--resume", "killed")
@@ -159,19 +145,9 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(turnout, tmp_path):
     plan = tmp_path / "long.toml"
     plan.write_text(LONG)
     out = tmp_path / "run"
-    with subprocess.Popen(
-        command("train", plan, "--out", out),
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        while not (out / "simulator" / "checkpoint.npz").exists() and process.poll() is None:
-            time.sleep(0.002)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    last = errors.strip().splitlines()[-1]
+    stopped = turnout("train", plan, "--out", out, prepare=partial(signalled, signal.SIGINT, 7))
+    assert stopped.returncode == 130
+    last = stopped.stderr.strip().splitlines()[-1]
     assert re.fullmatch(r"turnout: stopped after step \d+ of 480; go on with: .*", last)
     assert turnout("train", "--resume", out).returncode == 0
     assert (out / "report.json").exists()

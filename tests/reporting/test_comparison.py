@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from forked import HANGS_SECONDS
 from rich.progress import Progress
 
 from turnout.accounting import comparison as methods
@@ -220,7 +221,7 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
 
     monkeypatch.setattr(Progress, "start", start)
     with waiting.progress_bar("comparing") as watch:
-        assert started.wait(10)
+        assert started.wait(HANGS_SECONDS)
         watch(3, 6)
     printed = capsys.readouterr()
     assert ("comparing" in printed.err) is shown
@@ -228,6 +229,8 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch, capsys, terminal, shown):
 
 
 def test_nothing_is_shown_of_what_is_quick(monkeypatch, capsys):
+    assert 0 < waiting._PATIENCE_SECONDS < 60
+    monkeypatch.setattr(waiting, "_PATIENCE_SECONDS", HANGS_SECONDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with waiting.progress_bar("comparing") as watch:
         watch(1, 2)
@@ -241,7 +244,7 @@ def test_a_terminal_sees_that_something_is_being_priced(monkeypatch, capsys):
     begin = Progress.start
     monkeypatch.setattr(Progress, "start", lambda bar: (begin(bar), started.set()))
     with waiting.spinner("pricing"):
-        assert started.wait(10)
+        assert started.wait(HANGS_SECONDS)
     printed = capsys.readouterr()
     assert "pricing …" in printed.err
     assert printed.out == ""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import HANGS_SECONDS
 from storage_samples import found, served
 
 from turnout.service.storage.interface import Storage
@@ -83,7 +84,8 @@ def postgres_server() -> Iterator[str]:
 def _await(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     import psycopg
 
-    for _ in range(600):
+    deadline = time.monotonic() + HANGS_SECONDS
+    while time.monotonic() < deadline:
         try:
             psycopg.connect(url).close()
             return

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import dashboard_sample as sample
@@ -65,8 +66,26 @@ def charter(step_seconds: float) -> Charter:
     )
 
 
+@dataclass
+class Allowed:
+    """How many steps the coordinator takes before it waits for a test to allow more."""
+
+    steps: int = 1
+
+
+class Waiting(Conductor):
+    """A conductor that takes the allowed steps, each in its time, and no other."""
+
+    allowed: Allowed
+
+    async def _step(self) -> None:
+        while self._running.shown.step >= self.allowed.steps:
+            await asyncio.sleep(0.01)
+        await super()._step()
+
+
 @contextmanager
-def service(folder: Path, step_seconds: float = 1.0) -> Iterator[str]:
+def service(folder: Path, allowed: Allowed, step_seconds: float = 1.0) -> Iterator[str]:
     """The address of a running service."""
     storage = open_storage(folder / "task.sqlite", serving=True)
     with storage.transaction() as tx:
@@ -88,7 +107,9 @@ def service(folder: Path, step_seconds: float = 1.0) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
 
     async def main() -> None:
-        conducting = asyncio.create_task(Conductor(running).run())
+        conductor = Waiting(running)
+        conductor.allowed = allowed
+        conducting = asyncio.create_task(conductor.run())
         await server.serve([listener])
         conducting.cancel()
         await asyncio.wait([conducting])

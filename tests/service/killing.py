@@ -1,8 +1,4 @@
-"""A coordinator that is killed again and again while devices talk to it.
-
-Run as a program it is the *zygote*: it has imported everything, and forks a real
-``turnout serve`` for each line that it reads, so that a start takes a tenth of a second.
-"""
+"""A coordinator that is killed again and again while devices talk to it."""
 
 from __future__ import annotations
 
@@ -11,16 +7,17 @@ import http.client
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import numpy as np
+from forked import HANGS_SECONDS, Forked
+from processes import turnout
 
 from turnout.protocol import Lattice
 from turnout.service.signatures import SigningKey
@@ -33,75 +30,30 @@ from turnout.service.wire import (
 )
 
 
-def zygote() -> None:
-    """Fork a server for each line of arguments, as JSON; say its process id."""
-    import turnout.service.web.app
-    import turnout.training.building  # PyTorch, which each server would load by itself
-    from turnout.cli.main import main
-
-    assert turnout.service.web.app
-    assert turnout.training.building
-    print("ready", flush=True)
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            sys.stdin.close()
-            os.dup2(2, 1)
-            main(json.loads(line))
-            os._exit(0)
-        print(child, flush=True)
-        with suppress(ChildProcessError):
-            os.waitpid(child, 0)
-
-
 class Server:
     """A server that can be started and killed."""
 
-    def __init__(self, arguments: list[str], port: int, log: Path, environment: dict[str, str]):
-        self._arguments, self.port = json.dumps(arguments), port
-        with log.open("ab") as output:
-            self._zygote = subprocess.Popen(
-                [sys.executable, __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=environment,
-            )
-        self._say()
-
-    def _say(self) -> str:
-        assert self._zygote.stdout
-        return self._zygote.stdout.readline().decode().strip()
+    def __init__(self, arguments: list[object], port: int, log: Path) -> None:
+        self._arguments, self.port, self._log = arguments, port, log
+        self._process: Forked | None = None
 
     def start(self) -> None:
         """Start it; it may take a moment until it answers."""
-        assert self._zygote.stdin
-        self._zygote.stdin.write(self._arguments.encode() + b"\n")
-        self._zygote.stdin.flush()
-        self._process = int(self._say())
+        self._process = turnout(*self._arguments, log=self._log)
 
     def kill(self) -> None:
         """End it as the power would."""
-        os.kill(self._process, signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
-    def answers(self, seconds: float) -> bool:
-        """Wait until it answers."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1)
-            with closing(connection), suppress(OSError, http.client.HTTPException):
-                connection.request("GET", "/readyz")
-                if connection.getresponse().status == 200:
-                    return True
-            time.sleep(0.002)
+    def answers(self) -> bool:
+        """Whether it is ready to take requests."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS_SECONDS)
+        with closing(connection), suppress(OSError, http.client.HTTPException):
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
         return False
-
-    def close(self) -> None:
-        """End the zygote and what it started."""
-        with suppress(OSError, AttributeError):
-            self.kill()
-        self._zygote.kill()
-        self._zygote.communicate()
 
 
 @dataclass
@@ -110,9 +62,18 @@ class Diary:
 
     acknowledged: dict[tuple[int, int], str] = field(default_factory=dict)
     published: dict[int, set[str]] = field(default_factory=dict)
+    step: int = 0
     found_stored: int = 0
     conflicts: int = 0
     errors: list[str] = field(default_factory=list)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a state, however long that takes."""
+    deadline = time.monotonic() + HANGS_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.003)
 
 
 class Crowd(threading.Thread):
@@ -136,7 +97,7 @@ class Crowd(threading.Thread):
                 self._once()
             except (OSError, http.client.HTTPException):
                 self._hang_up()
-                time.sleep(0.003)
+                time.sleep(0.01)
             except Exception as error:
                 self.diary.errors.append(repr(error))
                 break
@@ -149,7 +110,9 @@ class Crowd(threading.Thread):
 
     def _asked(self, method: str, path: str, body: bytes = b"", headers=None):
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+            self._connection = http.client.HTTPConnection(
+                "127.0.0.1", self._port, timeout=HANGS_SECONDS
+            )
         self._connection.request(method, path, body, headers or {})
         answer = self._connection.getresponse()
         return answer.status, answer.read()
@@ -165,6 +128,7 @@ class Crowd(threading.Thread):
         if status != 200:
             return
         now = json.loads(data)
+        self.diary.step = now["step"]
         self._look(now["model_steps"])
         invitation = self._dice.choice(self._invitations)
         client, step = invitation.client, now["step"]
@@ -188,14 +152,16 @@ class Crowd(threading.Thread):
         self._enrolled.add(invitation.client)
 
     def _send(self, client: int, step: int, body: bytes) -> None:
-        """The same bytes until there is an answer or the patience is over."""
+        """The same bytes until there is an answer."""
         digest = hashlib.sha256(body).hexdigest()
-        for attempt in range(40):
+        for attempt in count():
+            if self.over.is_set():
+                return
             try:
                 status, data = self._signed(client, updates_path(step), body)
             except (OSError, http.client.HTTPException):
                 self._hang_up()
-                time.sleep(0.05)
+                time.sleep(0.01)
                 continue
             if status == 200:
                 receipt = json.loads(data)
@@ -213,7 +179,3 @@ class Crowd(threading.Thread):
         status, data = self._asked("GET", model_path(steps))
         if status == 200:
             self.diary.published.setdefault(steps, set()).add(hashlib.sha256(data).hexdigest())
-
-
-if __name__ == "__main__":
-    zygote()

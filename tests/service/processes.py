@@ -9,11 +9,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-STARTING_SECONDS = 120
+from forked import HANGS_SECONDS, Forked
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -34,27 +34,39 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def turnout(*arguments: object, log: Path) -> subprocess.Popen[bytes]:
+def turnout(*arguments: object, log: Path, prepare: Callable[[], object] | None = None) -> Forked:
     """A process of the command line; what it says goes to a file."""
+    log.touch()
+    return Forked(
+        *arguments,
+        folder=log.parent,
+        environment=environment(),
+        outputs=(log, log),
+        prepare=prepare,
+    )
+
+
+def fresh(*arguments: object, log: Path) -> subprocess.Popen[bytes]:
+    """The same in an interpreter of its own, which imports everything anew."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command(*arguments), stdout=output, stderr=output, env=environment(), cwd=log.parent
         )
 
 
-def done(process: subprocess.Popen[bytes], log: Path, seconds: float = 300) -> None:
+def done(process: Forked, log: Path) -> None:
     """Wait for a process to end well."""
     try:
-        code = process.wait(seconds)
+        code = process.wait()
     except subprocess.TimeoutExpired:
         process.kill()
         pytest.fail(f"{process.args} did not end:\n{log.read_text()[-3000:]}")
     assert code == 0, f"{process.args} ended with {code}:\n{log.read_text()[-3000:]}"
 
 
-def waited_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def waited_for(url: str, process: Forked | subprocess.Popen[bytes], log: Path) -> None:
     """Wait until a server answers."""
-    deadline = time.monotonic() + STARTING_SECONDS
+    deadline = time.monotonic() + HANGS_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             pytest.fail(f"the server ended with {process.returncode}:\n{log.read_text()[-3000:]}")

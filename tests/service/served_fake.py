@@ -1,5 +1,6 @@
 """The fake coordinator on a real socket, for commands that bring their own processes."""
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
@@ -10,7 +11,7 @@ from turnout.service.device import Memory
 
 
 class ServedFake:
-    """A context manager. No clock: a step is over once all who drew it have answered.
+    """A context manager. No clock: a step is over once all who drew it keep a receipt for it.
 
     Args:
         charter: what it serves.
@@ -24,21 +25,22 @@ class ServedFake:
         self._lock = threading.Lock()
         self.coordinator = FakeCoordinator(charter, self._now)
 
+    def _memories(self):
+        """Those of all who are waited for."""
+        memories = [Memory.decoded(path.read_bytes()) for path in self._folder.glob("*.json")]
+        return [memory for memory in memories if memory.client not in self._absent]
+
     def drawn(self):
         """(client, step) of all who are waited for."""
-        memories = [Memory.decoded(path.read_bytes()) for path in self._folder.glob("*.json")]
-        return {
-            (memory.client, step)
-            for memory in memories
-            for step in memory.turns.slots
-            if memory.client not in self._absent
-        }
+        return {(each.client, step) for each in self._memories() for step in each.turns.slots}
 
     def _now(self):
-        charter, missing = self.coordinator.charter, self.drawn() - set(self.coordinator.rows)
+        charter = self.coordinator.charter
         if len(self.coordinator.keys) < self._devices:
             return 0.0
-        step = min((step for _, step in missing), default=charter.steps)
+        # A receipt that is lost on the way is asked for again, as long as the step lasts.
+        slots = [set(each.turns.slots) - set(each.answers) for each in self._memories()]
+        step = min((step for missing in slots for step in missing), default=charter.steps)
         return (step + 0.01) * charter.timing.step_seconds
 
     def __enter__(self):
@@ -63,8 +65,14 @@ class ServedFake:
                 self.end_headers()
                 self.wfile.write(answer)
 
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request, client_address):
+                """A device that hangs up is no news; all else is printed, which tests notice."""
+                if not isinstance(sys.exception(), ConnectionError):
+                    super().handle_error(request, client_address)
+
         Handler.do_GET = Handler.do_POST = Handler._serve
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()

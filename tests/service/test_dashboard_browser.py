@@ -18,6 +18,7 @@ from typing import Any
 
 import dashboard_sample as sample
 import pytest
+from forked import HANGS_SECONDS
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -130,7 +131,9 @@ class Seen:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, timeout=1000 * HANGS_SECONDS
+        )
         yield browser
         browser.close()
 
@@ -141,7 +144,7 @@ def looking(chromium: Any, **options: Any) -> Iterator[Seen]:
     context = chromium.new_context(
         **{"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"} | options
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(1000 * HANGS_SECONDS)
     try:
         seen = Seen(context.new_page())
         seen.listen()
@@ -173,7 +176,7 @@ def drawn(page: Any) -> dict[str, int]:
 
 def eventually(page: Any, holds: Callable[[], bool]) -> None:
     """Wait until something holds; the policy forbids the driver to do so inside the page."""
-    for _ in range(300):
+    for _ in range(10 * HANGS_SECONDS):
         if holds():
             return
         page.wait_for_timeout(100)
@@ -339,11 +342,13 @@ def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
     """All of it: steps go on under the visitor's eyes, and the operator logs in and out."""
     pytest.importorskip("apsw", reason="needs apsw: pip install 'turnout[service]'")
     real = importlib.import_module("dashboard_real")
-    with real.service(tmp_path) as address, looking(chromium) as seen:
+    allowed = real.Allowed()
+    with real.service(tmp_path, allowed) as address, looking(chromium) as seen:
         page = seen.page
         page.goto(address)
         page.wait_for_selector("#chart-loss canvas")
         first = released(page)
+        allowed.steps += 2
         eventually(page, lambda: released(page) > first)
         page.get_by_role("link", name="Operator").click()
         page.get_by_label("Password").fill(real.PASSWORD)
@@ -352,6 +357,7 @@ def test_the_service_itself(chromium: Any, tmp_path: Path) -> None:
         assert min(drawn(page).values()) > 2_000
         assert "step 0 is published" in page.inner_text(".log")
         now = released(page)
+        allowed.steps += 2
         eventually(page, lambda: released(page) > now)
         page.get_by_role("button", name="Log out").click()
         page.wait_for_url(f"{address}/operator/login")

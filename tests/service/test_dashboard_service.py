@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'turnout[service]'")
-from dashboard_real import CAME, PASSWORD, service
+from dashboard_real import CAME, PASSWORD, Allowed, service
+from forked import HANGS_SECONDS
 
 from turnout.service.dashboard import headers
 from turnout.service.web.views import CurvePoint, PublicView
@@ -21,8 +22,8 @@ from turnout.service.web.views import CurvePoint, PublicView
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with service(tmp_path_factory.mktemp("task")) as address:
-        deadline = time.monotonic() + 60
+    with service(tmp_path_factory.mktemp("task"), Allowed()) as address:
+        deadline = time.monotonic() + HANGS_SECONDS
         while httpx.get(f"{address}/public/summary.json").json()["released"] < 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -6,12 +6,14 @@ import re
 import shlex
 import signal
 import subprocess
+import time
 import urllib.request
 from contextlib import contextmanager
 
 import httpx
 import pytest
-from processes import environment, turnout, waited_for
+from forked import HANGS_SECONDS
+from processes import environment, fresh, waited_for
 from web_world import charter_of, founded, signed
 
 from turnout.cli.main import main
@@ -33,10 +35,11 @@ def serving(folder, *options, name="log"):
     """A coordinator process and its address; killed at the end if it is still there."""
     log = folder / name
     arguments = ("serve", folder / "plan.toml", "--db", folder / "db", "--port", 0, *options)
-    process = turnout(*arguments, log=log)
+    process = fresh(*arguments, log=log)
     try:
         while not (found := re.search(r" on (https?://\S+)", log.read_text())):
             assert process.poll() is None, log.read_text()
+            time.sleep(0.01)
         if found[1].startswith("http:"):
             waited_for(f"{found[1]}/readyz", process, log)
         yield process, found[1], log
@@ -63,14 +66,14 @@ def test_a_signal_ends_it_well_and_nothing_acknowledged_is_lost(folder):
         assert answer.status_code == 200
         assert "server" not in answer.headers
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
+        assert process.wait(HANGS_SECONDS) == 0, log.read_text()
     with serving(folder, name="again") as (process, url, log):
         again = httpx.post(
             url + path, content=body, headers=signed(charter.task, path, 1, body), trust_env=False
         )
         assert again.content == answer.content
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, log.read_text()
+        assert process.wait(HANGS_SECONDS) == 0, log.read_text()
     logged = [line for line in log.read_text().splitlines() if line.startswith("{")]
     assert {"level", "event", "timestamp"} <= set(json.loads(logged[0]))
     assert "/updates" not in log.read_text()  # no access log

@@ -8,6 +8,7 @@ import re
 
 import pytest
 import structlog
+from forked import HANGS_SECONDS
 from web_world import PASSWORD, world
 
 from turnout.core.errors import ParameterError
@@ -21,10 +22,20 @@ def token_in(page):
     return re.search(r'name="token" value="([^"]+)"', page.text)[1]
 
 
-async def login(w, password=PASSWORD):
+async def ask(w, password):
     page = await w.http.get("/operator/login")
     form = {"password": password, "token": token_in(page)}
     return await w.http.post("/operator/login", data=form)
+
+
+async def login(w, password=PASSWORD):
+    """The answer, once the time that a wrong password costs has passed."""
+    answer = asyncio.create_task(ask(w, password))
+    while not answer.done():
+        await asyncio.sleep(0)
+        if w.clock.waiting:
+            w.clock.advance(1.0)
+    return await answer
 
 
 @pytest.mark.parametrize("path", FOR_THE_OPERATOR)
@@ -106,13 +117,21 @@ def test_a_form_from_elsewhere_is_refused(tmp_path):
     asyncio.run(main())
 
 
-def test_wrong_passwords_wait_in_line_and_the_line_is_short(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnout.service.web.operators._WRONG_SECONDS", 0.02)
-
+def test_wrong_passwords_wait_in_line_and_the_line_is_short(tmp_path):
     async def main():
-        async with world(tmp_path) as w:
-            answers = await asyncio.gather(*(login(w, "wrong") for _ in range(20)))
-            assert {answer.status_code for answer in answers} == {403, 429}
+        async with world(tmp_path) as w, asyncio.timeout(HANGS_SECONDS):
+            asked = [asyncio.create_task(ask(w, "wrong")) for _ in range(20)]
+            while sum(each.done() for each in asked) < 20 - 8:
+                await asyncio.sleep(0)
+            assert {each.result().status_code for each in asked if each.done()} == {429}
+            for left in range(8, 0, -1):  # one after the other
+                assert sum(not each.done() for each in asked) == left
+                while not w.clock.waiting:
+                    await asyncio.sleep(0)
+                w.clock.advance(0.5)
+                while sum(not each.done() for each in asked) == left:
+                    await asyncio.sleep(0)
+            assert sum(each.result().status_code == 403 for each in asked) == 8
 
     asyncio.run(main())
 

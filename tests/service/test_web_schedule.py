@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from forked import HANGS_SECONDS
 from web_world import KEY, Adding, charter_of, founded, world
 
 from turnout.core.errors import StorageError
@@ -175,12 +176,12 @@ def test_models_are_evaluated_beside_the_steps(tmp_path):
                 await w.step_over()
             evaluator.published(3)
             evaluator.start()
-            for _ in range(1000):
-                with w.running.storage.snapshot() as view:
-                    scored = [scored.steps for scored in view.scores()]
-                if scored == [0, 1, 2, 3]:
-                    break
-                await asyncio.sleep(0.005)
+            scored = []
+            async with asyncio.timeout(HANGS_SECONDS):
+                while len(scored) < 4:
+                    await asyncio.sleep(0.005)
+                    with w.running.storage.snapshot() as view:
+                        scored = [scored.steps for scored in view.scores()]
             assert scored == [0, 1, 2, 3]
             await asyncio.to_thread(evaluator.stop)
             w.running._views.clear()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import numpy as np
+from forked import HANGS_SECONDS
 
 from turnout.protocol import Lattice
 from turnout.randomness import OSRandomness
@@ -81,14 +82,18 @@ class ManualClock:
     """Stands still until it is told; what waits then goes on."""
 
     def __init__(self):
-        self.time, self._moved = 1000.0, asyncio.Event()
+        self.time, self.waiting, self._moved = 1000.0, 0, asyncio.Event()
 
     def now(self):
         return self.time
 
     async def until(self, moment):
-        while self.time < moment:
-            await self._moved.wait()
+        self.waiting += 1
+        try:
+            while self.time < moment:
+                await self._moved.wait()
+        finally:
+            self.waiting -= 1
 
     def advance(self, seconds):
         self.time += seconds
@@ -158,11 +163,9 @@ class World:
 
     async def until_shown(self, condition):
         """Let the conductor work until something is shown."""
-        for _ in range(2000):
-            if condition(self.running.shown):
-                return
-            await asyncio.sleep(0.002)
-        raise AssertionError(f"never shown: {self.running.shown.step} {self.running.shown.phase}")
+        async with asyncio.timeout(HANGS_SECONDS):
+            while not condition(self.running.shown):
+                await asyncio.sleep(0.002)
 
     async def step_over(self):
         """Move the clock to the next publication."""

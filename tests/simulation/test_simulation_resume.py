@@ -1,6 +1,5 @@
 """Whatever stops a run, going on gives the bits of the run that was never stopped."""
 
-import os
 import random
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import HANGS_SECONDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_task import MeanTask, MemoryCheckpoints, Momentum
@@ -263,41 +263,40 @@ def test_a_half_written_new_file_is_not_looked_at(tmp_path):
     assert store.load().step == 4
 
 
-def start(path):
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(CHILD), str(path)], env=environment, stderr=subprocess.PIPE
-    )
+def start(path, *steps):
+    arguments = [sys.executable, str(CHILD), str(path), *map(str, steps)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def wait_for_file(path, process):
-    while not path.exists():
-        assert process.poll() is None, process.stderr.read().decode()
-        time.sleep(0.005)
+def go_on(process, steps):
+    """Let a process that halted save so many more steps."""
+    assert process.stdout.readline() == b"halted\n"
+    process.stdin.write(b"%d\n" % steps)
+    process.stdin.flush()
+
+
+def ended(process):
+    """The exit code, once there is one."""
+    process.stdin.close()
+    code = process.wait(timeout=HANGS_SECONDS)
+    process.stdout.close()
+    return code
 
 
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
     """SIGKILL at random moments of the real process, until one of them gets to the end."""
     path = tmp_path / "run.npz"
     pauses = random.Random(4)
-    kills, reached = 0, []
-    while True:
-        process = start(path)
-        wait_for_file(path, process)
-        before = FileCheckpoints(path).load().step
-        if kills < 4:
-            while FileCheckpoints(path).load().step <= before and process.poll() is None:
-                time.sleep(0.002)
-            time.sleep(pauses.uniform(0, 0.03))
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        code = process.wait(timeout=60)
-        process.stderr.close()
+    reached = []
+    for _ in range(4):
+        process = start(path, 2)
+        go_on(process, 100)  # it never gets to the end, however late the signal comes
+        time.sleep(pauses.uniform(0, 0.03))
+        process.send_signal(signal.SIGKILL)
+        assert ended(process) == -signal.SIGKILL
         reached.append(FileCheckpoints(path).load().step)
-        if code != -signal.SIGKILL:
-            break
-    assert code == 0
-    assert len(set(reached)) > 2, reached
+    assert sorted(set(reached)) == reached, reached
+    assert ended(start(path)) == 0
     sys.path.insert(0, str(CHILD.parent))
     from killed_run import build
 
@@ -307,13 +306,11 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
 
 def test_sigint_stops_a_real_process_cleanly(tmp_path):
     path = tmp_path / "run.npz"
-    process = start(path)
-    wait_for_file(path, process)
-    time.sleep(0.05)
+    process = start(path, 2)
+    go_on(process, 100)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 3, process.stderr.read().decode()
-    process.stderr.close()
-    assert 0 <= FileCheckpoints(path).load().step < 600
+    assert ended(process) == 3
+    assert 0 < FileCheckpoints(path).load().step < 600
 
 
 def test_a_checkpoint_without_its_history_would_be_noticed():

@@ -126,7 +126,8 @@ class Operators:
         self._waiting += 1
         try:
             async with self._wrong:
-                await asyncio.sleep(_WRONG_SECONDS)
+                clock = self._running.clock
+                await clock.until(clock.now() + _WRONG_SECONDS)
         finally:
             self._waiting -= 1
         from turnout.service.dashboard import headers, pages

@@ -127,7 +127,8 @@ class _Process:
         await self._conductor.run()
         if self._settings.exit_when_finished:
             # Devices that wait for a step are told that there is none any more.
-            await asyncio.sleep(max(_LEAVE_SECONDS, 2 * running.charter.timing.step_seconds))
+            leave = max(_LEAVE_SECONDS, 2 * running.charter.timing.step_seconds)
+            await running.clock.until(running.clock.now() + leave)
             self._stop()
 
     def _stop(self) -> None:

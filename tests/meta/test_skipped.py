@@ -1,0 +1,53 @@
+"""A run says what it left out, and on CI leaves nothing out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
+TESTS = {
+    "nothing": "def test_that_runs(): pass",
+    "data": "import pytest\ndef test_it(): pytest.skip('set TURNOUT_DATA to a folder')",
+    "browser": "import pytest\n@pytest.mark.parametrize('n', [1, 2])\n"
+    "def test_it(n): pytest.skip('needs Chromium')\n",
+    "file": "import pytest\npytest.importorskip('no_such_package', reason='needs a package')",
+}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "line", "code"),
+    [
+        ("nothing", "Nothing was skipped.", 0),
+        ("nothing data", "Not run: 1 test (set TURNOUT_DATA to a folder).", 0),
+        (
+            "nothing browser file",
+            "Not run: 2 tests (needs Chromium), 1 test (test_file.py: needs a package).",
+            1,
+        ),
+    ],
+)
+def test_the_last_line_says_what_was_not_run(tmp_path, chosen, line, code):
+    shutil.copy(CONFTEST, tmp_path)
+    for name in chosen.split():
+        (tmp_path / f"test_{name}.py").write_text(TESTS[name])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    environment = {**os.environ, "CI": "true", "COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.splitlines()[-1] == line
+    assert done.returncode == code
+
+
+def test_elsewhere_a_skip_is_no_failure(tmp_path):
+    shutil.copy(CONFTEST, tmp_path)
+    (tmp_path / "test_browser.py").write_text(TESTS["browser"])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.splitlines()[-1] == "Not run: 2 tests (needs Chromium)."
+    assert done.returncode == 0

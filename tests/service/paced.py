@@ -1,0 +1,93 @@
+"""A coordinator whose clock waits for its devices: a phase is over once nobody has to do anything.
+
+On a slow machine a device would miss the steps that she drew, as it should be, and a test could
+not say how many come. Here a step lasts until all who drew it are through with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from turnout.service.web import server
+from turnout.service.web.running import Running
+from turnout.service.wire import Phase
+from turnout.spec import ReleaseRule
+
+_LOOK_SECONDS = 0.02
+_OPEN = ("waiting", "checked in")
+
+
+class Slots:
+    """Where the slots of all devices stand, as their state files say."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._drawn: dict[Path, frozenset[int]] = {}  # a device never draws again
+
+    def of_step(self, step: int) -> dict[int, dict]:
+        """Client → the turn, of all who drew a step."""
+        found = {}
+        for path in self._folder.glob("*.json"):
+            if path not in self._drawn or step in self._drawn[path]:
+                state = json.loads(path.read_bytes())["state"]
+                turns = {turn["slot"]: turn for turn in state["turns"]}
+                self._drawn[path] = frozenset(turns)
+                if step in turns:
+                    found[state["client"]] = turns[step]
+        return found
+
+
+class DevicesClock:
+    """A clock that jumps to the end of a phase once every device is through with it.
+
+    Args:
+        running: whose phases.
+        slots: of the devices.
+        left: a file that is there once the devices need the coordinator no more.
+    """
+
+    def __init__(self, running: Running, slots: Slots, left: Path) -> None:
+        self._running, self._slots, self._left, self._time = running, slots, left, 0.0
+
+    def now(self) -> float:
+        """See `Clock`."""
+        return self._time
+
+    async def until(self, moment: float) -> None:
+        """See `Clock`."""
+        while self._time < moment:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._nothing_is_left_to_do():
+                self._time = moment
+
+    def _nothing_is_left_to_do(self) -> bool:
+        shown = self._running.shown
+        if shown.phase is Phase.FINISHED:
+            return self._left.exists()
+        turns = self._slots.of_step(shown.step)
+        open_ones = {client for client, turn in turns.items() if not _is_through(turn)}
+        asks_one = self._running.charter.scheme.release is ReleaseRule.ONE_CLIENT
+        if asks_one and shown.phase is Phase.CHECK_INS and open_ones:
+            with self._running.storage.snapshot() as view:
+                open_ones -= set(view.arrived(shown.step).tolist())  # they hear later
+        return not open_ones
+
+
+def _is_through(turn: dict) -> bool:
+    """Whether a turn is over and, if an update was sent, its receipt is kept."""
+    unconfirmed = turn["state"] == "answered" and turn["answer"] is None
+    return turn["state"] not in _OPEN and not unconfirmed
+
+
+def by_its_devices(states: Path, left: Path) -> None:
+    """Let the coordinator of this process go by the state files in a folder."""
+    opened = server._opened
+
+    def paced(*arguments) -> Running:
+        running = opened(*arguments)
+        running.clock = DevicesClock(running, Slots(states), left)
+        return running
+
+    server._opened = paced
