@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from command_flags import last_of_each
 
 from turnout.cli.main import main
 
@@ -18,7 +19,7 @@ def compare(capsys):
 
     def run(flags: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
-            main(["compare", *flags.split()])
+            main(["compare", *last_of_each(flags)])
         printed = capsys.readouterr()
         return end.value.code, printed.out, printed.err
 

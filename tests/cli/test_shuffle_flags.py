@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from command_flags import last_of_each
 
 from turnout.cli.main import main
 
@@ -17,7 +18,7 @@ def run(capsys):
 
     def run(command: str, flags: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
-            main([command, *flags.split()])
+            main([command, *last_of_each(flags)])
         printed = capsys.readouterr()
         return end.value.code, printed.out, printed.err
 
