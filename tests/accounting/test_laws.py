@@ -36,8 +36,8 @@ def scheme(sigma, law, relation=Relation.ADD_REMOVE) -> Scheme:
     return Scheme(GaussianNoise(sigma), law, relation)
 
 
-def bounds(sigma, law, delta) -> Bounds:
-    return price(scheme(sigma, law), delta).epsilon
+def bounds(sigma, law, delta, tolerance=1e-3) -> Bounds:
+    return price(scheme(sigma, law), delta, tolerance).epsilon
 
 
 @few
@@ -71,7 +71,8 @@ def test_more_windows_and_more_picks_cost_more(sigma, window, delta):
     costs = [bounds(sigma, CheckIn(window, r), delta) for r in (1, 2, 5)]
     assert costs[0].lower <= costs[1].upper
     assert costs[1].lower <= costs[2].upper
-    picks = [bounds(sigma, KSubset(window, k), delta) for k in (1, 2, 4)]
+    # Half as wide a bracket of two of five steps takes a thousand times as long.
+    picks = [bounds(sigma, KSubset(window, k), delta, 1e-2) for k in (1, 2, 4)]
     assert picks[0].lower <= picks[1].upper
     assert picks[1].lower <= picks[2].upper
 

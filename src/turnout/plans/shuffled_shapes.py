@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from scipy.optimize import brentq
@@ -56,6 +57,7 @@ def predicted_error(randomizer: VectorRandomizer, clients: int) -> float:
     return randomizer.worst_squared_error / clients + clipped
 
 
+@lru_cache(maxsize=64)  # of public numbers alone: a second estimate need not choose anew
 def several_messages(
     norm: str,
     dimension: int,
