@@ -13,7 +13,7 @@ from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
-from turnout.accounting.shuffling.messages import PublishedRandomizer, is_adaptive
+from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.accounting.subsets import SubsetBlock
@@ -42,6 +42,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
+from turnout.spec.randomizers import is_adaptive
 
 
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
