@@ -140,11 +140,11 @@ class Cost:
         mechanism: what made the estimate private.
         reason: why that one.
         local_epsilon: exact ε₀ of her message; None where she sends her value as it is.
-        message_bits: bits of all her messages, as they are serialised; None where she sends her
-            value as it is.
+        message_bits: bits of all of a client's messages, as they are serialised; None where it
+            sends its value as it is.
         public_randomness: what everybody knows beforehand.
         assumptions: what must hold beside that.
-        messages: how many she sends, each through a shuffler of its own if there are several.
+        messages: how many a client sends, each through a shuffler of its own if there are several.
     """
 
     epsilon: float

@@ -89,7 +89,7 @@ def central_frequencies(
 
 
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """How a chance of missing is divided between noise and sampling, without a look at counts.
+    """Division of a chance of missing between noise and sampling, without a look at counts.
 
     Returns:
         The confidence of the noise's limits, and the chance that either of the sample's may miss:

@@ -191,7 +191,7 @@ def _cost(
 
 
 def _several_cost(found: ShuffledMean, reason: str) -> Cost:
-    """What several shuffled messages of each client cost, all together."""
+    """The cost of several shuffled messages of each client, all together."""
     methods = sorted({message.method for message, _ in client_messages(found.randomizer)})
     return Cost(
         found.epsilon,

@@ -1,4 +1,4 @@
-"""How many messages a mean is worth, and which: chosen from public numbers, before data are seen.
+"""The choice of several messages for a mean, made from public numbers before data are seen.
 
 Each shape's error is predicted at the level at which its shuffled messages cost about (ε, δ); the
 shape of least error is priced by what is proved of it afterwards (`shuffled_means`), so nothing

@@ -106,7 +106,7 @@ def theorem_3_6_4_pure(
     r²d/(n²·sinh²(ε/2)) for d ≤ n, and a quarter of it for more coordinates.
 
     Source: Theorem 3.6.4 of Girgis 2023 (girgis2023thesis), which states an order, for δ > 0.
-    Proof: let client j ≤ d hold −r·e_j, and the others nothing. Replacing her vector by r·e_j
+    Proof: let client j ≤ d hold −r·e_j, and the others nothing. Replacing that vector by r·e_j
     moves the j-th mean by 2r/n and its law by a χ² of at most 4sinh²(ε/2), so by Hammersley,
     Chapman and Robbins its variance is at least r²/(n²sinh²(ε/2)). For d > n all hold nothing and
     the mean moves by r/n.

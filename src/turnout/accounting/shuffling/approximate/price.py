@@ -99,7 +99,7 @@ class HiddenCurve:
         base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
         fewer: the same for n − 1 clients.
         slack: τ, how far the others' messages are from those.
-        coming: the chance with which she sends a message.
+        coming: the chance with which the victim sends a message.
     """
 
     base: Curve
