@@ -24,8 +24,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.plans.shuffled_means import ShuffledMean, l2_of_level, linf_of_level
-from turnout.plans.shuffled_means import shuffled_randomizer as calibrated
+from turnout.plans.shuffled_means import (
+    ShuffledMean,
+    l2_of_level,
+    linf_of_level,
+    shuffled_randomizer,
+)
 from turnout.plans.shuffled_messages import client_messages
 from turnout.randomizers.vectors import KashinFrame, L2Randomizer, VectorRandomizer
 from turnout.spec import KaryResponse
@@ -93,7 +97,7 @@ def several_messages(
     least = min(shape.error for shape in shapes)
     near = [shape for shape in shapes if shape.error <= _NEAR * least]
     best = min(near, key=lambda shape: (shape.bits, shape.error))
-    return calibrated(best.make, clients, *target, _TOWARDS_LESS * best.level)
+    return shuffled_randomizer(best.make, clients, *target, _TOWARDS_LESS * best.level)
 
 
 def _makers(
