@@ -18,11 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from scipy.optimize import brentq
-from scipy.special import ndtr
-
+from turnout.accounting.calibration.costs import log_gaussian_mu
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans.shuffled_means import (
     ShuffledMean,
@@ -86,7 +83,7 @@ def several_messages(
     Raises:
         ParameterError: no two messages are that short.
     """
-    deviations = _gaussian_deviations(*target)
+    deviations = math.exp(log_gaussian_mu(*target))
     shapes = [
         _predicted(make, clients, deviations)
         for make in _makers(norm, dimension, radius, clients if quick else 0)
@@ -149,16 +146,3 @@ def _apart(randomizer: VectorRandomizer, clients: int) -> float:
         known = isinstance(message.law, KaryResponse)
         square += count * (e - 1) ** 2 * (1 / e if known else 2 / (e + 1)) / clients
     return math.sqrt(square)
-
-
-def _gaussian_deviations(epsilon: float, delta: float) -> float:
-    """μ of the Gaussian mechanism that is (ε, δ)-private, about."""
-
-    def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        tail = float(ndtr(-epsilon / mu - mu / 2))
-        lost = math.exp(min(epsilon, 700.0)) * tail if tail else 0.0
-        return float(ndtr(-epsilon / mu + mu / 2)) - lost - delta
-
-    root: Any = brentq(excess, math.log(1e-9), math.log(1e4))
-    return math.exp(root)
