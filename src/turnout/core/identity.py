@@ -36,7 +36,7 @@ class Resumable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """What decides what an object computes.
+    """Settings and data that decide what an object computes.
 
     Attributes:
         text: class names and settings; of each array its type and shape only.

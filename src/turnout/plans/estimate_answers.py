@@ -86,7 +86,7 @@ class Frequencies:
 
     @property
     def sampling_errors(self) -> FloatArray:
-        """What sampling adds to ``noise_errors``, as its root of a sum of squares, shape (k,)."""
+        """Standard errors from sampling alone, shape (k,)."""
         return _added(self.noise_errors, self.population_errors)
 
 
@@ -119,7 +119,7 @@ class Mean:
 
     @property
     def sampling_errors(self) -> FloatArray:
-        """What sampling adds to ``noise_errors``, as its root of a sum of squares, shape (d,)."""
+        """Standard errors from sampling alone, shape (d,)."""
         return _added(self.noise_errors, self.population_errors)
 
 

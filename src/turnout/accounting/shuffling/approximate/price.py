@@ -93,7 +93,7 @@ class LocalCurve:
 
 @dataclass(frozen=True, slots=True)
 class HiddenCurve:
-    """What is left of δ(K), δ₀ aside, where the others hide the victim; without the factor 1 − δ₀.
+    """The rest of δ(K), δ₀ aside, where the others hide the victim; without the factor 1 − δ₀.
 
     Attributes:
         base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
