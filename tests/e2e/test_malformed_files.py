@@ -52,7 +52,10 @@ REFUSED = [
     (f"{FREQUENCIES} a.npy --size 3 --epsilon 1e-300 --model local", "at least 1e-12"),
     (f"{FREQUENCIES} a.npy --size 3 --epsilon 1e-17 --model shuffled --delta 1e-6", "at least"),
     (f"{FREQUENCIES} a.npy --size 1e11 {LOCAL}", "at most the largest size = 67108864"),
-    (f"{FREQUENCIES} a.npy --size 1e11 --epsilon 1 --model central --relation add-remove", "at"),
+    (
+        f"{FREQUENCIES} a.npy --size 1e11 --epsilon 1 --model central --relation add-remove",
+        "67108864",
+    ),
     (f"{FREQUENCIES} a.npy --size 6e7 --mechanism k-ary --epsilon 1e-12 --model local", "items"),
     (f"{FREQUENCIES} a.npy --size -3 {LOCAL}", "size = -3"),
     (f"{FREQUENCIES} a.npy --size 3 --column x {LOCAL}", "the columns of a.npy have no names"),

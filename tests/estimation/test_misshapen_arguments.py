@@ -22,7 +22,7 @@ NO_COUNT = [-1, 2.5, "3", True, None, math.nan]
 def test_a_number_of_clients_is_a_whole_one(wrong):
     for build in (
         lambda: FrequencyTally(ITEMS, np.zeros(4, np.int64), wrong),
-        lambda: MeanTally(L1Randomizer(8, 1.0), np.zeros(8), wrong),
+        lambda: MeanTally(L1Randomizer(8, 1.0), np.zeros(8), wrong, np.zeros((2, 8))),
         lambda: wrong_bin_chance(1.0, 4, wrong),
     ):
         with pytest.raises(ParameterError, match="clients"):

@@ -1,5 +1,7 @@
 """Each guarantee as a check, and broken coordinators that the check must notice."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from protocol_driver import (
@@ -192,6 +194,14 @@ def one_pick_more(original):
     return init
 
 
+def anybody_at_any_step(original):
+    def init(self, law, capacity):
+        original(self, law, capacity)
+        self._rule = replace(self._rule, eligible=lambda law, ids, step: np.ones(ids.shape, bool))
+
+    return init
+
+
 def table_with(table, state, event, cell):
     """A table with one cell changed."""
     return {s: {**row, event: cell} if s is state else row for s, row in table.items()}
@@ -271,11 +281,7 @@ MUTANTS = {
     "one pick too many": (k_of_t_is_at_most_k, replaced(Admissions, "__init__", one_pick_more)),
     "sliding: anybody may come": (
         sliding_clients_keep_to_their_window,
-        replaced(
-            Admissions,
-            "_eligible",
-            always(lambda self, clients, step: np.ones(clients.shape, bool)),
-        ),
+        replaced(Admissions, "__init__", anybody_at_any_step),
     ),
     "updates of anybody": (
         only_the_asked_answer_once,

@@ -10,7 +10,6 @@ from web_world import PASSWORD, world
 
 OPERATORS = {"Authorization": f"Bearer {PASSWORD}"}
 OURS = re.compile(r"^/(operator|metrics)")
-FOR_DEVICES = re.compile(r"updates|check-ins|enrol")
 
 
 async def answers(folder, came: int, public: bool) -> dict[str, bytes]:

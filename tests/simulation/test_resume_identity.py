@@ -27,6 +27,7 @@ from turnout.learning import (
     VmappedUpdates,
     build_model,
 )
+from turnout.reporting.folder import SIMULATOR
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 
@@ -298,7 +299,7 @@ def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path
         with pytest.raises(StorageError, match=OTHER_DATA):
             training.resume(folder, Quiet(stop=False))
     training.resume(folder, Quiet(stop=False))
-    run = FileCheckpoints(folder / "checkpoint.npz").load().run
+    run = FileCheckpoints(folder / SIMULATOR / "checkpoint.npz").load().run
     assert json.loads((folder / "report.json").read_text())
     files = [path for path in folder.rglob("*") if path.is_file()]
     for secret in (run.data_key, run.data_digest):

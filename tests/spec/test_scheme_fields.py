@@ -88,8 +88,8 @@ def test_a_member_of_another_enumeration_is_refused_although_its_word_is_the_sam
 def test_words_are_priced_as_members(relation, release, expected):
     words = Scheme(NOISE, CheckIn(1000), relation, release=release)
     members = Scheme(NOISE, CheckIn(1000), Relation(relation), ReleaseRule(release))
-    guarantee = price(words, 1e-6)
-    assert guarantee.epsilon == price(members, 1e-6).epsilon
+    guarantee = price(words, 1e-6, tolerance=1e-2)
+    assert guarantee.epsilon == price(members, 1e-6, tolerance=1e-2).epsilon
     assert guarantee.epsilon.upper == pytest.approx(expected, rel=1e-4)
     assert guarantee.relation is Relation(relation)
 
@@ -232,7 +232,7 @@ def test_numbers_outside_their_domain_or_of_another_type_are_refused(kind, fitti
     for value in wrong:
         with pytest.raises(ParameterError) as refused:
             kind(**(fitting | {name: value}))
-        assert refused.value.name.split("[")[0] in fitting | {name: None}
+        assert refused.value.name in fitting | {name: None}
 
 
 def test_every_number_of_every_spec_is_in_the_table_above():

@@ -13,7 +13,7 @@ from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, under_replacement
-from turnout.accounting.shuffling.messages import PublishedRandomizer, is_adaptive
+from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.accounting.subsets import SubsetBlock
@@ -42,6 +42,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
+from turnout.spec.randomizers import is_adaptive
 
 
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
@@ -249,7 +250,7 @@ _OWN_DRAWS = (
     KSubset,
     FixedAssignment,
 )
-"""Laws under which her steps depend neither on her record nor on who else comes."""
+"""Laws under which a client's steps depend neither on its record nor on who else comes."""
 
 
 def _require_own_draws(law: object) -> None:
@@ -303,11 +304,11 @@ def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
 def _averaged(
     scheme: Scheme, steps: int, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """Algorithm 2 reveals the counts; what hides her are the *other* clients' noisy messages.
+    """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
 
     Where their number is known they are a shuffle, whose order of speaking is hidden by
-    construction (`shuffling.sampling.averaged`); else she may be alone in her slot, seen with
-    nothing but her own noise, which is exact (a run with one client).
+    construction (`shuffling.sampling.averaged`); else the client may be alone in its slot, seen
+    with nothing but its own noise, which is exact (a run with one client).
     """
     law, population = scheme.participation, scheme.population
     if scheme.order is SpeakingOrder.KNOWN:

@@ -12,7 +12,7 @@ from turnout.spec import PrivacyUnit, Relation, TrustModel
 from turnout.spec.classes import hold_members
 
 ABSOLUTE_TOLERANCE = 1e-9
-"""How far apart bounds on ε may always be, whatever relative tolerance is asked for."""
+"""Gap between bounds on ε that is always small enough, whatever relative tolerance is asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""What it costs to release how many came, with noise, beside the sums.
+"""The price of noisy counts of who came, released beside the sums.
 
 Notation: σ is the noise multiplier of the sums, s the standard deviation of the noise on a count.
 """
@@ -18,11 +18,11 @@ _ROUNDING = 1e-15  # three operations err by less; less noise costs more
 def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
     """The scheme that prices a run which also releases the count of every step, with noise.
 
-    Where the client takes part she moves the sum by an update of norm at most C, under noise of
-    σC, and the count by 1, under noise of s. Scaled by their noise both are one Gaussian whose
+    Where the client takes part, the sum moves by an update of norm at most C, under noise of σC,
+    and the count by 1, under noise of s. Scaled by their noise both are one Gaussian whose
     mean moves by at most √(1/σ² + 1/s²): noise of multiplier (1/σ² + 1/s²)^(−1/2), at the same
     steps. Rounding a noisy count is postprocessing. Only under add-remove: elsewhere the count
-    does not depend on her record, but tells in both worlds when she came.
+    does not depend on the client's record, but tells in both worlds when it came.
 
     Args:
         scheme: aggregated releases with Gaussian noise, under add-remove.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -244,9 +246,6 @@ def _show(
 
 
 def _write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
-    import csv
-    import io
-
     from turnout.reporting.folder import write
 
     file = io.StringIO()
@@ -257,8 +256,6 @@ def _write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
 
 
 def _write_values(release: Release, key: Key | None, path: Path) -> None:
-    import io
-
     import numpy as np
 
     from turnout.reporting.folder import write

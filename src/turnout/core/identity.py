@@ -36,7 +36,7 @@ class Resumable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """What decides what an object computes.
+    """Settings and data that decide what an object computes.
 
     Attributes:
         text: class names and settings; of each array its type and shape only.
@@ -109,7 +109,7 @@ def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> st
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """What an object is made of, if it says so."""
+    """Settings and data of an object by name, if it says them."""
     if isinstance(value, Resumable) and not isinstance(value, type):
         return value.resume_parts()
     # A subclass that is no dataclass itself may hold more than the fields that it inherits.

@@ -122,12 +122,10 @@ def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray
 
 def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """One-sided limits, each wrong with probability ``tail`` at most."""
-    n = evidence.clients
     if evidence.counts is None:
         return _bernstein(evidence, tail)
     c = evidence.counts.astype(np.float64)
-    low = np.where(c > 0, special.betaincinv(np.maximum(c, 1), n - c + 1, tail), 0.0)
-    high = np.where(c < n, special.betainccinv(c + 1, np.maximum(n - c, 1), tail), 1.0)
+    low, high = sampled_limits((c, c), evidence.clients, tail)
     return (low - evidence.other) / evidence.lift, (high - evidence.other) / evidence.lift
 
 

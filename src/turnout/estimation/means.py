@@ -215,7 +215,7 @@ def estimate_mean(tally: MeanTally) -> MeanEstimate:
 def sampling_bounds(
     value: FloatArray, noise_errors: FloatArray, norm: float, radius: float, clients: float
 ) -> FloatArray:
-    """Standard errors at most of the mean of n vectors drawn from a population, shape (d,).
+    """Largest standard errors, as estimated, of the mean of n vectors from a population, (d,).
 
     From public numbers and the estimate alone: a number in [−r, r] of mean μ has a variance of r² −
     μ² at most (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r over all coordinates.

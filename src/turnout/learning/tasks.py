@@ -163,7 +163,7 @@ class ClassificationTask:
         return self._holdings.population
 
     def resume_parts(self) -> Mapping[str, object]:
-        """What a client computes and on which data, for checkpoints."""
+        """Settings and data of what clients compute, by name, for checkpoints."""
         held_out_inputs, held_out_labels = self._held_out
         return {
             "model": self.model,

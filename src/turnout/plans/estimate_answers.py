@@ -86,7 +86,7 @@ class Frequencies:
 
     @property
     def sampling_errors(self) -> FloatArray:
-        """What sampling adds to ``noise_errors``, as its root of a sum of squares, shape (k,)."""
+        """Standard errors from sampling alone, shape (k,)."""
         return _added(self.noise_errors, self.population_errors)
 
 
@@ -119,7 +119,7 @@ class Mean:
 
     @property
     def sampling_errors(self) -> FloatArray:
-        """What sampling adds to ``noise_errors``, as its root of a sum of squares, shape (d,)."""
+        """Standard errors from sampling alone, shape (d,)."""
         return _added(self.noise_errors, self.population_errors)
 
 
@@ -140,11 +140,11 @@ class Cost:
         mechanism: what made the estimate private.
         reason: why that one.
         local_epsilon: exact ε₀ of her message; None where she sends her value as it is.
-        message_bits: bits of all her messages, as they are serialised; None where she sends her
-            value as it is.
+        message_bits: bits of all of a client's messages, as they are serialised; None where it
+            sends its value as it is.
         public_randomness: what everybody knows beforehand.
         assumptions: what must hold beside that.
-        messages: how many she sends, each through a shuffler of its own if there are several.
+        messages: how many a client sends, each through a shuffler of its own if there are several.
     """
 
     epsilon: float

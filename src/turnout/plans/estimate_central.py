@@ -60,27 +60,17 @@ def central_frequencies(
     if n is None:  # Each share moves with the noise of the sum of all counts, too.
         spread = noise.deviation * np.sqrt((1 - shares) ** 2 + (items - 1) * shares**2)
 
-    def half_widths(at: float) -> FloatArray:
-        """Of the noise in each count at that confidence."""
-        half = np.full(items, noise.half_width(at))
-        if n is None:
-            normal = float(ndtri((1 + at) / 2))
-            half += shares * normal * noise.deviation * math.sqrt(items)
-        return half
-
-    half = half_widths(confidence)
-    low, high = np.clip(raw - half / about, 0, 1), np.clip(raw + half / about, 0, 1)
+    half = _half_widths(noise, shares, confidence, private=n is None)
     inner, tail = _divided(noise, confidence, about)
-    half = half_widths(inner)
-    population = sampled_limits((raw * about - half, raw * about + half), about, tail)
+    wider = _half_widths(noise, shares, inner, private=n is None)
     return Frequencies(
         POST_PROCESSING[post_processing](raw),
         raw,
         spread / about,
         np.hypot(spread / about, sampling_errors(shares, about)),
-        low,
-        high,
-        *population,
+        np.clip(raw - half / about, 0, 1),
+        np.clip(raw + half / about, 0, 1),
+        *sampled_limits((raw * about - wider, raw * about + wider), about, tail),
         confidence,
         n,
         about,
@@ -88,8 +78,19 @@ def central_frequencies(
     )
 
 
+def _half_widths(
+    noise: SumNoise, shares: FloatArray, confidence: float, *, private: bool
+) -> FloatArray:
+    """Half widths of intervals of the counts, from noise alone, shape (k,)."""
+    half = np.full(shares.size, noise.half_width(confidence))
+    if private:  # Each share moves with the noise of the sum of all counts, too.
+        normal = float(ndtri((1 + confidence) / 2))
+        half += shares * normal * noise.deviation * math.sqrt(shares.size)
+    return half
+
+
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """How a chance of missing is divided between noise and sampling, without a look at counts.
+    """Division of a chance of missing between noise and sampling, without a look at counts.
 
     Returns:
         The confidence of the noise's limits, and the chance that either of the sample's may miss:

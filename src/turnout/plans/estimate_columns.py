@@ -81,7 +81,7 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 
 def file_error(error: Exception) -> str:
-    """What a file system, a codec or a format complains of, in a few words."""
+    """The complaint of a file system, a codec or a format, in a few words."""
     if isinstance(error, UnicodeDecodeError):
         return f"no UTF-8 text (byte {error.start + 1}); save it as UTF-8"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

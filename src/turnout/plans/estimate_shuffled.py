@@ -30,7 +30,7 @@ from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomiz
 
 AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
 MEAN_MECHANISMS = ("auto", "one-message", "several-messages")
-"""How many shuffled messages a client may be asked for a mean."""
+"""Choices of the number of shuffled messages that a client sends for a mean."""
 _NEAR = 1 / 1.05  # errors this near count as no better, so that one message serves
 
 
@@ -191,7 +191,7 @@ def _cost(
 
 
 def _several_cost(found: ShuffledMean, reason: str) -> Cost:
-    """What several shuffled messages of each client cost, all together."""
+    """The cost of several shuffled messages of each client, all together."""
     methods = sorted({message.method for message, _ in client_messages(found.randomizer)})
     return Cost(
         found.epsilon,

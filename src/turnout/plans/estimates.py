@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.estimation import FrequencyTally, collect, estimate_frequencies
+from turnout.estimation import (
+    FrequencyEstimate,
+    FrequencyTally,
+    collect,
+    estimate_frequencies,
+)
 from turnout.estimation.means import (
     MeanEstimate,
     MeanTally,
@@ -94,9 +99,12 @@ def frequencies(
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
         tally += collect(randomizer, block, source)
-    found = estimate_frequencies(tally, post_processing)
+    return _frequencies(estimate_frequencies(tally, post_processing), confidence, cost)
+
+
+def _frequencies(found: FrequencyEstimate, confidence: float, cost: Cost) -> Frequencies:
+    """The answer, with limits that cover these clients' shares and their population's alike."""
     limits = found.intervals(confidence)
-    n = found.clients
     return Frequencies(
         found.frequencies,
         found.raw,
@@ -104,11 +112,11 @@ def frequencies(
         found.population_errors,
         limits.low,
         limits.high,
-        limits.low,  # The same limits cover both.
+        limits.low,
         limits.high,
         confidence,
-        n,
-        n,
+        found.clients,
+        found.clients,
         cost,
     )
 

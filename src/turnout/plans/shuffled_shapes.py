@@ -1,4 +1,4 @@
-"""How many messages a mean is worth, and which: chosen from public numbers, before data are seen.
+"""The choice of several messages for a mean, made from public numbers before data are seen.
 
 Each shape's error is predicted at the level at which its shuffled messages cost about (ε, δ); the
 shape of least error is priced by what is proved of it afterwards (`shuffled_means`), so nothing
@@ -19,14 +19,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from scipy.optimize import brentq
-from scipy.special import ndtr
-
+from turnout.accounting.calibration.costs import log_gaussian_mu
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.plans.shuffled_means import ShuffledMean, l2_of_level, linf_of_level
-from turnout.plans.shuffled_means import shuffled_randomizer as calibrated
+from turnout.plans.shuffled_means import (
+    ShuffledMean,
+    l2_of_level,
+    linf_of_level,
+    shuffled_randomizer,
+)
 from turnout.plans.shuffled_messages import client_messages
 from turnout.randomizers.vectors import KashinFrame, L2Randomizer, VectorRandomizer
 from turnout.spec import KaryResponse
@@ -84,7 +85,7 @@ def several_messages(
     Raises:
         ParameterError: no two messages are that short.
     """
-    deviations = _gaussian_deviations(*target)
+    deviations = math.exp(log_gaussian_mu(*target))
     shapes = [
         _predicted(make, clients, deviations)
         for make in _makers(norm, dimension, radius, clients if quick else 0)
@@ -95,7 +96,7 @@ def several_messages(
     least = min(shape.error for shape in shapes)
     near = [shape for shape in shapes if shape.error <= _NEAR * least]
     best = min(near, key=lambda shape: (shape.bits, shape.error))
-    return calibrated(best.make, clients, *target, _TOWARDS_LESS * best.level)
+    return shuffled_randomizer(best.make, clients, *target, _TOWARDS_LESS * best.level)
 
 
 def _makers(
@@ -147,16 +148,3 @@ def _apart(randomizer: VectorRandomizer, clients: int) -> float:
         known = isinstance(message.law, KaryResponse)
         square += count * (e - 1) ** 2 * (1 / e if known else 2 / (e + 1)) / clients
     return math.sqrt(square)
-
-
-def _gaussian_deviations(epsilon: float, delta: float) -> float:
-    """μ of the Gaussian mechanism that is (ε, δ)-private, about."""
-
-    def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        tail = float(ndtr(-epsilon / mu - mu / 2))
-        lost = math.exp(min(epsilon, 700.0)) * tail if tail else 0.0
-        return float(ndtr(-epsilon / mu + mu / 2)) - lost - delta
-
-    root: Any = brentq(excess, math.log(1e-9), math.log(1e4))
-    return math.exp(root)

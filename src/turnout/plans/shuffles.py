@@ -15,9 +15,7 @@ from turnout.plans.fields import Count, Probability, Section
 from turnout.plans.laws import LAW, CheckInSection
 from turnout.spec import (
     EveryStep,
-    FixedRandomizer,
     FixedSize,
-    GaussianNoise,
     ParticipationLaw,
     Relation,
     ReleaseRule,
@@ -26,7 +24,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.randomizers import Randomizer
+from turnout.spec.randomizers import Randomizer, is_adaptive
 
 SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
 """Schemes whose messages go through a shuffler."""
@@ -109,7 +107,7 @@ Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSampledShuffleSection
 def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:
     """A scheme of shuffled messages, in a hidden order if nothing is said and it matters."""
     order = law.order
-    if order is None and not isinstance(randomizer, FixedRandomizer | GaussianNoise):
+    if order is None and is_adaptive(randomizer):
         order = SpeakingOrder.HIDDEN  # which the answer then prints among what it assumes
     return Scheme(
         randomizer,

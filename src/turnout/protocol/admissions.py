@@ -101,7 +101,7 @@ class Admissions:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What a law allows.
+    """A law's rule of admission.
 
     Attributes:
         quota: how often a client may come in one block of the law.
@@ -113,7 +113,7 @@ class _Rule:
 
 
 def quota(law: ParticipationLaw) -> int:
-    """How often a client may come in one block of a law.
+    """Most check-ins of a client in one block of a law.
 
     Raises:
         UnsupportedError: an unknown law.

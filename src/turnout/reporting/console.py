@@ -87,7 +87,7 @@ class Console:
 
 
 def _counts(outcome: Outcome) -> str:
-    """What only the simulator knows."""
+    """Exact counts of who came, which only the simulator knows."""
     history = outcome.history
     return (
         f"{history.participations:,} check-ins ({outcome.expected_check_ins.sum():,.0f} expected), "

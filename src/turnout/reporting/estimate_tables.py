@@ -112,7 +112,7 @@ def _show(table: Table, found: Frequencies | Mean, what: str, more: int) -> None
 
 
 def _error_rows(found: Frequencies | Mean) -> dict[str, str]:
-    """Which quantity each error bar is about."""
+    """The quantity that each error bar is about, in words."""
     what = "mean of clipped rows" if isinstance(found, Mean) else "share"
     rows = {
         "± noise": f"standard error about the {what} of these clients: privacy noise alone",

@@ -26,7 +26,7 @@ SIMULATOR = "simulator"
 CHECK_INS, COUNTS, COUNTS_PAGE = "check_ins.csv", "counts.json", "counts.html"
 
 _ONCE_BESIDE = (CHECK_INS, *(f"{PICTURES}/{n}.{e}" for n in ("check-ins", "day") for e in _FORMATS))
-"""Where earlier versions put counts: beside what may be shared."""
+"""Places of counts in earlier versions: beside what may be shared."""
 
 
 def write_report(folder: Path, summary: Summary, plan_text: str) -> None:

@@ -165,7 +165,7 @@ def published_epsilon(scheme: Scheme, delta: float) -> float | None:
 
 
 def _assumed(scheme: Scheme) -> tuple[str, ...]:
-    """What a number of clients promises, and their order."""
+    """Assumptions behind a number of clients and their order."""
     clients = scheme.population
     if clients is None:
         return ()

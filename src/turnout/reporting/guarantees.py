@@ -41,7 +41,7 @@ def bounds_record(bounds: Bounds) -> dict[str, float]:
 
 
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
-    """How far apart the bounds on ε are and why; nothing where they are as close as was asked.
+    """The width of the bracket of ε and its reason; nothing where it is as narrow as was asked.
 
     Nor where no lower bound is known, which stands beside it already.
     """

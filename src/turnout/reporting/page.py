@@ -102,7 +102,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 
 
 def _count_cards(summary: Summary) -> list[dict[str, str]]:
-    """What happened, beside what the participation law lets expect."""
+    """Exact counts, beside what the participation law lets expect."""
     outcome, counts = summary.outcome, summary.counts()
     return _named(
         (
@@ -146,7 +146,7 @@ def _promise(summary: Summary) -> list[str]:
 
 
 def _certainty(prepared: PreparedPlan) -> str:
-    """How sure anybody becomes about one client, in words."""
+    """The bounds on how sure anybody becomes about one client, in words."""
     from turnout.accounting.membership import scheme_certainty
 
     delta, relation = prepared.guarantee.delta, prepared.guarantee.relation

@@ -25,7 +25,7 @@ SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
     "they are the operator's alone"
 )
-"""What stands beside every count of who came."""
+"""The note beside every count of who came."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

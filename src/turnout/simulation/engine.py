@@ -177,12 +177,20 @@ class Simulation:
             }
         )
 
-    def _run_identity(self, checkpoint: Checkpoint | None) -> RunIdentity:
-        """A new run's identity, or the checkpoint's if settings and data are the same."""
-        if checkpoint is None:
-            return RunIdentity.new(self.identity)
-        checkpoint.run.require(self.identity)
-        return checkpoint.run
+    def _saving(
+        self, store: CheckpointStore | None, start: Checkpoint | None
+    ) -> Callable[[Stepper], None]:
+        """A function that saves the run's checkpoints, under one identity; nothing without a store.
+
+        Raises:
+            StorageError: settings or data are not those of the checkpoint to start from.
+        """
+        if start is not None:
+            start.run.require(self.identity)
+        if store is None:
+            return lambda _: None
+        identity = RunIdentity.new(self.identity) if start is None else start.run
+        return lambda run: store.save(run.checkpoint(identity))
 
     def run(
         self,
@@ -211,19 +219,16 @@ class Simulation:
                 compute.
         """
         checks.count(checkpoint_every=checkpoint_every)
-        checkpointed = checkpoints is not None or from_checkpoint is not None
-        identity = self._run_identity(from_checkpoint) if checkpointed else None
+        save = self._saving(checkpoints, from_checkpoint)
         run = Stepper(self._setup, from_checkpoint)
         try:
             for evaluation in run.remaining():
-                due = run.step % checkpoint_every == 0 or run.step == self.steps
-                if checkpoints is not None and identity is not None and due:
-                    checkpoints.save(run.checkpoint(identity))
+                if run.step % checkpoint_every == 0 or run.step == self.steps:
+                    save(run)
                 if on_progress is not None:
                     on_progress(_progress(run, self.steps, evaluation))
         except KeyboardInterrupt:
-            if checkpoints is not None and identity is not None:
-                checkpoints.save(run.checkpoint(identity))
+            save(run)
         return SimulationResult(
             finished=run.step == self.steps,
             steps_done=run.step,

@@ -1,4 +1,4 @@
-"""Which run a checkpoint belongs to: settings by their digest, data by a digest under a key."""
+"""The run that a checkpoint belongs to: settings by their digest, data by a digest under a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the classes of specs share: plain numbers and members in fields, and no subclasses."""
+"""Rules that all classes of specs share: plain numbers and members in fields, no subclasses."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ class FixedAssignment:
 
     A data loader that shuffles is not this, whether it reuses its permutation or draws it afresh:
     it deals records without replacement into batches of one size, so that the others' batches
-    tell hers (docs/which-guarantee.md; `EveryStep` of as many steps as it has epochs holds).
+    tell a record's own (docs/which-guarantee.md; `EveryStep` of as many steps as it has epochs
+    holds).
     """
 
     window: int

@@ -221,3 +221,10 @@ FIXED_RANDOMIZERS = (FixedRandomizer, KaryResponse, HadamardResponse, BitRespons
 """The subclasses of `PureRandomizer`, of which there are no others."""
 
 close(*get_args(Randomizer), *FIXED_RANDOMIZERS)
+
+
+def is_adaptive(randomizer: Randomizer) -> bool:
+    """Whether the messages before may choose a randomizer, so that a shuffle's order is hidden."""
+    if isinstance(randomizer, FixedRandomizer):
+        return False
+    return isinstance(randomizer, PureRandomizer | ApproximateRandomizer)

@@ -220,12 +220,11 @@ def _method(
     about: str,
     quote: Callable[[ShuffleSetting], Quote],
     *,
-    status: Status = Status.PROVED,
     side: Side = Side.UPPER,
     trust: TrustModel = TrustModel.SHUFFLED,
 ) -> Method[ShuffleSetting]:
     """A method about one record against another, which is the setting's only relation."""
-    return Method(name, about, quote, None, ("replace",), trust, status, side)
+    return Method(name, about, quote, None, ("replace",), trust, Status.PROVED, side)
 
 
 SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (

@@ -76,13 +76,6 @@ class PublishedRandomizer:
     epsilon0: float
 
 
-def is_adaptive(randomizer: object) -> bool:
-    """Whether the messages before may choose a randomizer, so that the order must be hidden."""
-    if isinstance(randomizer, FixedRandomizer):
-        return False
-    return isinstance(randomizer, PureRandomizer | ApproximateRandomizer)
-
-
 @one_round.register
 def _(randomizer: PureRandomizer, clients: int) -> Round:
     pair = worst_pair(randomizer.epsilon0)

@@ -10,7 +10,6 @@ from turnout.accounting.shuffling.messages import (
     AlikeMessages,
     PublishedRandomizer,
     UpperMessages,
-    is_adaptive,
     one_round,
 )
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
@@ -26,6 +25,7 @@ from turnout.spec import (
     SelfSampling,
     SpeakingOrder,
 )
+from turnout.spec.randomizers import is_adaptive
 
 
 def shuffled(

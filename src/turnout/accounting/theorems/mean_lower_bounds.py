@@ -28,9 +28,8 @@ within a factor e^{ε₀}; for a message y the trace is Σ_j E[w s_j]², s_j the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-from turnout.accounting.theorems.results import Result, Status
+from turnout.accounting.theorems.results import Status, thesis_result
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
@@ -107,7 +106,7 @@ def theorem_3_6_4_pure(
     r²d/(n²·sinh²(ε/2)) for d ≤ n, and a quarter of it for more coordinates.
 
     Source: Theorem 3.6.4 of Girgis 2023 (girgis2023thesis), which states an order, for δ > 0.
-    Proof: let client j ≤ d hold −r·e_j, and the others nothing. Replacing her vector by r·e_j
+    Proof: let client j ≤ d hold −r·e_j, and the others nothing. Replacing that vector by r·e_j
     moves the j-th mean by 2r/n and its law by a χ² of at most 4sinh²(ε/2), so by Hammersley,
     Chapman and Robbins its variance is at least r²/(n²sinh²(ε/2)). For d > n all hold nothing and
     the mean moves by r/n.
@@ -186,44 +185,33 @@ def _down(scale: float, multiple: float) -> float:
     return max(0.0, scale * (multiple - _ROUNDING * (abs(multiple) + 1)))
 
 
-def _stated(
-    number: str,
-    function: Callable[..., object],
-    randomizer: str,
-    holds: str,
-    status: Status = Status.PROVED,
-) -> Result:
-    source = f"girgis2023thesis, {number.split(',', maxsplit=1)[0]}"
-    return Result(f"thesis {number}", source, status, None, (), randomizer, holds, function)
-
-
 _LOCAL = "pure epsilon_0, messages in any order"
 _BOUND = "a lower bound on the MSE, no guarantee; unbiased means; constants ours"
 _ORDER = "order only, constants not stated"
 RESULTS = (
-    _stated("Theorem 3.4.3, with constants", theorem_3_4_3, _LOCAL, f"{_BOUND}; 1 <= p < 2"),
-    _stated(
+    thesis_result("Theorem 3.4.3, with constants", theorem_3_4_3, _LOCAL, f"{_BOUND}; 1 <= p < 2"),
+    thesis_result(
         "Theorem 3.4.3, as printed",
         theorem_3_4_3_order_as_printed,
         _LOCAL,
         f"{_ORDER}; false for epsilon_0 far above 1",
         Status.UNSAFE,
     ),
-    _stated("Theorem 3.6.3, with constants", theorem_3_6_3, _LOCAL, f"{_BOUND}; p >= 2"),
-    _stated(
+    thesis_result("Theorem 3.6.3, with constants", theorem_3_6_3, _LOCAL, f"{_BOUND}; p >= 2"),
+    thesis_result(
         "Theorem 3.6.3, as printed",
         theorem_3_6_3_order_as_printed,
         _LOCAL,
         f"{_ORDER}; false for epsilon_0 far above d",
         Status.UNSAFE,
     ),
-    _stated(
+    thesis_result(
         "Theorem 3.6.4, delta = 0, with constants",
         theorem_3_6_4_pure,
         "pure epsilon, trusted server",
         _BOUND,
     ),
-    _stated(
+    thesis_result(
         "Theorem 3.6.4, as printed",
         theorem_3_6_4_order_as_printed,
         "(epsilon, delta), trusted server, b bits a client",

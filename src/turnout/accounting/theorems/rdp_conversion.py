@@ -10,13 +10,13 @@ Notation: R_α is the Rényi divergence of order α > 1, in nats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from turnout.accounting.pairs import UNIT_ROUNDOFF
 from turnout.accounting.theorems.renyi import epsilon_at, log_delta_at
-from turnout.accounting.theorems.results import Result, Status
+from turnout.accounting.theorems.results import Status, thesis_result
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
@@ -129,24 +129,13 @@ def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
     return 3 * max(square, math.sqrt(square))
 
 
-def _stated(
-    number: str,
-    function: Callable[..., object],
-    randomizer: str,
-    holds: str,
-    status: Status = Status.PROVED,
-) -> Result:
-    source = f"girgis2023thesis, {number.split(',', maxsplit=1)[0]}"
-    return Result(f"thesis {number}", source, status, None, (), randomizer, holds, function)
-
-
 _ANY, _LINEAR = "any with bounded Renyi divergences", "any with a linear Renyi curve"
 RESULTS = (
-    _stated("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
-    _stated("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
-    _stated("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
-    _stated("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
-    _stated(
+    thesis_result("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
+    thesis_result("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
+    thesis_result("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
+    thesis_result("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
+    thesis_result(
         "Lemma 2.1.5, as printed",
         lemma_2_1_5_as_printed,
         _LINEAR,

@@ -56,3 +56,15 @@ class Result:
     randomizer: str
     range: str
     function: Callable[..., object]
+
+
+def thesis_result(
+    number: str,
+    function: Callable[..., object],
+    randomizer: str,
+    holds: str,
+    status: Status = Status.PROVED,
+) -> Result:
+    """A result of Girgis 2023 that is no guarantee on its own; ``number`` may say which form."""
+    source = f"girgis2023thesis, {number.split(',', maxsplit=1)[0]}"
+    return Result(f"thesis {number}", source, status, None, (), randomizer, holds, function)

@@ -145,7 +145,7 @@ def _privacy(view: PublicView) -> Gauge:
 
 
 def _bet(view: PublicView) -> Gauge:
-    """How sure somebody may become who began with a fair coin: of the likelier world."""
+    """Upper bound on the posterior of the likelier world, from even odds."""
     share, label = 50.0, "what is still being worked out"
     if view.sure is not None:
         certainty = sure(max(view.sure))

@@ -145,9 +145,9 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     """Refuses a charter whose plan, which people read, says another thing than its terms do."""
     privacy, scheme = plan.privacy, charter.scheme
     said_and_held: list[tuple[str, object, object]] = [
-        ("privacy.relation", privacy.relation, scheme.relation),
+        ("privacy.relation", privacy.relation.value, scheme.relation.value),
         ("privacy.delta", privacy.delta, charter.delta),
-        ("protocol.release", plan.protocol.release, scheme.release),
+        ("protocol.release", plan.protocol.release.value, scheme.release.value),
         ("protocol.minibatch", plan.protocol.minibatch, charter.minibatch),
     ]
     if privacy.epsilon is not None:
@@ -160,4 +160,4 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
         said_and_held.append(("participation", law, scheme.participation))
     for name, said, held in said_and_held:
         if said != held:
-            raise ParameterError(name, said, f"the charter's, {held}")
+            raise ParameterError(name, said, f"the charter's, {held!r}")

@@ -1,7 +1,7 @@
-"""How sure anybody becomes about one client, worked out beside the service.
+"""Upper bounds on how sure anybody becomes about one client, worked out beside the service.
 
-It takes from part of a second to many. Requests never wait for it: a
-thread of its own works them out, and until then the page says that it is not known yet.
+A bound takes from part of a second to many. Requests never wait: a thread of its own works the
+bounds out, and until then the page says that they are not known yet.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class PublicView:
         curve: evaluated models, by steps.
         charged: (steps, ε) of the whole plan, public since the charter is.
         sure: upper bounds, exceeded with a chance of at most δ each, on how sure anybody with
-            even odds becomes that one client took part, and that she did not, by what is
+            even odds becomes that one client took part, and that it did not, by what is
             released; None while they are worked out.
         sure_in_all: the same by all models of the plan.
     """

@@ -93,13 +93,13 @@ class LocalCurve:
 
 @dataclass(frozen=True, slots=True)
 class HiddenCurve:
-    """What is left of δ(K), δ₀ aside, where the others hide the victim; without the factor 1 − δ₀.
+    """The rest of δ(K), δ₀ aside, where the others hide the victim; without the factor 1 − δ₀.
 
     Attributes:
         base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
         fewer: the same for n − 1 clients.
         slack: τ, how far the others' messages are from those.
-        coming: the chance with which she sends a message.
+        coming: the chance with which the victim sends a message.
     """
 
     base: Curve

@@ -78,7 +78,7 @@ class SampledApproximate:
     their own, so at most q. Or each message alone is worth what it is.
 
     Attributes:
-        hidden: by the others' hiding her, in each of the ways.
+        hidden: bounds from the others' hiding the victim, one for each blanket.
         alone: what one message is worth, δ₀ in it, mixed over γ.
         rate: q.
         delta0: δ₀.
@@ -145,7 +145,7 @@ def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
 
 
 def _hidden(sample: Sample, grain: Grain, rung: Rung) -> HiddenCurve:
-    """By the others' hiding her, in one way."""
+    """The bound from the others' hiding the victim, by one blanket."""
     n, q = sample.population, sample.rate
     pair, distance = Blanket.of(*rung)
     few = Grain(max(grain.groups // _FEWER, 1), grain.fine / _FEWER, grain.lost)
