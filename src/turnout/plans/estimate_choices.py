@@ -190,11 +190,14 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
 
 
 def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
-    """What the error bound leaves out; privacy does not rest on it."""
+    """What clipping adds to the error, as predicted and as bounded; privacy does not rest on it."""
     if not isinstance(randomizer, L2Randomizer) or isinstance(randomizer.rotation, KashinFrame):
         return ()
-    cut = randomizer.clipping_error
-    return (f"for accuracy only: clipping rotated coordinates adds about {cut:.2g} at most",)
+    cut, bound = randomizer.clipping_error, randomizer.worst_squared_bias
+    return (
+        f"for accuracy only: clipping rotated coordinates adds about {cut:.2g} to the squared "
+        f"error, and {bound:.2g} to its bound",
+    )
 
 
 def public_randomness(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
