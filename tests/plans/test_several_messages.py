@@ -102,7 +102,8 @@ def test_several_messages_are_taken_only_where_they_win_and_fit():
     assert found.messages > 1
     assert found.randomizer.message_bits <= 12
     assert found.epsilon <= 1.0
-    assert predicted_error(found.randomizer, 100) == found.mse_bound  # Nothing is clipped.
+    kashin = l2_of_level(64, 4)(2.0)
+    assert predicted_error(kashin, 100) == kashin.mse_bound(100)  # Nothing is clipped.
     rotated = l2_of_level(300, 4, redundancy=1.0)(2.0)
     noise = rotated.worst_squared_error / 100
     assert noise < predicted_error(rotated, 100) < rotated.mse_bound(100)

@@ -138,6 +138,17 @@ def test_the_error_bound_has_what_a_clipped_rotation_takes(dimension):
     assert np.sum(randomizer.bias(turned) ** 2) == pytest.approx(alone)
 
 
+@pytest.mark.parametrize(("dimension", "reached"), [(4, False), (64, True)])
+def test_the_error_bound_has_what_few_kashin_coefficients_miss(dimension, reached):
+    missed = []
+    for seed in range(25):
+        randomizer = l2_of_level(dimension, 1, seed=seed)(2.0)
+        missed += [np.sum(randomizer.bias(vector[None]) ** 2) for vector in np.eye(dimension)[:4]]
+    assert (max(missed) < 1e-13) == reached
+    bound = l2_of_level(dimension, 1)(2.0).worst_squared_bias
+    assert (bound == 0.0) if reached else (np.mean(missed) < bound < 0.25)
+
+
 def rotated(dimension: int, seed: int = 0) -> L2Randomizer:
     return l2_of_level(dimension, 1, redundancy=1.0, seed=seed)(2.0)
 
