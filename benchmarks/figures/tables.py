@@ -17,9 +17,9 @@ from refinement import SIZE, hadamard_bits, recoverable_bits, recovered_error, u
 
 from turnout.accounting import calibrate_noise
 from turnout.plans.shuffled_means import shuffled_l2
+from turnout.plans.shuffled_shapes import predicted_error
 from turnout.randomizers import HadamardResponse, KaryRandomizedResponse, OneBitHadamard
 from turnout.randomizers.vectors import PrivUnit
-from turnout.randomizers.vectors.l2 import CLIP, clipping_error
 from turnout.refinement import enough_randomness
 from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
 
@@ -62,9 +62,9 @@ def computed() -> Rows:
         for name, redundancy in (("thesis, levels made right", 1.0), ("turnout, Kashin", 4.0)):
             found = shuffled_l2(d, CLIENTS, EPSILON, DELTA, samples=samples, redundancy=redundancy)
             sent = f"{found.messages:,}", f"{found.randomizer.message_bits:,}"
-            # What a clip takes is no noise: more clients do not lower it.
-            cut = clipping_error(CLIP) if redundancy <= 1 else 0.0
-            rows.append([f"{d:,}", name, *sent, digits((found.mse_bound + cut) / gaussian)])
+            # As the plans predict it: with what a clip takes, which more clients do not lower.
+            error = predicted_error(found.randomizer, CLIENTS)
+            rows.append([f"{d:,}", name, *sent, digits(error / gaussian)])
         if d < 10**6:
             private = PrivUnit(d, EPSILON)
             error = digits(private.worst_squared_error / CLIENTS / gaussian)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from turnout.accounting.shuffling.sampling.prices import SampledApproximate, sam
 from turnout.spec import ApproximateRandomizer, GaussianNoise
 
 GRAIN = Grain(64, 4000.0, 1e-14)
+DELTA0 = 0.1
 
 
 def approximate(local_epsilon: float, delta0: float, clients: int, rate: float):
@@ -50,6 +52,37 @@ def test_the_price_is_its_formula(rate):
         expected = min(expected, rate * delta0 + (1 - delta0) * hidden)
     price = float(approximate(local_epsilon, delta0, clients, rate).hidden_delta(np.array(k)))
     assert expected * (1 - 1e-9) <= price <= expected * (1 + 1e-4)
+
+
+def by_number(pair_of, laws: int, clients: int, rate: float, k: float) -> float:
+    """Theorem 4 for every number of messages, each as a uniform subset, less what leaks; ε₀ = 1."""
+    pair, kappa = pair_of(1.0 - math.log1p(-DELTA0)), laws * DELTA0 / math.e
+    total = 0.0
+    for messages in range(1, clients + 1):
+        share = messages / clients
+        inner = 1 + (k - 1) / share
+        tau = (messages - 1) * kappa
+        fewer = truths.pair_delta(pair, messages - 1, inner) if messages > 1 else 0.0
+        fewer = min(fewer + (1 + inner) * (messages - 2) * kappa, 1.0)
+        value = truths.pair_delta(pair, messages, inner) + tau * (inner - 1 + 2 * fewer)
+        total += math.comb(clients, messages) * (
+            rate**messages * (1 - rate) ** (clients - messages) * share * value
+        )
+    return total
+
+
+@pytest.mark.parametrize(("way", "pair_of", "laws"), [(0, worst_pair, 2), (1, clones_pair, 1)])
+@pytest.mark.parametrize("rate", [0.05, 0.4, 0.95])
+def test_one_price_for_all_numbers_is_no_less_than_that_of_each(way, pair_of, laws, rate):
+    """What the proof of the sampled price comes down to, where what others miss is most of it."""
+    for clients in (2, 3, 5):
+        hidden = approximate(1.0, DELTA0, clients, rate).hidden[way]
+        for k in (1.0, 1.02, 1 + rate, 2.5):
+            least = by_number(pair_of, laws, clients, rate, k)
+            assert least <= float(hidden.delta(np.array(k))) * (1 + 1e-9)
+            half = replace(hidden, slack=0.5 * hidden.slack)
+            if rate == 0.95:  # Where nearly all come, half of τ would be too small.
+                assert least > float(half.delta(np.array(k)))
 
 
 @pytest.mark.parametrize("rate", [0.3, 0.8])

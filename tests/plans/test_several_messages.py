@@ -11,7 +11,7 @@ from turnout.core.errors import ParameterError
 from turnout.plans.estimate_answers import Ask
 from turnout.plans.estimate_shuffled import shuffled_mean
 from turnout.plans.estimates import mean
-from turnout.plans.shuffled_means import linf_of_level, shuffled_epsilon
+from turnout.plans.shuffled_means import l2_of_level, linf_of_level, shuffled_epsilon
 from turnout.plans.shuffled_messages import client_messages, shuffled_price
 from turnout.plans.shuffled_shapes import predicted_error, several_messages
 from turnout.randomizers.vectors import LInfRandomizer
@@ -102,7 +102,11 @@ def test_several_messages_are_taken_only_where_they_win_and_fit():
     assert found.messages > 1
     assert found.randomizer.message_bits <= 12
     assert found.epsilon <= 1.0
-    assert predicted_error(found.randomizer, 100) >= found.mse_bound
+    kashin = l2_of_level(64, 4)(2.0)
+    assert predicted_error(kashin, 100) == kashin.mse_bound(100)  # Nothing is clipped.
+    rotated = l2_of_level(300, 4, redundancy=1.0)(2.0)
+    noise = rotated.worst_squared_error / 100
+    assert noise < predicted_error(rotated, 100) < rotated.mse_bound(100)
 
 
 def test_means_from_several_messages_are_unbiased_and_name_both_errors(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,14 +10,22 @@ import pytest
 from scipy import stats
 
 from turnout.core.errors import UnsupportedError
-from turnout.plans.shuffled_means import shuffled_epsilon, shuffled_l2, shuffled_linf
+from turnout.plans.shuffled_means import (
+    ShuffledMean,
+    l2_of_level,
+    shuffled_epsilon,
+    shuffled_l2,
+    shuffled_linf,
+)
 from turnout.plans.shuffled_messages import client_messages
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
     L1Randomizer,
+    L2Randomizer,
     LInfRandomizer,
     SphericalCode,
 )
+from turnout.randomizers.vectors.l2 import clipping_bound, clipping_error
 
 N = 200
 
@@ -111,3 +120,51 @@ def test_calibrated_means_spend_the_budget_and_say_what_they_are():
 def test_what_is_not_made_of_messages_is_refused():
     with pytest.raises(UnsupportedError, match="SphericalCode"):
         shuffled_epsilon(SphericalCode(5, 1.0), 100, 1e-6)
+
+
+@pytest.mark.parametrize("dimension", [40, 300])
+def test_the_error_bound_has_what_a_clipped_rotation_takes(dimension):
+    # All hold the same vector, so no number of them lowers the bias; over many public signs.
+    clients = 10**7
+    for vector in (np.eye(1, dimension), np.full((1, dimension), dimension**-0.5)):
+        errors = [clipped_error(rotated(dimension, seed), vector, clients) for seed in range(60)]
+        found = ShuffledMean(rotated(dimension), clients, 1e-6, 1.0)
+        noise = found.randomizer.worst_squared_error / clients
+        assert noise < np.mean(errors) < found.mse_bound  # Noise alone would be too small.
+    # Whatever the signs, the vector of which the rotation makes one coordinate is bounded too.
+    randomizer = rotated(dimension)
+    turned = randomizer.rotation.backward(np.eye(1, dimension))
+    alone = (1 - randomizer.clip / math.sqrt(dimension)) ** 2
+    assert np.sum(randomizer.bias(turned) ** 2) == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(("dimension", "reached"), [(4, False), (64, True)])
+def test_the_error_bound_has_what_few_kashin_coefficients_miss(dimension, reached):
+    missed = []
+    for seed in range(25):
+        randomizer = l2_of_level(dimension, 1, seed=seed)(2.0)
+        missed += [np.sum(randomizer.bias(vector[None]) ** 2) for vector in np.eye(dimension)[:4]]
+    assert (max(missed) < 1e-13) == reached
+    bound = l2_of_level(dimension, 1)(2.0).worst_squared_bias
+    assert (bound == 0.0) if reached else (np.mean(missed) < bound < 0.25)
+
+
+def rotated(dimension: int, seed: int = 0) -> L2Randomizer:
+    return l2_of_level(dimension, 1, redundancy=1.0, seed=seed)(2.0)
+
+
+def clipped_error(randomizer: L2Randomizer, vector: np.ndarray, clients: int) -> float:
+    """E‖estimate − mean‖² where all hold one vector, exact given the signs."""
+    variance = randomizer.squared_error(vector)[0] / clients
+    return float(variance + np.sum(randomizer.bias(vector) ** 2))
+
+
+@pytest.mark.parametrize("clip", [0.5, 1.0, 2.05, 3.0])
+def test_what_is_clipped_of_sums_of_signs_is_bounded(clip):
+    # Exactly, for equal and for geometric weights.
+    for weights in (np.ones(12), 0.7 ** np.arange(12), np.array([3.0, 1, 1, 1, 1])):
+        signs = np.array(list(itertools.product([-1, 1], repeat=weights.size)))
+        sums = abs(signs @ weights) / np.linalg.norm(weights)
+        clipped = np.mean(np.maximum(sums - clip, 0) ** 2)
+        assert clipped <= clipping_bound(clip)
+    assert clipping_error(clip) < clipping_bound(clip) <= 1

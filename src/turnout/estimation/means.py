@@ -114,17 +114,18 @@ class MeanEstimate:
 
     @property
     def mse_bound(self) -> float:
-        """Largest E‖value − mean‖₂² over what the clients hold."""
-        return self.randomizer.worst_squared_error / self.clients
+        """Largest E‖value − mean‖₂² over what the clients hold, clipping included."""
+        return self.randomizer.mse_bound(self.clients)
 
     @property
     def noise_error(self) -> float:
         """Standard error of a coordinate about the mean of *these* clients, from noise alone.
 
-        At most: the root of `mse_bound` over d. For ℓ2 randomizers it is the root mean square over
-        coordinates.
+        At most: the root of `worst_squared_error` over nd, which leaves out what a randomizer
+        clips. For ℓ2 randomizers it is the root mean square over coordinates.
         """
-        return math.sqrt(self.mse_bound / self.randomizer.dimension)
+        variance = self.randomizer.worst_squared_error / self.clients
+        return math.sqrt(variance / self.randomizer.dimension)
 
     @property
     def population_errors(self) -> FloatArray:

@@ -197,7 +197,7 @@ class UserLevelMean:
     @property
     def mse_bound(self) -> float:
         """Largest E‖estimate − mean y_i‖² where no projection changes anything."""
-        return self.mean_randomizer.worst_squared_error / self.clients
+        return self.mean_randomizer.mse_bound(self.clients)
 
     @property
     def middles(self) -> FloatArray:

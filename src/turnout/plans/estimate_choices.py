@@ -190,11 +190,15 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
 
 
 def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
-    """What the error bound leaves out; privacy does not rest on it."""
-    if not isinstance(randomizer, L2Randomizer) or isinstance(randomizer.rotation, KashinFrame):
+    """What clipping adds to the error, as predicted and as bounded; privacy does not rest on it."""
+    if not isinstance(randomizer, L2Randomizer) or randomizer.worst_squared_bias == 0.0:
         return ()
-    cut = randomizer.clipping_error
-    return (f"for accuracy only: clipping rotated coordinates adds about {cut:.2g} at most",)
+    kashin = isinstance(randomizer.rotation, KashinFrame)
+    about = "most often nothing" if kashin else f"about {randomizer.clipping_error:.2g}"
+    return (
+        f"for accuracy only: clipping rotated coordinates adds {about} to the squared error, and "
+        f"{randomizer.worst_squared_bias:.2g} to its bound",
+    )
 
 
 def public_randomness(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:

@@ -55,8 +55,8 @@ class ShuffledMean:
 
     @property
     def mse_bound(self) -> float:
-        """Largest E‖estimate − mean‖₂² over what the clients hold, but for what is clipped."""
-        return self.randomizer.worst_squared_error / self.clients
+        """Largest E‖estimate − mean‖₂² over what the clients hold, clipping included."""
+        return self.randomizer.mse_bound(self.clients)
 
     def __str__(self) -> str:
         """What is sent, and at which privacy."""

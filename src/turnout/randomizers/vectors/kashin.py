@@ -6,7 +6,7 @@ K the level: |a_j| ≤ K‖x‖/√D.
 A rotation has normal coordinates, the largest of which is far above the typical one, and either
 noise pays for it or clipping does. With ρ > 1 many a stand for the same x, and one of them has
 K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6): 3.4 at ρ = 2, 2.5 at ρ = 4, where clipping a rotation at three
-deviations costs 9. Nothing is clipped, so nothing is biased.
+deviations costs 9. Of 64 coordinates or more nothing is clipped, so nothing is biased.
 """
 
 from __future__ import annotations

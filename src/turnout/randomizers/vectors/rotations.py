@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,10 @@ class Rotation(ABC):
         dimension: d.
         width: D.
         seed: of the public signs.
+        peak: D times the largest squared entry of the transform that follows the last signs.
     """
 
+    peak: ClassVar[float]
     dimension: int
     seed: int
 
@@ -87,6 +90,7 @@ class HadamardRotation(Rotation):
 
     dimension: int
     seed: int = 0
+    peak: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         checks.count(dimension=self.dimension)
@@ -124,6 +128,7 @@ class CosineRotation(Rotation):
     dimension: int
     seed: int = 0
     wide: int | None = None
+    peak: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
         checks.count(dimension=self.dimension)

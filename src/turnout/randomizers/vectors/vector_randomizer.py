@@ -98,6 +98,18 @@ class VectorRandomizer(ABC):
         """What the estimated mean is off on average, shape (dimension,)."""
         return np.zeros(self.dimension)
 
+    @property
+    def worst_squared_bias(self) -> float:
+        """A bound on E‖bias‖₂² over all vectors allowed, which more clients do not lower.
+
+        The mean is over public randomness, on which the vectors do not depend.
+        """
+        return 0.0
+
+    def mse_bound(self, clients: int) -> float:
+        """Largest E‖estimate − mean‖₂² over what so many clients hold, bias included."""
+        return self.worst_squared_error / clients + self.worst_squared_bias
+
     def mean_squared_error(self, values: ArrayLike) -> float:
         """Exact E‖estimate − mean‖₂² over these clients, given the public randomness."""
         errors = self.squared_error(values)
