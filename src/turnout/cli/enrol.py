@@ -10,7 +10,6 @@ import click
 
 from turnout.cli.commands import Command
 from turnout.cli.packages import service_packages
-from turnout.core import checks
 from turnout.core.errors import StorageError
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ def enrol(
         from turnout.service.storage.opening import open_storage
         from turnout.service.web.opening import stored_charter
         from turnout.service.web.settings import Settings
+
+    from turnout.core import checks
 
     checks.count(N=count)
     if out is not None and out.exists():
