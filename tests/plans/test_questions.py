@@ -102,6 +102,11 @@ def test_a_file_becomes_a_randomizer(tmp_path):
     [
         ("", "a first line that names present and absent"),
         ("present;absent\n1;1\n", "a first line that names present and absent"),
+        (
+            "present,absent,present\n1,1,0\n",
+            "a first line that names present and absent, each once",
+        ),
+        ("present,absent\n0,5,1\n1,1\n", "2 cells in line 2, as in the first line"),
         ("present,absent\n", "column present: probabilities that sum to 1"),
         ("present,absent\n0.5,0.5\n0.5,half\n", "a number in line 3, column absent, not 'half'"),
         ("present,absent\n0.5\n0.5,0.5\n", "a number in line 2, column absent, not ''"),

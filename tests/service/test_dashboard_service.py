@@ -53,6 +53,8 @@ def test_the_public_answers_have_these_fields_and_no_counts(address: str) -> Non
                 "population",
                 "release",
                 "relation",
+                "unit",
+                "trust_model",
                 "step",
                 "steps",
                 "phase",

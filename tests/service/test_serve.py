@@ -170,13 +170,38 @@ def test_invitations_in_a_file_are_for_one_user(folder, capsys):
     assert len(out.read_text().split()) == 2
     assert capsys.readouterr().out == ""
     said = refused("enrol", 1, "--db", folder / "db", "--out", out, capsys=capsys, code=4)
-    assert "cannot write" in said
+    assert "never written over" in said
+    with pytest.raises(SystemExit) as end:  # None was spent on the refusal.
+        main(["enrol", "8", "--db", str(folder / "db"), "--out", str(folder / "others")])
+    assert end.value.code == 0
+
+
+def test_invitations_are_to_the_plan_and_the_schedule_that_were_given(folder, capsys):
+    other = folder / "other.toml"
+    other.write_text(PLAN + "\n")
+    arguments = ["enrol", 1, "--db", folder / "db"]
+    for options, reason in (
+        (("--plan", other), "to the letter"),
+        (("--step-seconds", 7), "step_seconds = 7.0: expected 60, as the task's charter has it"),
+        (("--check-in-seconds", 0), "check_in_seconds = 0.0: expected greater than 0"),
+        (("--answer-seconds", 0), "answer_seconds = 0.0: expected greater than 0"),
+    ):
+        assert reason in refused(*arguments, *options, capsys=capsys, code=2)
+
+
+def test_no_task_is_founded_beside_a_known_head_or_for_nobody(folder, capsys):
+    plan, lost = folder / "plan.toml", folder / "lost"
+    refused("enrol", 0, "--db", lost, "--plan", plan, capsys=capsys, code=2)
+    assert not lost.exists()
+    (folder / "lost.head").write_text("task head")
+    said = refused("enrol", 1, "--db", lost, "--plan", plan, capsys=capsys, code=4)
+    assert "lost or replaced" in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (["0"], 2, "1 to 10"),
+        (["0"], 2, "N = 0: expected a whole number of at least 1"),
         (["11"], 2, "the plan is for 40 clients"),
     ],
 )

@@ -35,6 +35,12 @@ def test_the_nearest_source_wins(tmp_path):
         ({}, {"step_seconds": float("nan")}, "step_seconds"),
         ({}, {"step_seconds": 0.0}, "step_seconds"),
         ({}, {"answer_seconds": float("inf")}, "answer_seconds"),
+        ({}, {"port": True}, "port = True: expected a number"),
+        ({}, {"step_seconds": True}, "step_seconds = True: expected a number"),
+        ({}, {"exit_when_finished": 1}, "exit_when_finished = 1: expected true or false"),
+        ({"TURNOUT_SERVE_EXIT_WHEN_FINISHED": "perhaps"}, {}, "exit_when_finished"),
+        ({"TURNOUT_SERVE_Port": "1"}, {}, "Port = '1': expected a known key; did you mean port"),
+        ({}, {"port": 70000}, "port = 70000: expected less than or equal to 65535"),
     ],
 )
 def test_what_is_unknown_or_wrong_is_refused(environment, given, reason):
@@ -43,7 +49,7 @@ def test_what_is_unknown_or_wrong_is_refused(environment, given, reason):
 
 
 def test_a_database_must_be_named():
-    with pytest.raises(ParameterError, match="db = None: expected a value"):
+    with pytest.raises(ParameterError, match=r"db = \(missing\): expected a value"):
         Settings.gathered(None, {}, {})
 
 

@@ -125,6 +125,28 @@ def test_a_wrong_secret_says_nothing_about_whom_it_is_for(tmp_path, state):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda body: b'{"client":26,' + body[1:],
+        lambda body: body.decode().encode("utf-16"),
+        lambda body: b"\xef\xbb\xbf" + body,
+        lambda body: json.dumps([*json.loads(body).items()]).encode(),
+    ],
+    ids=["a key twice", "UTF-16", "a byte order mark", "no object"],
+)
+def test_an_enrolment_is_one_object_in_ascii(tmp_path, form):
+    async def main():
+        async with world(tmp_path) as w:
+            key = key_of(25)
+            answer = await w.post(enrolments_path(), 25, form(enrolment(25, key=key)), key=key)
+            assert (answer.status_code, answer.content) == (401, UNKNOWN)
+            answer = await w.post(enrolments_path(), 25, enrolment(25, key=key), key=key)
+            assert answer.status_code == 200
+
+    asyncio.run(main())
+
+
 def test_an_enrolment_speaks_for_its_own_client_only(tmp_path):
     async def main():
         async with world(tmp_path) as w:

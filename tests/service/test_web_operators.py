@@ -151,6 +151,12 @@ def test_the_operator_sees_counts_and_the_public_does_not(tmp_path):
             assert view["counts"] == [count]
             public = (await w.http.get("/public/summary.json")).json()
             assert public == view["public"]
+            promise = ("relation", "unit", "trust_model", "delta")
+            assert [public[name] for name in promise] == [
+                w.running.charter.scheme.relation.value,
+                *("client", "central"),
+                w.running.charter.delta,
+            ]
             assert not {"arrived", "counts", "enrolled", "invited", "events"} & set(public)
             metrics = (await w.http.get("/metrics", headers=operator)).text
             for line in (

@@ -13,17 +13,18 @@ from turnout.cli.packages import service_packages
 from turnout.core.errors import StorageError
 
 if TYPE_CHECKING:
-    from turnout.service.charter import Timing
-    from turnout.service.storage.interface import Storage
+    from turnout.service.web.settings import Settings
 
 
 @click.command(cls=Command)
 @click.argument("count", metavar="N", type=int)
 @click.option("--db", metavar="DB", required=True, help="The database: a file, or postgresql://…")
 @click.option(
-    "--plan", type=click.Path(path_type=Path), help="The plan of a new task, if DB is empty."
+    "--plan",
+    type=click.Path(path_type=Path),
+    help="The plan of a new task, if DB is empty; else the plan that its task must have.",
 )
-@click.option("--step-seconds", type=float, default=60.0, help="How long a step of a new task is.")
+@click.option("--step-seconds", type=float, help="How long a step of a new task is; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where they go.")
@@ -32,10 +33,8 @@ def enrol(
     count: int,
     db: str,
     plan: Path | None,
-    step_seconds: float,
-    check_in_seconds: float | None,
-    answer_seconds: float | None,
     out: Path | None,
+    **schedule: float | None,
 ) -> int:
     """Prints N invitations, one a line, each for one device and to be used once.
 
@@ -46,18 +45,22 @@ def enrol(
         from turnout.service.founding import invite
         from turnout.service.storage.opening import open_storage
         from turnout.service.web.opening import stored_charter
-    from turnout.service.charter import Timing
+        from turnout.service.web.settings import Settings
 
+    from turnout.core import checks
+
+    checks.count(N=count)
+    if out is not None and out.exists():
+        raise StorageError(f"{out} exists; invitations are never written over others")
+    settings = Settings.gathered(None, {}, {"db": db, **schedule})
     if plan is not None:
-        of_step = Timing.of(step_seconds)
-        check_ins = check_in_seconds or of_step.check_in_seconds
-        timing = Timing(step_seconds, check_ins, answer_seconds or of_step.answer_seconds)
-        _found_if_empty(db, plan, timing)
+        _found_if_empty(plan, settings)
     storage = open_storage(db, serving=False)
     try:
         charter = stored_charter(storage)
         if charter is None:
             raise StorageError("there is no task in this database: give --plan, or serve one")
+        settings.require_timing(charter.timing)
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
     finally:
@@ -66,18 +69,15 @@ def enrol(
     return 0
 
 
-def _found_if_empty(db: str, plan: Path, timing: Timing) -> None:
-    """Create the task of a plan, unless there is one."""
+def _found_if_empty(plan: Path, settings: Settings) -> None:
+    """Create the task of a plan, unless there is one: then it must be this plan's."""
     from turnout.reporting.console import Console
     from turnout.service.storage.opening import open_storage
-    from turnout.service.web.opening import found, stored_charter
+    from turnout.service.web.opening import require_task
 
-    if _has_task(db):
-        return
-    storage: Storage = open_storage(db, serving=True)
+    storage = open_storage(settings.db, serving=not _has_task(settings.db))
     try:
-        if stored_charter(storage) is None:
-            found(storage, plan, timing, Console().phase)
+        require_task(storage, plan, settings, Console().phase)
     finally:
         storage.close()
 

@@ -207,10 +207,15 @@ def read_pair(path: Path) -> TableRandomizer:
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"pair file {path} cannot be read: {error}") from None
     rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
-    if not set(_COLUMNS) <= set(rows.fieldnames or ()):
-        raise ParameterError("pair_file", str(path), "a first line that names present and absent")
+    named = list(rows.fieldnames or ())
+    if any(named.count(name) != 1 for name in _COLUMNS):
+        expected = "a first line that names present and absent, each once"
+        raise ParameterError("pair_file", str(path), expected)
     columns: dict[str, list[float]] = {name: [] for name in _COLUMNS}
     for row in rows:
+        if None in row:
+            expected = f"{len(named)} cells in line {rows.line_num}, as in the first line"
+            raise ParameterError("pair_file", str(path), expected)
         for name, values in columns.items():
             values.append(_number(path, rows.line_num, name, row[name]))
     try:

@@ -61,7 +61,8 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
             tags = context.get("expected_tags") or _all_tags(fault["loc"], model)
             return ParameterError(naming(path), context.get("tag", MISSING), tags)
         case _:
-            own_words = fault["msg"][:1].lower() + fault["msg"][1:]
+            own_words = fault["msg"].removeprefix("Input should be ")
+            own_words = own_words[:1].lower() + own_words[1:]
             expected = context.get("expected") or _TYPES.get(fault["type"], own_words)
     return ParameterError(naming(path), fault["input"], str(expected))
 

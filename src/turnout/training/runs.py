@@ -124,13 +124,16 @@ def _checkpoint(folder: Path, name: str) -> Path:
     """A checkpoint's place in the simulator's view: it holds the counts of every step.
 
     Raises:
-        StorageError: one of an earlier version, which lay beside the report, cannot be moved.
+        StorageError: the run is an earlier version's, or the folder cannot be made.
     """
     place, once = folder / SIMULATOR / name, folder / name
+    if once.exists():
+        raise StorageError(
+            f"{once}: an earlier version of turnout wrote this run, with exact counts of who came "
+            "beside its report; it must start anew in another folder"
+        )
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        if once.is_file() and not place.exists():
-            once.replace(place)
     except OSError as error:
         raise StorageError(f"{place} cannot be written: {error}") from error
     return place

@@ -21,9 +21,6 @@ from turnout.service.web.views import PublicView
 from turnout.service.wire import Phase
 from turnout.spec import PrivacyUnit, Relation, ReleaseRule, TrustModel
 
-UNIT, TRUSTED = PrivacyUnit.CLIENT, TrustModel.CENTRAL
-"""What every task of the service protects, and whom its clients trust."""
-
 _RULES = {
     ReleaseRule.AGGREGATED: "the noisy sum of all who came",
     ReleaseRule.ONE_CLIENT: "the noisy update of one of those who came",
@@ -163,8 +160,8 @@ def _promise(view: PublicView) -> str:
 def _words(view: PublicView) -> tuple[tuple[str, str], ...]:
     return (
         ("relation", view.relation),
-        ("unit", UNIT.value),
-        ("trust", TRUSTED.value),
+        ("unit", view.unit),
+        ("trust", view.trust_model),
         ("δ", _delta(view)),
     )
 
@@ -181,14 +178,15 @@ def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
 def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
     rule = ReleaseRule(view.release)
     relation = Relation(view.relation)
+    unit, trust = PrivacyUnit(view.unit), TrustModel(view.trust_model)
     return (
         ("Task", view.task),
         ("Clients n", f"{view.population:,}; n counts honest devices"),
         ("A step releases", f"{rule.value}: {_RULES.get(rule, rule.value)}"),
         ("A step lasts", f"{view.step_seconds:g} s"),
         ("Relation", f"{relation.value}: {RELATIONS[relation]}"),
-        ("Unit", f"{UNIT.value}: {UNITS[UNIT]}"),
-        ("Trust model", f"{TRUSTED.value}: {TRUST[TRUSTED]}"),
+        ("Unit", f"{unit.value}: {UNITS[unit]}"),
+        ("Trust model", f"{trust.value}: {TRUST[trust]}"),
         ("ε allowed", rounded_up(view.epsilon_target)),
         ("δ", _delta(view)),
     )

@@ -95,6 +95,8 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
         lines = path.read_text("utf-8").split()
     except (OSError, UnicodeDecodeError):
         raise ParameterError("--tokens", str(path), "a file of tokens, one a line") from None
+    if not lines:
+        raise ParameterError("--tokens", str(path), "a file of tokens, one a line")
     wanted = len(lines) if devices is None else devices
     if not 0 < wanted <= len(lines):
         raise ParameterError("--devices", devices, f"1 to {len(lines)}, the tokens in {path}")

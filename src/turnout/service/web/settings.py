@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from turnout.core.errors import ParameterError
+from turnout.plans.refusals import refusal
 from turnout.service.charter import Timing
 
 PREFIX = "TURNOUT_SERVE_"
@@ -58,6 +59,24 @@ class Settings(BaseModel):
     )
     exit_when_finished: bool = Field(False, description="end when all steps are over")
 
+    @field_validator(
+        "port", "step_seconds", "check_in_seconds", "answer_seconds", "wait_for", mode="before"
+    )
+    @classmethod
+    def _no_flag(cls, value: object) -> object:
+        """A number; true would be read as 1."""
+        if isinstance(value, bool):
+            raise ParameterError("value", value, "a number")
+        return value
+
+    @field_validator("exit_when_finished", mode="before")
+    @classmethod
+    def _no_number(cls, value: object) -> object:
+        """True or false, in words where it comes from the environment; 1 would be read as true."""
+        if not isinstance(value, bool | str):
+            raise ParameterError("value", value, "true or false")
+        return value
+
     @classmethod
     def gathered(
         cls, file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]
@@ -73,7 +92,7 @@ class Settings(BaseModel):
             ParameterError: an unknown name or a value that is refused.
         """
         named = {
-            name.removeprefix(PREFIX).lower(): value
+            _setting(name.removeprefix(PREFIX)): value
             for name, value in environment.items()
             if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"
         }
@@ -81,11 +100,7 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(_read(file) | named | on_line)
         except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(map(str, first["loc"])) or "settings"
-            missing = first["type"] == "missing"
-            value, expected = (None, "a value") if missing else (first["input"], first["msg"])
-            raise ParameterError(name, value, expected) from None
+            raise refusal(error, cls) from None
 
     @property
     def timing(self) -> Timing:
@@ -131,6 +146,11 @@ class Settings(BaseModel):
         assert self.tls_cert is not None
         assert self.tls_key is not None
         return self.tls_cert, self.tls_key
+
+
+def _setting(variable: str) -> str:
+    """A variable's setting; what is not in capitals stays as it is, and so is refused."""
+    return variable.lower() if variable == variable.upper() else variable
 
 
 def _read(file: Path | None) -> dict[str, Any]:

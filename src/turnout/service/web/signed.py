@@ -13,7 +13,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from prometheus_client import Counter
 
@@ -229,12 +229,20 @@ class EnrolmentRoute(SignedRoute):
         return hmac.compare_digest(stored, hashlib.sha256(secret).digest())
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs, each key once."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key is given twice")
+    return fields
+
+
 def enrolment_of(body: bytes) -> tuple[int, bytes, bytes] | None:
     """Client, public key and secret in an enrolment; None for any other body."""
     try:
-        fields = json.loads(body)
+        fields = json.loads(body.decode("ascii"), object_pairs_hook=_once)
         client, key, secret = fields["client"], fields["public_key"], fields["secret"]
-        if set(fields) != {"client", "public_key", "secret"} or type(client) is not int:
+        if len(fields) != 3 or type(client) is not int:
             return None
         raw, one_time = bytes.fromhex(key), bytes.fromhex(secret)
     except (ValueError, KeyError, TypeError, RecursionError):

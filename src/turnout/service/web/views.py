@@ -72,6 +72,7 @@ class PublicView:
         population: clients that the plan is for.
         release: the release rule's name.
         relation: the neighbouring relation's name.
+        unit, trust_model: the other two names without which an ε says nothing.
         step, steps, phase, seconds_left, seconds_to_next_step: as in `Progress`.
         step_seconds: how long a step lasts.
         released: releases that are published.
@@ -93,6 +94,8 @@ class PublicView:
     population: int
     release: str
     relation: str
+    unit: str
+    trust_model: str
     step: int
     steps: int
     phase: str
@@ -219,6 +222,8 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
         population=charter.population,
         release=charter.scheme.release.value,
         relation=charter.scheme.relation.value,
+        unit=charter.scheme.unit.value,
+        trust_model=charter.scheme.trust.value,
         step=progress.step,
         steps=charter.steps,
         phase=progress.phase.value,
