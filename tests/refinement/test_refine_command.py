@@ -46,7 +46,7 @@ def test_each_key_opens_its_level(data, tmp_path):
         assert found["clients"] == 20_000
         for row in found["frequencies"]:
             assert row["low"] <= truth[int(row["value"])] <= row["high"]
-        widths.append(max(row["standard_error"] for row in found["frequencies"]))
+        widths.append(max(row["population_standard_error"] for row in found["frequencies"]))
     assert widths == sorted(widths, reverse=True)
 
 

@@ -201,7 +201,7 @@ def _rows(
             "low": float(low[value]),
             "high": float(high[value]),
             "raw": float(estimate.raw[value]),
-            "standard_error": float(estimate.standard_errors[value]),
+            "population_standard_error": float(estimate.standard_errors[value]),
         }
         for value in order
     ]
@@ -230,14 +230,14 @@ def _show(
     console = Console()
     table = Table("value", title=f"{estimate.clients:,} clients", box=None, title_justify="left")
     interval = f"{100 * confidence:g} % interval"
-    for column in ("frequency", interval, "± standard error"):
+    for column in ("frequency", interval, "± noise and sampling"):
         table.add_column(column, justify="right")
     for row in rows[:top]:
         table.add_row(
             str(row["value"]),
             f"{row['frequency']:.4f}",
             f"{row['low']:.4f} to {row['high']:.4f}",
-            f"{row['standard_error']:.4f}",
+            f"{row['population_standard_error']:.4f}",
         )
     console.print(table, highlight=False)
     if len(rows) > top:

@@ -24,7 +24,8 @@ class LevelEstimate:
         clients: how many sent.
         raw: unbiased frequencies, shape (size,); some may be negative.
         frequencies: `raw` projected on the simplex, which never moves away from the truth.
-        standard_errors: of `raw`, for values that are independent draws.
+        standard_errors: of `raw` about the population of which the values are independent draws:
+            noise and sampling together.
     """
 
     epsilon: float
