@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,9 +10,11 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.service.engine import Upload
 from turnout.service.storage.interface import Transaction
 from turnout.service.web.running import Running
-from turnout.service.web.signed import EnrolmentRoute, Job, SignedRoute, enrolment_of
+from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
 from turnout.service.wire import (
+    ENROLMENT_FORMAT,
     PREFIX,
+    UPDATE_FORMAT,
     Answer,
     Phase,
     Receipt,
@@ -87,18 +90,26 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
     jobs = DeviceJobs(running)
     size = running.charter.lattice.encoded_size
     steps = f"{PREFIX}/steps/{{step}}"
+
+    def route(
+        path: Callable[[int], str], limit: int, body_format: str, prepare: Prepare
+    ) -> SignedRoute:
+        name = path(0).rpartition("/")[2]
+        return SignedRoute(running, name, path, limit, body_format, prepare)
+
     return {
         enrolments_path(): EnrolmentRoute(
-            running, "enrolments", lambda _: enrolments_path(), ENROLMENT_BYTES, jobs.enrol
+            running,
+            "enrolments",
+            lambda _: enrolments_path(),
+            ENROLMENT_BYTES,
+            ENROLMENT_FORMAT,
+            jobs.enrol,
         ),
-        f"{steps}/check-ins": SignedRoute(
-            running, "check-ins", check_ins_path, NO_BODY_BYTES, jobs.check_in
-        ),
-        f"{steps}/requests": SignedRoute(
-            running, "requests", requests_path, NO_BODY_BYTES, jobs.request
-        ),
-        f"{steps}/updates": SignedRoute(running, "updates", updates_path, size, jobs.update),
-        f"{steps}/covered": SignedRoute(running, "covered", covers_path, size, jobs.cover),
+        f"{steps}/check-ins": route(check_ins_path, NO_BODY_BYTES, "", jobs.check_in),
+        f"{steps}/requests": route(requests_path, NO_BODY_BYTES, "", jobs.request),
+        f"{steps}/updates": route(updates_path, size, UPDATE_FORMAT, jobs.update),
+        f"{steps}/covered": route(covers_path, size, UPDATE_FORMAT, jobs.cover),
     }
 
 
