@@ -91,11 +91,13 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
     size = running.charter.lattice.encoded_size
     steps = f"{PREFIX}/steps/{{step}}"
 
-    def route(
-        path: Callable[[int], str], limit: int, body_format: str, prepare: Prepare
-    ) -> SignedRoute:
+    def empty(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
         name = path(0).rpartition("/")[2]
-        return SignedRoute(running, name, path, limit, body_format, prepare)
+        return SignedRoute(running, name, path, NO_BODY_BYTES, prepare)
+
+    def filled(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
+        name = path(0).rpartition("/")[2]
+        return SignedRoute(running, name, path, size, prepare, body_format=UPDATE_FORMAT)
 
     return {
         enrolments_path(): EnrolmentRoute(
@@ -103,13 +105,13 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
             "enrolments",
             lambda _: enrolments_path(),
             ENROLMENT_BYTES,
-            ENROLMENT_FORMAT,
             jobs.enrol,
+            body_format=ENROLMENT_FORMAT,
         ),
-        f"{steps}/check-ins": route(check_ins_path, NO_BODY_BYTES, "", jobs.check_in),
-        f"{steps}/requests": route(requests_path, NO_BODY_BYTES, "", jobs.request),
-        f"{steps}/updates": route(updates_path, size, UPDATE_FORMAT, jobs.update),
-        f"{steps}/covered": route(covers_path, size, UPDATE_FORMAT, jobs.cover),
+        f"{steps}/check-ins": empty(check_ins_path, jobs.check_in),
+        f"{steps}/requests": empty(requests_path, jobs.request),
+        f"{steps}/updates": filled(updates_path, jobs.update),
+        f"{steps}/covered": filled(covers_path, jobs.cover),
     }
 
 

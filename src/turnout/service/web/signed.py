@@ -64,9 +64,9 @@ class SignedRoute:
         name: of the route, for metrics.
         path: the route's path, given a step where it has one.
         limit: most bytes of a body.
-        body_format: name of the body's format; "" where there is no body.
         prepare: turns an identity, a step, a body and its digest into a job for the writer;
             raises RemoteProtocolError where the body is none that may be sent.
+        body_format: name of the body's format; "" where there is no body.
     """
 
     def __init__(
@@ -75,8 +75,9 @@ class SignedRoute:
         name: str,
         path: Callable[[int], str],
         limit: int,
-        body_format: str,
         prepare: Prepare,
+        *,
+        body_format: str = "",
     ) -> None:
         self._running, self._name, self._path = running, name, path
         self._limit, self._format, self._prepare = limit, body_format, prepare
