@@ -1,4 +1,4 @@
-"""What a coordinator loads: nothing of PyTorch for a release, and all that it needs at the start."""
+"""What a coordinator loads: nothing of PyTorch for a release, and what it needs at the start."""
 
 import os
 import subprocess
