@@ -26,9 +26,9 @@ from turnout.service.storage.interface import Transaction
 from turnout.service.storage.writer import BusyError
 from turnout.service.web.answers import (
     BUSY,
+    CONNECTION,
     NOT_FOUND,
     TOO_LARGE,
-    TOO_SLOW,
     UNKNOWN,
     Receive,
     RefusedError,
@@ -53,7 +53,7 @@ Job: TypeAlias = Callable[[Transaction], Receipt]
 Prepare: TypeAlias = Callable[[int, int, bytes, bytes], Job]
 
 _BIG_BODY = 1 << 20
-_BODY_SECONDS = 30.0
+_BODIES_OF_CLIENT = 4
 
 
 class SignedRoute:
@@ -115,10 +115,12 @@ class SignedRoute:
         began = time.perf_counter()
         if not self._known(identity, path, body):
             return 401, UNKNOWN
+        if not self.reads_first and (connection := scope.get(CONNECTION)) is not None:
+            connection.signed()
         receipt = self._head_refused(identity, step) or self._format_refused(identity, step)
         if receipt is None:
             reading = time.perf_counter()
-            body = await self._read(receive) if body is None else body
+            body = await self._read_signed(identity.client, receive) if body is None else body
             began += time.perf_counter() - reading
             if hashlib.sha256(body).digest() != identity.digest:
                 return 401, UNKNOWN
@@ -148,10 +150,24 @@ class SignedRoute:
             if told and (not value.isdigit() or int(value[:20]) > self._limit):
                 raise RefusedError(413, TOO_LARGE)
 
+    async def _read_signed(self, client: int, receive: Receive) -> bytes:
+        """The body of a client's request; of one client only a few are waited for at a time."""
+        reading = self._running.bodies_of
+        if reading[client] >= _BODIES_OF_CLIENT:
+            raise BusyError("too many bodies of one client at once")
+        reading[client] += 1
+        try:
+            return await self._read(receive)
+        finally:
+            reading[client] -= 1
+            if not reading[client]:
+                del reading[client]
+
     async def _read(self, receive: Receive) -> bytes:
         """The body, never more of it than may be; memory for all bodies together is bounded.
 
-        What came at once, as small bodies do, needs no place kept and no deadline.
+        What came at once, as small bodies do, needs no place kept. Its deadline is the
+        connection's.
         """
         running, limit = self._running, self._limit
         begun, more = await part_of(receive)
@@ -163,10 +179,7 @@ class SignedRoute:
             raise BusyError("too many bodies at once")
         running.reading_bytes += limit
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                return await received(receive, begun, limit)
-        except TimeoutError:
-            raise RefusedError(408, TOO_SLOW) from None
+            return await received(receive, begun, limit)
         finally:
             running.reading_bytes -= limit
 
