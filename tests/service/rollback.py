@@ -176,7 +176,7 @@ class Task:
             conducting = asyncio.create_task(conductor.run())
             while not conducting.done() and running.shown.published.head.steps < until:
                 self._look(running)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.0005)
                 if running.clock.waiting:
                     running.clock.advance(running.charter.timing.step_seconds)
             self._look(running)

@@ -47,7 +47,6 @@ class Witness:
         key: its public key, 32 bytes.
         token: what it asks for; None for nothing.
         ca: certificates (PEM) to trust in place of the system's.
-        changed: the task may have had another witness, or none, before.
         transport: what carries requests, for tests.
 
     Raises:
@@ -61,15 +60,18 @@ class Witness:
         *,
         token: str | None = None,
         ca: Path | None = None,
-        changed: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.key, self.changed = key, changed
+        self.key = key
+        for name in ("httpx", "httpcore"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         self._url = _checked(url) + RECEIPTS_PATH
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._verify, self._transport = _context(ca), transport
+        # Loading certificates takes longer than a step may; without TLS there are none.
+        clear = ca is None and self._url.startswith("http:")
+        self._verify, self._transport = False if clear else _context(ca), transport
         self._http: httpx.AsyncClient | None = None
 
     async def receipt(self, shown: Shown) -> WitnessReceipt:
@@ -220,8 +222,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _context(ca: Path | None) -> ssl.SSLContext:
-    for name in ("httpx", "httpcore"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError):
