@@ -112,6 +112,8 @@ class Task:
         witnessed: whether there is a witness.
         guarded: whether there is a head file.
         key: of the witness, once it is known; it stays pinned.
+        seen: what was shown.
+        change_witness: as the setting.
     """
 
     files: Files
@@ -119,6 +121,7 @@ class Task:
     guarded: bool = True
     key: bytes | None = None
     seen: Seen = field(default_factory=Seen)
+    change_witness: bool = False
 
     def found(self) -> None:
         for name in (DATABASE, HEAD_FILE, WITNESS):
@@ -159,6 +162,7 @@ class Task:
                     clock=clock,
                     head_file=head_file,
                     witness=watching,
+                    change_witness=self.change_witness,
                 )
                 undo.callback(running.writer.close)
                 if tell:  # a whole application for this alone would take most of the time
