@@ -262,11 +262,19 @@ def test_the_task_is_the_digest_of_the_charter():
     body = VECTORS["charter"]["body"].encode("ascii")
     assert hashlib.sha256(body).hexdigest() == VECTORS["charter"]["task"]
     fields = json.loads(body)
-    assert fields["format"] == "turnout-charter-1"
+    assert fields["format"] == "turnout-charter-2"
     assert json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") == body
     assert fields["coordinator_key"] == VECTORS["keys"]["coordinator"]["public"]
     assert unhexed(fields["timing"]["step_seconds"]) == 8.0
-    step, norm = (unhexed(fields["lattice"][name]) for name in ("step", "clip_norm"))
+    update = fields["messages"]["update"]
+    assert {name: said["format"] for name, said in fields["messages"].items()} == {
+        "enrolment": "enrolment-1",
+        "head": "turnout-head-1",
+        "record": "record-1",
+        "request": "turnout-request-2",
+        "update": "int32-lattice-1",
+    }
+    step, norm = (unhexed(update[name]) for name in ("step", "clip_norm"))
     assert math.log2(step) == int(math.log2(step))
     assert norm == 0.5
 
