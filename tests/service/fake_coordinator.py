@@ -14,6 +14,7 @@ import numpy as np
 from turnout.accounting.ledger.records import scheme_to_dict
 from turnout.protocol import Lattice
 from turnout.service.charter import Charter, Timing
+from turnout.service.computation import Computation
 from turnout.service.ledger import Head, Record
 from turnout.service.signatures import SigningKey, verified
 from turnout.service.wire import (
@@ -41,7 +42,14 @@ def parameters(steps, dimension):
 
 
 def charter_of(
-    law=None, rule=ReleaseRule.AGGREGATED, *, dimension=6, population=20, plan="", step_seconds=8.0
+    law=None,
+    rule=ReleaseRule.AGGREGATED,
+    *,
+    dimension=6,
+    population=20,
+    plan="",
+    step_seconds=8.0,
+    computation=None,
 ):
     law = CheckIn(3, 2) if law is None else law
     return Charter(
@@ -58,6 +66,7 @@ def charter_of(
         initial_model=hashlib.sha256(parameters(0, dimension)).digest(),
         timing=Timing.of(step_seconds),
         coordinator_key=KEY.public,
+        computation=computation or Computation(),
     )
 
 

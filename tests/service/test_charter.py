@@ -1,7 +1,10 @@
 """Charter, ledger and wire: what is written reads back, and nothing else does."""
 
+import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,12 +14,17 @@ from simulated_world import SCENES, charter_of
 from turnout.core.errors import (
     BudgetExceededError,
     ParameterError,
+    RemoteProtocolError,
     StorageError,
     UnsupportedError,
 )
 from turnout.service.charter import Charter, Timing
+from turnout.service.device.status import charter_of as charter_at_the_device
+from turnout.service.engine import Engine
 from turnout.service.ledger import Head, Record, require_chain
 from turnout.service.signatures import SigningKey, verified
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.opening import stored_charter
 from turnout.service.wire import (
     Answer,
     Invitation,
@@ -117,6 +125,93 @@ def test_a_charter_in_other_words_is_refused_by_its_reader_and_the_verifier(said
         Charter.from_canonical(changed)
     with pytest.raises(DamagedError):
         decoded(changed)
+
+
+EARLIER = Path(__file__).parents[1] / "verification" / "ledger-of-charter-1.jsonl"
+
+
+def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
+    data = EARLIER.read_bytes().splitlines()[0].removeprefix(b'{"charter":').removesuffix(b"}")
+    why = "earlier version of turnout .*turnout-charter-1.*run it to its end with that version"
+    storage = open_storage(tmp_path / "turnout.sqlite", serving=True)
+    with storage.transaction() as tx:
+        tx.found(data, bytes(32), bytes(20))
+    with pytest.raises(StorageError, match=why):
+        Engine.open(storage, lambda _: None)
+    with pytest.raises(StorageError, match=why):
+        stored_charter(storage)
+    storage.close()
+    task = hashlib.sha256(data).hexdigest()
+    memory = SimpleNamespace(task=task)
+    with pytest.raises(RemoteProtocolError, match=why):
+        charter_at_the_device(data, memory)
+
+
+@pytest.mark.parametrize(
+    ("place", "known"),
+    [
+        ((), "turnout-charter-2"),
+        (("model",), "float32-le-1"),
+        (("model", "architecture"), "logistic-1, tanh-cnn-13k-1, tanh-cnn-26k-1"),
+        (("model", "features"), "pixels-1, standardized-1, scattering-1"),
+        (("client",), "gradient-descent-1"),
+        (("messages", "update"), "int32-lattice-1"),
+        (("messages", "enrolment"), "enrolment-1"),
+        (("messages", "record"), "record-1"),
+        (("messages", "head"), "turnout-head-1"),
+        (("messages", "request"), "turnout-request-2"),
+    ],
+)
+def test_a_format_that_is_not_known_is_refused_by_its_name(place, known):
+    document = json.loads(CHARTER.canonical())
+    inner = document
+    for key in place:
+        inner = inner[key]
+    inner["format"] = "signed-by-nobody-7"
+    with pytest.raises(StorageError) as refused:
+        Charter.from_canonical(canonical(document))
+    assert "'signed-by-nobody-7'" in str(refused.value)
+    assert f"({known})" in str(refused.value)
+    assert ".".join(place) in str(refused.value)
+
+
+def test_nothing_in_a_charter_is_passed_over():
+    """A field or a message that is not known might change what a device must do."""
+    for place in ((), ("model",), ("model", "features"), ("client",), ("messages", "update")):
+        document = json.loads(CHARTER.canonical())
+        inner = document
+        for key in place:
+            inner = inner[key]
+        inner["more"] = 1
+        with pytest.raises(StorageError):
+            Charter.from_canonical(canonical(document))
+    document = json.loads(CHARTER.canonical())
+    document["messages"]["masks"] = {"format": "masks-1"}
+    with pytest.raises(StorageError, match=r"knows no messages\.masks"):
+        Charter.from_canonical(canonical(document))
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("input_shape", ()),
+        ("input_shape", (8, 0)),
+        ("input_shape", ("8",)),
+        ("classes", 1),
+        ("classes", True),
+        ("steps", 0),
+        ("learning_rate", float("nan")),
+        ("architecture", "logistic"),
+        ("features", "pixels-2"),
+    ],
+)
+def test_every_part_of_a_computation_is_one(field, wrong):
+    with pytest.raises(ParameterError, match=field):
+        replace(CHARTER.computation, **{field: wrong})
+
+
+def canonical(document):
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def test_a_step_has_room_for_its_phases():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_coordinator import charter_of, invitation
 from served_fake import ServedFake
-from test_device_trainer import DIMENSION, PLAN
+from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 
 from turnout import datasets
 from turnout.cli.main import main
@@ -18,6 +18,7 @@ CHARTER = charter_of(
     population=40,
     plan=PLAN.replace("window = 3", "window = 2"),
     step_seconds=0.2,
+    computation=COMPUTATION,
 )
 
 

@@ -9,6 +9,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.datasets import Split
 from turnout.plans import Plan
 from turnout.protocol import Lattice
+from turnout.service.computation import Computation
 from turnout.service.device.trainer import own_records, trainer_on, trainer_on_dealt
 from turnout.spec import CheckIn
 from turnout.training.building import build_task
@@ -46,8 +47,17 @@ def simulated(tmp_path_factory):
     return build_task(gather(plan, tmp_path_factory.mktemp("plan")))
 
 
+COMPUTATION = Computation("logistic-1", "standardized-1", (8, 8), 10, 2, 0.1)
+
+
 def charter(plan=PLAN, dimension=DIMENSION, population=40):
-    return charter_of(CheckIn(3), dimension=dimension, population=population, plan=plan)
+    return charter_of(
+        CheckIn(3),
+        dimension=dimension,
+        population=population,
+        plan=plan,
+        computation=COMPUTATION,
+    )
 
 
 def records(simulated, client):
@@ -91,6 +101,7 @@ def test_records_that_do_not_fit_are_refused(simulated):
     inputs, labels = records(simulated, 3).inputs, records(simulated, 3).labels
     cases = [
         (Split(inputs[:, :7], labels), charter(), "records for a model of 650 parameters, not"),
+        (Split(inputs.reshape(-1, 4, 16), labels), charter(), r"a record, \(8, 8\)"),
         (Split(inputs, labels + 10), charter(), "classes 0 to 9"),
         (Split(inputs, labels - 20), charter(), "classes 0 to 9"),
         (Split(inputs.astype(np.int64), labels), charter(), "an array of uint8 or of floats"),
@@ -151,6 +162,10 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
         ("noise_multiplier = 1.0", "noise_multiplier = 2.0", "privacy.noise_multiplier"),
         ("clip_norm = 0.5", "clip_norm = 1.0", "clip_norm"),
         ("window = 3", "window = 3\nprobability = 0.5", "participation"),
+        ('name = "logistic"', 'name = "tanh-cnn-13k"', "model.name"),
+        ('features = "standardized"', "", "model.features"),
+        ("steps = 2", "steps = 3", "client.steps"),
+        ("learning_rate = 0.1", "learning_rate = 0.2", "client.learning_rate"),
         ("[client]", '[protocol]\nrelease = "one-client"\n[client]', "protocol.release"),
     ],
 )

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import update_vectors
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from device_world import Chosen
 from fake_coordinator import charter_of, invitation
 
-from turnout.core.errors import RemoteProtocolError
+from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.protocol import CLIENT_TABLE, Lattice
 from turnout.protocol.tables import Fault
 from turnout.service.charter import Charter
@@ -84,6 +85,13 @@ def vectors():
         ],
         "requests": _requests(str(signed[-1]), invited),
         "receipts": _receipts(),
+        "formats": _formats(),
+        "telling": {
+            "path": "/v1/heads",
+            "body": str(signed[-1]),
+            "answer": '{"answer":"accepted"}',
+        },
+        "updates": update_vectors.vectors(),
         "lattice": _lattice(),
         "client_table": {
             state.value: {
@@ -178,6 +186,26 @@ def _receipts():
     return [{"status": STATUS_CODES[r.answer], "body": r.encoded().decode()} for r in cases]
 
 
+def _formats():
+    """Where a format is named in the charter, and a name that is refused there."""
+    places = [
+        ["format"],
+        ["model", "format"],
+        ["model", "architecture", "format"],
+        ["model", "features", "format"],
+        ["client", "format"],
+        *(["messages", name, "format"] for name in json.loads(CHARTER.canonical())["messages"]),
+    ]
+    made = []
+    for place in places:
+        inner = json.loads(CHARTER.canonical())
+        for key in place:
+            inner = inner[key]
+        kind, version = inner.rsplit("-", 1)
+        made.append({"place": place, "known": inner, "refused": f"{kind}-{int(version) + 7}"})
+    return made
+
+
 def _lattice():
     updates = [
         [0.0, 0.0, 0.0, 0.0],
@@ -262,11 +290,19 @@ def test_the_task_is_the_digest_of_the_charter():
     body = VECTORS["charter"]["body"].encode("ascii")
     assert hashlib.sha256(body).hexdigest() == VECTORS["charter"]["task"]
     fields = json.loads(body)
-    assert fields["format"] == "turnout-charter-1"
+    assert fields["format"] == "turnout-charter-2"
     assert json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") == body
     assert fields["coordinator_key"] == VECTORS["keys"]["coordinator"]["public"]
     assert unhexed(fields["timing"]["step_seconds"]) == 8.0
-    step, norm = (unhexed(fields["lattice"][name]) for name in ("step", "clip_norm"))
+    update = fields["messages"]["update"]
+    assert {name: said["format"] for name, said in fields["messages"].items()} == {
+        "enrolment": "enrolment-1",
+        "head": "turnout-head-1",
+        "record": "record-1",
+        "request": "turnout-request-2",
+        "update": "int32-lattice-1",
+    }
+    step, norm = (unhexed(update[name]) for name in ("step", "clip_norm"))
     assert math.log2(step) == int(math.log2(step))
     assert norm == 0.5
 
@@ -342,6 +378,26 @@ def test_updates_are_truncated_toward_zero_and_little_endian():
         with pytest.raises(RemoteProtocolError):
             LATTICE.decode(bytes.fromhex(body))
         assert why
+
+
+def test_a_format_that_is_not_known_is_refused():
+    for case in VECTORS["formats"]:
+        document = json.loads(VECTORS["charter"]["body"])
+        *inside, last = case["place"]
+        inner = document
+        for key in inside:
+            inner = inner[key]
+        assert inner[last] == case["known"]
+        inner[last] = case["refused"]
+        changed = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+        with pytest.raises(StorageError, match=case["refused"]):
+            Charter.from_canonical(changed)
+
+
+def test_the_head_that_is_told_is_a_signed_one():
+    assert VECTORS["telling"]["body"] == VECTORS["heads"][-1]["text"]
+    assert VECTORS["telling"]["path"] in PAGE.read_text()
+    assert VECTORS["telling"]["answer"] in PAGE.read_text()
 
 
 def test_the_code_reads_its_vectors():

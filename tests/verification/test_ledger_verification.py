@@ -261,7 +261,7 @@ MUTANTS = {
     ),
     "no delta": (lambda: edited(term("delta", (0.0).hex())), r"delta = 0\.0"),
     "an unknown term": (lambda: edited(term("more", 1)), r"not of the format"),
-    "another format": (lambda: edited(term("format", "turnout-charter-2")), r"not of the format"),
+    "another format": (lambda: edited(term("format", "turnout-charter-3")), r"not of the format"),
     "a scheme of nothing": (
         lambda: edited(term("scheme", {"is": "Fraction"})),
         r"nothing that a scheme consists of",

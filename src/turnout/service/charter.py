@@ -8,16 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
 from turnout.protocol import Coordinator, Lattice
+from turnout.service.computation import (
+    ARCHITECTURES,
+    CLIENT_FORMAT,
+    FEATURES,
+    PARAMETERS_FORMAT,
+    Computation,
+)
+from turnout.service.wire import (
+    ENROLMENT_FORMAT,
+    HEAD_FORMAT,
+    RECORD_FORMAT,
+    REQUEST_FORMAT,
+    UPDATE_FORMAT,
+)
 from turnout.spec import ReleaseRule, Scheme
 
-FORMAT = "turnout-charter-1"
+FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
+
+_MESSAGES = {
+    "enrolment": ENROLMENT_FORMAT,
+    "head": HEAD_FORMAT,
+    "record": RECORD_FORMAT,
+    "request": REQUEST_FORMAT,
+}
+"""Formats of messages that have no settings; an update's has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +93,7 @@ class Charter:
         initial_model: SHA-256 of the first parameters, little-endian float32.
         timing: the schedule.
         coordinator_key: Ed25519 public key, 32 bytes.
+        computation: what a device computes; `founding` takes it from the plan.
     """
 
     plan: str
@@ -86,6 +109,7 @@ class Charter:
     initial_model: bytes
     timing: Timing
     coordinator_key: bytes
+    computation: Computation = field(default_factory=Computation)
 
     def __post_init__(self) -> None:
         checks.count(population=self.population, minibatch=self.minibatch)
@@ -164,34 +188,40 @@ class Charter:
             "target": self.target.hex(),
             "charged_steps": list(self.charged_steps),
             "charged": [epsilon.hex() for epsilon in self.charged],
-            "lattice": _hexed(
-                {
-                    "step": self.lattice.step,
-                    "clip_norm": self.lattice.clip_norm,
-                    "dimension": self.lattice.dimension,
-                }
-            ),
             "expected_check_ins": _hexed(self.expected_check_ins),
             "minibatch": self.minibatch,
-            "initial_model": self.initial_model.hex(),
             "timing": _hexed(asdict(self.timing)),
             "coordinator_key": self.coordinator_key.hex(),
+            "model": self.computation.model_document(self.initial_model),
+            "client": _hexed(self.computation.client_document()),
+            "messages": _hexed(self._messages()),
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+    def _messages(self) -> dict[str, dict[str, Any]]:
+        """The formats of messages, and the settings of an update's."""
+        lattice = self.lattice
+        update = {
+            "format": UPDATE_FORMAT,
+            "step": lattice.step,
+            "clip_norm": lattice.clip_norm,
+            "dimension": lattice.dimension,
+        }
+        return {name: {"format": named} for name, named in _MESSAGES.items()} | {"update": update}
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Self:
         """What `canonical` wrote.
 
         Raises:
-            StorageError: anything else, down to the last byte.
+            StorageError: anything else, down to the last byte; a format that is not known by name.
         """
         from turnout.accounting.ledger.records import scheme_from_dict
 
         try:
             fields = json.loads(data)
-            if fields.pop("format") != FORMAT:
-                raise ValueError("another format")
+            _require_known(fields)
+            update = {k: v for k, v in fields["messages"]["update"].items() if k != "format"}
             charter = cls(
                 plan=fields["plan"],
                 population=fields["population"],
@@ -200,18 +230,72 @@ class Charter:
                 target=float.fromhex(fields["target"]),
                 charged_steps=tuple(fields["charged_steps"]),
                 charged=tuple(float.fromhex(text) for text in fields["charged"]),
-                lattice=Lattice(**_unhexed(fields["lattice"])),
+                lattice=Lattice(**_unhexed(update)),
                 expected_check_ins=_unhexed(fields["expected_check_ins"]),
                 minibatch=fields["minibatch"],
-                initial_model=bytes.fromhex(fields["initial_model"]),
+                initial_model=bytes.fromhex(fields["model"]["digest"]),
                 timing=Timing(**_unhexed(fields["timing"])),
                 coordinator_key=bytes.fromhex(fields["coordinator_key"]),
+                computation=Computation.from_documents(fields["model"], _unhexed(fields["client"])),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"the charter is damaged: {error}") from None
         if charter.canonical() != data:
             raise StorageError("the charter is damaged: it does not read back as it was written")
         return charter
+
+
+def public_terms(data: bytes) -> tuple[str, bytes]:
+    """Task and coordinator's key of a charter, of the format before this one too.
+
+    A ledger that an earlier version wrote can be exported, though it is not served.
+
+    Raises:
+        StorageError: it is damaged, or of a format that is not known.
+    """
+    try:
+        fields = json.loads(data)
+        if fields["format"] != FORMAT_BEFORE:
+            charter = Charter.from_canonical(data)
+            return charter.task, charter.coordinator_key
+        if json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") != data:
+            raise ValueError("it does not read back as it was written")
+        return hashlib.sha256(data).hexdigest(), bytes.fromhex(fields["coordinator_key"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(f"the charter is damaged: {error}") from None
+
+
+def _require_known(fields: dict[str, Any]) -> None:
+    """Refuse every format that is not known by its name.
+
+    Raises:
+        StorageError: says which.
+    """
+    said = fields["format"]
+    if said == FORMAT_BEFORE:
+        raise StorageError(
+            f"this task was created by an earlier version of turnout (its charter is {said}): "
+            "run it to its end with that version"
+        )
+    _require_named("", said, FORMAT)
+    model, messages = fields["model"], _MESSAGES | {"update": UPDATE_FORMAT}
+    _require_named("model", model["format"], PARAMETERS_FORMAT)
+    _require_named("model.architecture", model["architecture"]["format"], *ARCHITECTURES.values())
+    _require_named("model.features", model["features"]["format"], *FEATURES.values())
+    _require_named("client", fields["client"]["format"], CLIENT_FORMAT)
+    for name, message in fields["messages"].items():
+        if name not in messages:
+            raise StorageError(f"this version knows no messages.{name}, which the charter has")
+        _require_named(f"messages.{name}", message["format"], messages[name])
+
+
+def _require_named(what: str, said: object, *known: str) -> None:
+    if said not in known:
+        where = f"in {what} of" if what else "of"
+        raise StorageError(
+            f"the format {str(said)[:80]!r} {where} the charter is not known to this version "
+            f"({', '.join(known)})"
+        )
 
 
 def _scheme_to_dict(scheme: Scheme) -> dict[str, Any]:

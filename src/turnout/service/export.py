@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnout.core.errors import StorageError
-from turnout.service.charter import Charter
+from turnout.service.charter import public_terms
 from turnout.service.ledger import Head, require_chain
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.interface import Transaction
@@ -32,16 +32,16 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
     data = transaction.charter()
     if data is None:
         raise StorageError("there is no task in this database")
-    charter = Charter.from_canonical(data)
+    task, coordinator_key = public_terms(data)
     key = SigningKey(transaction.signing_key())
-    if key.public != charter.coordinator_key:
+    if key.public != coordinator_key:
         raise StorageError("the signing key in this database is not the charter's")
     yield _CHARTER + data + _CHARTER_END
-    head = Head(0, bytes.fromhex(charter.task))
+    head = Head(0, bytes.fromhex(task))
     for record in transaction.records():
-        head = require_chain(charter.task, head, record)
+        head = require_chain(task, head, record)
         yield record.canonical() + b"\n"
-    yield _head_line(head, key.sign(head_bytes(charter.task, head)))
+    yield _head_line(head, key.sign(head_bytes(task, head)))
 
 
 def _head_line(head: Head, signature: bytes) -> bytes:

@@ -15,6 +15,7 @@ from turnout.protocol import Lattice
 from turnout.randomness import SimulationStreams
 from turnout.service import learner as learning
 from turnout.service.charter import Charter, Timing
+from turnout.service.computation import Computation
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.interface import Storage, Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
@@ -92,6 +93,9 @@ def founding(text: str, folder: Path, timing: Timing) -> Founding:
         initial_model=hashlib.sha256(parameters).digest(),
         timing=timing,
         coordinator_key=key.public,
+        computation=Computation.of(
+            plan, workload.data.train.inputs.shape[1:], workload.data.classes
+        ),
     )
     return Founding(charter, key, parameters)
 

@@ -26,7 +26,8 @@ DIGEST_HEADER = "Turnout-Digest"
 SIGNATURE_HEADER = "Turnout-Signature"
 
 ENROLMENT_FORMAT, UPDATE_FORMAT = "enrolment-1", "int32-lattice-1"
-"""Formats of bodies, by name: a new format is a new name, not a new version of the protocol."""
+REQUEST_FORMAT, HEAD_FORMAT, RECORD_FORMAT = "turnout-request-2", "turnout-head-1", "record-1"
+"""Formats by name, as a charter names them: a new one is a new name, not a new protocol."""
 
 NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 16, 32, 32, 64, 32
 _INVITATION = "turnout1."
@@ -165,7 +166,7 @@ class SignedRequest:
             "digest": self.digest.hex(),
         }
         named = (f"{name}: {value}" for name, value in lines.items() if value)
-        return "\n".join(("turnout-request-2", *named)).encode("ascii")
+        return "\n".join((REQUEST_FORMAT, *named)).encode("ascii")
 
     def headers(self, signature: bytes) -> dict[str, str]:
         """The HTTP headers that carry it, but for task, method and path."""
@@ -182,7 +183,7 @@ class SignedRequest:
 
 def head_bytes(task: str, head: Head) -> bytes:
     """What the coordinator signs to say how far its ledger is."""
-    return f"turnout-head-1\n{task}\n{head}".encode("ascii")
+    return f"{HEAD_FORMAT}\n{task}\n{head}".encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)

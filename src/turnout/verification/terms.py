@@ -22,7 +22,6 @@ from turnout.verification.document import (
     number_of,
 )
 
-_FORMAT = "turnout-charter-1"
 _FIELDS = {
     "format",
     "plan",
@@ -32,13 +31,16 @@ _FIELDS = {
     "target",
     "charged_steps",
     "charged",
-    "lattice",
     "expected_check_ins",
     "minibatch",
-    "initial_model",
     "timing",
     "coordinator_key",
 }
+_FORMATS = {
+    "turnout-charter-1": {"lattice", "initial_model"},
+    "turnout-charter-2": {"model", "client", "messages"},
+}
+"""The formats that are read, and the fields that each has beside those of both."""
 _CLASSES: Mapping[str, type] = {
     name: value for name in spec.__all__ if isinstance(value := getattr(spec, name), type)
 }
@@ -84,23 +86,39 @@ def decoded(charter: bytes) -> Terms:
     """
     try:
         fields = canonical_fields(charter)
-        if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
-            raise ValueError(f"not of the format {_FORMAT}")
-        lattice = _plain(fields["lattice"])
+        more = _FORMATS.get(fields.get("format", ""))
+        if more is None or set(fields) != _FIELDS | more:
+            raise ValueError(f"not of the format {' or '.join(_FORMATS)}")
+        dimension, first = _artefacts(fields)
         terms = Terms(
             _scheme(_plain(fields["scheme"])),
             number_of(fields["delta"]),
             number_of(fields["target"]),
             tuple(count_of(steps) for steps in fields["charged_steps"]),
             tuple(number_of(epsilon) for epsilon in fields["charged"]),
-            count_of(lattice["dimension"]),
-            digest_of(fields["initial_model"]),
+            count_of(dimension),
+            digest_of(first),
             digest_of(fields["coordinator_key"]),
         )
         _require_consistent(terms)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise DamagedError(f"the charter is damaged: {error}") from None
     return terms
+
+
+def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
+    """Dimension and digest of the first model, where a charter of this format has them.
+
+    Raises:
+        ValueError: parameters or sums of a format that is not known here.
+    """
+    if "lattice" in fields:
+        return fields["lattice"]["dimension"], fields["initial_model"]
+    model, update = fields["model"], fields["messages"]["update"]
+    named = model["format"], update["format"], fields["messages"]["record"]["format"]
+    if named != ("float32-le-1", "int32-lattice-1", "record-1"):
+        raise ValueError(f"formats that are not known here: {', '.join(map(str, named))}")
+    return update["dimension"], model["digest"]
 
 
 def _require_consistent(terms: Terms) -> None:

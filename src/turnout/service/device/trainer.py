@@ -15,6 +15,7 @@ from turnout.datasets import ImageData, Split, load
 from turnout.learning import ClassificationTask
 from turnout.plans import AvailabilitySection, Plan
 from turnout.service.charter import Charter
+from turnout.service.computation import Computation
 from turnout.training.building import build_task
 from turnout.training.workload import Workload
 
@@ -134,6 +135,9 @@ def _task(workload: Workload, charter: Charter) -> ClassificationTask:
         shape = workload.data.train.inputs.shape[1:]
         expected = f"records for a model of {lattice.dimension} parameters, not {task.dimension}"
         raise ParameterError("inputs", shape, expected)
+    if workload.data.train.inputs.shape[1:] != charter.computation.input_shape:
+        shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
+        raise ParameterError("inputs", shape, f"the charter's shape of a record, {held}")
     if task.clip_norm != lattice.clip_norm:
         raise ParameterError("clip_norm", task.clip_norm, f"the charter's, {lattice.clip_norm}")
     # The first update of a process takes longest; let it not be one that is waited for.
@@ -150,14 +154,22 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
         ("protocol.release", plan.protocol.release.value, scheme.release.value),
         ("protocol.minibatch", plan.protocol.minibatch, charter.minibatch),
     ]
+    held = charter.computation
+    said = Computation.of(plan, held.input_shape, held.classes)
+    said_and_held += [
+        ("model.name", said.architecture, held.architecture),
+        ("model.features", said.features, held.features),
+        ("client.steps", said.steps, held.steps),
+        ("client.learning_rate", said.learning_rate, held.learning_rate),
+    ]
     if privacy.epsilon is not None:
         said_and_held.append(("privacy.epsilon", privacy.epsilon, charter.target))
     if privacy.noise_multiplier is not None:
-        held = scheme.noise_multiplier
-        said_and_held.append(("privacy.noise_multiplier", privacy.noise_multiplier, held))
+        multiplier = scheme.noise_multiplier
+        said_and_held.append(("privacy.noise_multiplier", privacy.noise_multiplier, multiplier))
     if not isinstance(plan.participation, AvailabilitySection):  # whose law is in a trace
         law = plan.law(charter.population)
         said_and_held.append(("participation", law, scheme.participation))
-    for name, said, held in said_and_held:
-        if said != held:
-            raise ParameterError(name, said, f"the charter's, {held!r}")
+    for name, in_plan, in_charter in said_and_held:
+        if in_plan != in_charter:
+            raise ParameterError(name, in_plan, f"the charter's, {in_charter!r}")
