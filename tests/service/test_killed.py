@@ -109,18 +109,22 @@ def test_killed_again_and_again_it_keeps_every_promise(killed):
             head = require_chain(charter.task, head, record)
             epsilons.append(record.epsilon)
             models.append(record.model_digest)
+        came = dict.fromkeys(range(head.steps), 0)
         for (client, step), digest in acknowledged.items():
+            if step < head.steps:
+                came[step] += 1
+                assert view.participation_at(client, step) is None
+                continue
             row = view.participation_at(client, step)
             assert row is not None, f"client {client}'s acknowledged update of step {step} is lost"
             assert row.digest.hex() == digest
-        for client in range(charter.population):
-            for block in blocks(charter.scheme.participation)[: head.steps // 8 + 1]:
-                assert len(view.participations(client, block.index)) <= 1
         counts = {step: checked_in for step, checked_in, _ in view.counts()}
-        arrived = {step: clients.size for step, clients in view.arrivals(0)}
+        # Of the block in progress the turns are known, of the others nothing is.
+        assert not view.turns()[1].size or view.turns()[1].max() == 1
     assert epsilons == [charter.spent(step + 1) for step in range(head.steps)]
     assert head.steps > KILLS / 10
-    assert all(counts[step] == arrived.get(step, 0) for step in counts)
+    # An update may have been stored whose receipt never came back.
+    assert all(counts[step] >= came[step] for step in counts)
     for diary in diaries:
         for steps, digests in diary.published.items():
             assert digests == {models[steps].hex()}
