@@ -15,7 +15,6 @@ from forked import HANGS_SECONDS
 from killing import Crowd, Server, until
 from processes import done, free_port, turnout
 
-from turnout.participation import blocks
 from turnout.service.charter import Charter
 from turnout.service.ledger import Head, require_chain
 from turnout.service.storage.opening import open_storage
