@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from turnout.core.errors import StorageError
 from turnout.service.storage.interface import (
     ConflictError,
     Event,
@@ -21,8 +22,8 @@ from turnout.service.storage.interface import (
 class Tables:
     task: dict = field(default_factory=dict)
     invitations: dict = field(default_factory=dict)
-    participations: dict = field(default_factory=dict)  # (client, step) -> row
-    turns: dict = field(default_factory=dict)  # (client, block, turn) -> step
+    check_ins: dict = field(default_factory=dict)  # client -> row of the open step
+    turns: dict = field(default_factory=dict)  # client -> how often in the open block
     bodies: dict = field(default_factory=dict)  # (step, client) -> bytes
     asked: dict = field(default_factory=dict)
     releases: dict = field(default_factory=dict)
@@ -73,29 +74,30 @@ class MemoryTransaction:
     def enrolled(self):
         return sum(row.public_key is not None for row in self.t.invitations.values())
 
-    def participations(self, client, block):
-        rows = [r for r in self.t.participations.values() if (r.client, r.block) == (client, block)]
-        return sorted(rows, key=lambda r: r.turn)
-
     def participation_at(self, client, step):
-        return self.t.participations.get((client, step))
+        row = self.t.check_ins.get(client)
+        return row if row is not None and row.step == step else None
 
-    def check_in(self, participation, body):
+    def participations(self, step):
+        return iter([r for _, r in sorted(self.t.check_ins.items()) if r.step == step])
+
+    def check_in(self, participation, body, quota):
         p = participation
-        if (p.client, p.step) in self.t.participations:
+        if p.step != len(self.t.releases):
+            raise StorageError("the step is not open")
+        if p.client in self.t.check_ins:
             raise ConflictError("checked in at this step")
-        if (p.client, p.block, p.turn) in self.t.turns:
-            raise ConflictError("took this turn")
-        self.t.participations[p.client, p.step] = p
-        self.t.turns[p.client, p.block, p.turn] = p.step
+        if self.t.turns.get(p.client, 0) >= quota:
+            raise ConflictError("all turns of the block are used")
+        self.t.check_ins[p.client] = p
         if body is not None:
             self.t.bodies[p.step, p.client] = body
 
     def answer(self, client, step, digest, body):
-        row = self.t.participations.get((client, step))
+        row = self.participation_at(client, step)
         if row is None or row.digest is not None:
             raise ConflictError("did not check in, or answered")
-        self.t.participations[client, step] = replace(row, digest=digest)
+        self.t.check_ins[client] = replace(row, digest=digest)
         self.t.bodies[step, client] = body
 
     def ask(self, step, clients):
@@ -108,24 +110,41 @@ class MemoryTransaction:
         return None if clients is None else np.array(clients, dtype=np.int64)
 
     def arrived(self, step):
-        return np.array(sorted(c for c, s in self.t.participations if s == step), dtype=np.int64)
+        return np.array([row.client for row in self.participations(step)], dtype=np.int64)
 
-    def arrivals(self, first_step):
-        for step in sorted({s for _, s in self.t.participations if s >= first_step}):
-            yield step, self.arrived(step)
+    def turns(self):
+        used = sorted(self.t.turns.items())
+        return tuple(np.array(column, dtype=np.int64) for column in zip(*used, strict=True)) or (
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+        )
 
     def bodies(self, step):
         for s, client in sorted(self.t.bodies):
-            if s == step:
+            if s == step and step == len(self.t.releases):
                 yield client, self.t.bodies[s, client]
 
-    def release(self, release):
-        if release.record.step in self.t.releases:
+    def release(self, release, block_ends):
+        step = release.record.step
+        if step in self.t.releases:
             raise ConflictError("released")
-        self.t.releases[release.record.step] = release
+        self.t.releases[step] = release
+        self.take_turns(step, block_ends)
+        self.forget(step)
 
-    def forget_bodies(self, before_step, at_most):
-        old = [key for key in sorted(self.t.bodies) if key[0] < before_step][:at_most]
+    def take_turns(self, step, block_ends):
+        if block_ends <= step + 1:
+            self.t.turns.clear()
+            return
+        for client in self.t.check_ins:
+            self.t.turns[client] = self.t.turns.get(client, 0) + 1
+
+    def forget(self, step):
+        self.t.check_ins.clear()
+        self.t.asked.pop(step, None)
+
+    def reclaim(self, at_most):
+        old = [key for key in sorted(self.t.bodies) if key[0] < len(self.t.releases)][:at_most]
         for key in old:
             del self.t.bodies[key]
         return len(old)
@@ -167,18 +186,23 @@ class MemoryTransaction:
 class MemoryStorage:
     """What is committed survives; what is not, does not."""
 
+    transaction_class = MemoryTransaction
+
     def __init__(self) -> None:
         self.committed = Tables()
 
     @contextmanager
     def transaction(self):
         working = self.committed.copied()
-        yield MemoryTransaction(working)
+        yield self.transaction_class(working)
         self.committed = working
 
     @contextmanager
     def snapshot(self):
-        yield MemoryTransaction(self.committed.copied())
+        yield self.transaction_class(self.committed.copied())
+
+    def tidy(self, *, thorough: bool = False) -> bool:
+        return True
 
     def close(self) -> None:
         pass

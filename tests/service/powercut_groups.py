@@ -8,21 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from storage_samples import START, TASK, body, digest, found, key, release
+from storage_samples import START, TASK, block_end, body, digest, found, key, release
 
 from turnout.service.storage.database import Database
 from turnout.service.storage.interface import Event, Participation, Scored, Transaction
 
+QUOTA, BLOCK_STEPS = 2, 4
 Fact = tuple[Any, ...]
+Facts = frozenset[Fact]
 Change = Callable[[Transaction], object]
 
 
 @dataclass
 class Group:
-    """Changes that are committed together, and what is stored by them."""
+    """Changes that are committed together, and what is stored and deleted by them."""
 
     changes: list[Change] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
+    effects: list[Callable[[Facts], Facts]] = field(default_factory=list)
 
     def __call__(self, tx: Transaction) -> None:
         for change in self.changes:
@@ -30,7 +32,24 @@ class Group:
 
     def add(self, change: Change, *facts: Fact) -> None:
         self.changes.append(change)
-        self.facts += facts
+        self.store(*facts)
+
+    def store(self, *facts: Fact) -> None:
+        self.effects.append(lambda before: before | frozenset(facts))
+
+    def replace(self, old: Fact, new: Fact) -> None:
+        self.effects.append(lambda before: before - {old} | {new})
+
+    def forget(self, *kinds: str) -> None:
+        self.effects.append(
+            lambda before: frozenset(fact for fact in before if fact[0] not in kinds)
+        )
+
+    def after(self, facts: Facts) -> Facts:
+        """What is stored once the group is."""
+        for effect in self.effects:
+            facts = effect(facts)
+        return facts
 
 
 class Author:
@@ -43,12 +62,10 @@ class Author:
             last = reads.last_release()
             self._head = last.record.head if last else START
             self._clients = reads.invited()
-            self._turns = {c: len(reads.participations(c, 0)) for c in range(self._clients)}
+            self._turns = dict(zip(*(part.tolist() for part in reads.turns()), strict=True))
             self._here = reads.arrived(self._head.steps).tolist()
             self._answered = {
-                c
-                for c in self._here
-                if (p := reads.participation_at(c, self._head.steps)) and p.digest is not None
+                p.client for p in reads.participations(self._head.steps) if p.digest is not None
             }
             self._asked = reads.asked(self._head.steps) is not None
             self._scored = {scored.steps for scored in reads.scores()}
@@ -65,7 +82,6 @@ class Author:
 
     def _found(self, group: Group) -> None:
         self._founded, self._clients = True, 8
-        self._turns = dict.fromkeys(range(8), 0)
         facts: list[Fact] = [("task", TASK)]
         facts += [("invited", client, digest(b"secret %d" % client)) for client in range(8)]
         facts += [("enrolled", client, key(client)) for client in range(8)]
@@ -73,20 +89,16 @@ class Author:
 
     def _check_in(self, group: Group) -> None:
         client, step = self._rng.randrange(self._clients), self._head.steps
-        if client in self._here:
+        if client in self._here or self._turns.get(client, 0) >= QUOTA:
             return
-        turn = self._turns[client]
         update = None
         if self._rng.random() < 0.7:
             update = body(client, step, self._rng.choice((40, 3000, 20000, 50000)))
             self._answered.add(client)
-        participation = Participation(client, 0, turn, step, update and digest(update))
-        group.add(
-            lambda tx: tx.check_in(participation, update),
-            ("in", client, 0, turn, step, participation.digest),
-        )
+        participation = Participation(client, step, update and digest(update))
+        group.add(lambda tx: tx.check_in(participation, update, QUOTA))
+        group.store(("in", client, step, participation.digest))
         self._here.append(client)
-        self._turns[client] += 1
 
     def _answer(self, group: Group) -> None:
         step = self._head.steps
@@ -95,29 +107,34 @@ class Author:
             return
         client = self._rng.choice(silent)
         update = body(client, step, self._rng.choice((40, 20000)))
-        group.add(
-            lambda tx: tx.answer(client, step, digest(update), update),
-            ("answer", step, client, digest(update)),
-        )
+        group.add(lambda tx: tx.answer(client, step, digest(update), update))
+        group.replace(("in", client, step, None), ("in", client, step, digest(update)))
         self._answered.add(client)
 
     def _ask(self, group: Group) -> None:
         if self._asked or not self._here:
             return
         step, who = self._head.steps, np.sort(np.array(self._here[:2], dtype=np.int64))
-        group.add(lambda tx: tx.ask(step, who), ("asked", step, who.astype("<i8").tobytes()))
+        group.add(lambda tx: tx.ask(step, who))
+        group.store(("asked", step, who.astype("<i8").tobytes()))
         self._asked = True
 
     def _release(self, group: Group) -> None:
         after = release(self._head, salt=self._rng.randbytes(8))
-        group.add(
-            lambda tx: tx.release(after),
-            ("release", after.record.step, after.record.digest, digest(after.parameters)),
-        )
+        step = after.record.step
+        ends = block_end(step, BLOCK_STEPS)
+        group.add(lambda tx: tx.release(after, ends))
+        group.store(("release", step, after.record.digest, digest(after.parameters)))
+        for client in self._here:
+            self._turns[client] = self._turns.get(client, 0) + 1
+        if ends == step + 1:
+            self._turns = {}
+        group.forget("in", "asked", "turn")
+        group.store(*(("turn", *used) for used in self._turns.items()))
         self._head = after.record.head
         self._here, self._asked, self._answered = [], False, set()
-        before, at_most = self._head.steps, self._rng.randint(0, 6)
-        group.add(lambda tx: tx.forget_bodies(before, at_most))
+        at_most = self._rng.randint(0, 6)
+        group.add(lambda tx: tx.reclaim(at_most))
 
     def _other(self, group: Group) -> None:
         text = self._rng.randbytes(12).hex()
@@ -130,4 +147,3 @@ class Author:
         group.add(lambda tx: tx.invite([secret]), ("invited", client, secret))
         group.add(lambda tx: tx.enrol(client, key(client)), ("enrolled", client, key(client)))
         self._clients += 1
-        self._turns[client] = 0

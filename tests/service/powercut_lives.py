@@ -11,13 +11,14 @@ import random
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import apsw
 from powercut import NAME, Disk, Entry, PowerCutLayer
-from powercut_groups import Author, Fact, Group
+from powercut_groups import Author, Fact, Facts, Group
 from storage_samples import START, TASK, digest
 
 from turnout.core.errors import StorageError
@@ -36,8 +37,7 @@ class Fault(Exception):  # noqa: N818
 _QUERIES = {
     "invited": "SELECT client, secret_digest FROM invitations",
     "enrolled": "SELECT client, public_key FROM enrolments",
-    "in": "SELECT client, block, turn, step, digest FROM participations",
-    "answer": "SELECT step, client, digest FROM answers",
+    "in": "SELECT client, step, digest FROM check_ins",
     "asked": "SELECT step, clients FROM asked",
     "event": "SELECT text FROM events",
     "score": "SELECT steps FROM scores",
@@ -55,6 +55,9 @@ def stored(raw: apsw.Connection) -> list[Fact]:
         "JOIN models USING (step) JOIN counts USING (step)"
     )
     facts += [("release", step, name, digest(model)) for step, name, model in raw.execute(ledger)]
+    for shard, used in raw.execute("SELECT shard, used FROM turns"):
+        counts = [int.from_bytes(used[at : at + 2], "big") for at in range(0, len(used), 2)]
+        facts += [("turn", len(counts) * shard + c, n) for c, n in enumerate(counts) if n]
     return facts
 
 
@@ -62,7 +65,7 @@ def stored(raw: apsw.Connection) -> list[Fact]:
 class History:
     """What is known outside of the disk."""
 
-    base: list[Fact] = field(default_factory=list)
+    base: Facts = frozenset()
     groups: list[Group] = field(default_factory=list)
     published: dict[int, bytes] = field(default_factory=dict)
 
@@ -79,20 +82,23 @@ class History:
         facts = stored(raw)
         if len(set(facts)) != len(facts):
             raise Fault("something is stored twice")
-        left, kept = set(facts) - set(self.base), 0
-        if not set(facts) >= set(self.base):
-            raise Fault("what an earlier life had is lost")
-        for group in self.groups[:begun]:
-            if not left >= set(group.facts):
-                break
-            left -= set(group.facts)
-            kept += 1
-        if left:
-            raise Fault("a group is stored in part, or before an earlier one")
+        found, kept = frozenset(facts), None
+        for number, state in enumerate(self.states(begun)):
+            kept = number if state == found else kept
+        if kept is None:
+            raise Fault("a group is stored or deleted in part, or before an earlier one")
         if kept < acknowledged:
             raise Fault(f"{acknowledged} groups were acknowledged and {kept} are stored")
         self._check_ledger(storage, raw)
         return kept
+
+    def states(self, begun: int) -> Iterator[Facts]:
+        """What is stored after no group, the first one, and so on."""
+        facts = self.base
+        yield facts
+        for group in self.groups[:begun]:
+            facts = group.after(facts)
+            yield facts
 
     def _check_ledger(self, storage: Database, raw: apsw.Connection) -> None:
         head: Head = START
@@ -101,19 +107,18 @@ class History:
                 head = require_chain(TASK, head, record)
                 if self.published.get(record.step, record.digest) != record.digest:
                     raise Fault("a step is released twice with different bytes")
-            for step, _ in reads.arrivals(head.steps):
-                bodies = dict(reads.bodies(step))  # which compares digests
-                answered = [
-                    p for c in reads.arrived(step) if (p := reads.participation_at(c, step))
-                ]
-                if set(bodies) != {p.client for p in answered if p.digest is not None}:
-                    raise Fault("an update is missing")
+            bodies = {client: digest(body) for client, body in reads.bodies(head.steps)}
+            here = {p.client: p.digest for p in reads.participations(head.steps)}
+            if bodies != {client: name for client, name in here.items() if name is not None}:
+                raise Fault("an update is missing, or another one")
 
 
 class HastyWriter(Writer):
     """Acknowledges before the commit: wrong, and must be found out."""
 
     def _carried_out(self, batch: list[Any]) -> list[Any]:
+        if batch[0].alone:
+            return super()._carried_out(batch)
         with self._storage.transaction() as transaction:
             for queued in batch:
                 if queued.future.set_running_or_notify_cancel():
@@ -159,6 +164,9 @@ def _live(
             future.add_done_callback(lambda _, number=number: note(("acknowledged", number)))
             ready.set()
             future.result()
+            if rng.random() < 0.25:
+                thorough = rng.random() < 0.3
+                writer.submit_alone(lambda s, thorough=thorough: s.tidy(thorough=thorough)).result()
     return made
 
 
@@ -249,10 +257,9 @@ class _Sufferer:
 
 def _continued(history: History, kept: int, acknowledged: int) -> History:
     """What the next life begins with: all that the disk kept; published is what had left."""
-    gone = [fact for group in history.groups[:acknowledged] for fact in group.facts]
-    published = {fact[1]: fact[2] for fact in gone if fact[0] == "release"}
-    base = [*history.base, *(fact for group in history.groups[:kept] for fact in group.facts)]
-    return History(base, [], history.published | published)
+    states = list(history.states(max(kept, acknowledged)))
+    published = {fact[1]: fact[2] for fact in states[acknowledged] if fact[0] == "release"}
+    return History(states[kept], [], history.published | published)
 
 
 def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Database:

@@ -39,13 +39,12 @@ def found(tx: Transaction, clients: int = 8) -> None:
         tx.enrol(client, key(client))
 
 
-def with_update(client: int, step: int, *, block: int = 0, turn: int = 0) -> Participation:
-    return Participation(client, block, turn, step, digest(body(client, step)))
+def with_update(client: int, step: int) -> Participation:
+    return Participation(client, step, digest(body(client, step)))
 
 
-def check_in(tx: Transaction, client: int, step: int, *, block: int = 0, turn: int = 0) -> None:
-    participation = with_update(client, step, block=block, turn=turn)
-    tx.check_in(participation, body(client, step))
+def check_in(tx: Transaction, client: int, step: int, *, quota: int = 1) -> None:
+    tx.check_in(with_update(client, step), body(client, step), quota)
 
 
 def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) -> Release:
@@ -58,10 +57,17 @@ def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) ->
     return Release(record, parameters, b"state", b"pending", 2, 1)
 
 
-def released(tx: Transaction, steps: int, before: Head = START) -> Head:
+def released(
+    tx: Transaction, steps: int, before: Head = START, *, block_steps: int = 100
+) -> Head:
     """The head after so many more releases."""
     for _ in range(steps):
         after = release(before)
-        tx.release(after)
+        tx.release(after, block_end(before.steps, block_steps))
         before = after.record.head
     return before
+
+
+def block_end(step: int, block_steps: int) -> int:
+    """The first step after the block in which a step lies."""
+    return (step // block_steps + 1) * block_steps

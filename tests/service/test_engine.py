@@ -49,14 +49,39 @@ def close(engine, storage):
     return engine.publish()
 
 
-def test_a_repeated_update_gets_the_same_receipt_for_ever(storage):
+def test_a_repeated_update_gets_the_same_receipt_until_the_next_release(storage):
     engine = opened(storage)
     first = update(engine, storage, 1, 0)
     assert first.answer is Answer.ACCEPTED
     assert update(engine, storage, 1, 0) == first
-    close(engine, storage)
+    engine = opened(storage)
+    assert update(engine, storage, 1, 0) == first  # the storage has it while the step is open
+    with storage.transaction() as tx:
+        engine.close_step(tx)
     assert update(engine, storage, 1, 0) == first
-    assert update(opened(storage), storage, 1, 0) == first
+    engine.publish()
+    assert update(engine, storage, 1, 0) == first  # from memory
+    assert update(engine, storage, 1, 0, (0, 0)).answer is Answer.CONFLICT
+    assert update(engine, storage, 2, 0).answer is Answer.LATE
+    assert update(opened(storage), storage, 1, 0).answer is Answer.LATE  # a restart forgets
+    close(engine, storage)
+    assert update(engine, storage, 1, 0).answer is Answer.LATE  # so does the next release
+
+
+def test_nothing_stored_joins_a_client_to_a_released_step(storage):
+    engine = opened(storage)
+    for client in (1, 4):
+        update(engine, storage, client, 0)
+    close(engine, storage)
+    tables = storage.committed
+    assert tables.check_ins == {}
+    assert tables.turns == {1: 1, 4: 1}  # the block goes on until step 3
+    with storage.transaction() as tx:
+        assert tx.reclaim(9) == 2
+    for _ in range(2):
+        close(engine, storage)
+    assert storage.committed.turns == {}
+    assert storage.committed.bodies == {}
 
 
 def test_another_update_in_the_same_window_is_a_conflict(storage):
@@ -199,6 +224,21 @@ class TestOneClient:
     @pytest.fixture
     def storage(self):
         return stored(charter_of(LAW, ReleaseRule.ONE_CLIENT, 1))
+
+    def test_after_the_release_memory_answers_and_then_nobody_does(self, storage):
+        engine = opened(storage)
+        with storage.transaction() as tx:
+            first = engine.check_in(tx, 0, 0)
+            engine.close_check_ins(tx)
+        close(engine, storage)
+        with storage.transaction() as tx:
+            assert engine.check_in(tx, 0, 0) == first
+            assert engine.requested(tx, 0, 0).asked is False
+            assert engine.requested(tx, 1, 0).answer is Answer.LATE
+        again = opened(storage)
+        with storage.transaction() as tx:
+            assert again.check_in(tx, 0, 0).answer is Answer.LATE
+            assert again.requested(tx, 0, 0).answer is Answer.LATE
 
     def test_one_of_those_who_came_is_asked_and_only_she_is_heard(self, storage):
         engine = opened(storage)

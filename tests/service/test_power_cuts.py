@@ -37,7 +37,7 @@ def test_power_cuts_lose_nothing_acknowledged_and_tear_nothing(block):
         (Wrongs(synchronous="NORMAL"), "were acknowledged and"),
         (Wrongs(synchronous="OFF"), "were acknowledged and"),
         (Wrongs(writer=HastyWriter), "were acknowledged and"),
-        (Wrongs(piecemeal=True), "stored in part"),
+        (Wrongs(piecemeal=True), "stored or deleted in part"),
     ],
     ids=["synchronous is NORMAL", "synchronous is OFF", "acknowledged too early", "piecemeal"],
 )

@@ -46,8 +46,7 @@ class TakesLateUpdates(Engine):
 class TakesEarlyUpdates(Engine):
     def update(self, tx, client, step, upload):
         if step > self._step and not self._asks_one:
-            block = self._block(min(step, self.charter.steps - 1)).index
-            tx.check_in(Participation(client, block, 0, step, upload.digest), upload.body)
+            tx.check_in(Participation(client, step, upload.digest), upload.body, self._quota)
             return Receipt(Answer.ACCEPTED, self.task, client, step, upload.digest)
         return super().update(tx, client, step, upload)
 
@@ -88,12 +87,8 @@ class AdmitsTwice(Engine):
     """Leaves quotas to nobody."""
 
     def _admit(self, tx, client, step, upload):
-        block = self._block(step).index
-        turn = len(tx.participations(client, block))
-        digest = upload.digest if upload else None
-        tx.check_in(
-            Participation(client, block, turn, step, digest), upload.body if upload else None
-        )
+        digest, body = (upload.digest, upload.body) if upload else (None, None)
+        tx.check_in(Participation(client, step, digest), body, 10**4)
         return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
 
 
@@ -231,10 +226,10 @@ def _sums_what_is_in_memory(self, tx, coordinator):
     return total
 
 
-def _wrong_chain(self, tx, coordinator):
+def _wrong_chain(self, tx, coordinator, block_ends):
     keep, self._digests = self._digests, [*self._digests[:1], self._digests[0]]
     try:
-        return Releases_release(self, tx, coordinator)
+        return Releases_release(self, tx, coordinator, block_ends)
     finally:
         self._digests = [*keep, self._digests[-1]]
 
@@ -281,7 +276,7 @@ class CommitsByParts(MemoryStorage):
         try:
             yield MemoryTransaction(working)
         except BaseException:
-            self.committed.participations = working.participations
+            self.committed.check_ins = working.check_ins
             raise
         self.committed = working
 
@@ -309,7 +304,7 @@ class Overwrites(MemoryStorage):
     @contextmanager
     def transaction(self):
         with super().transaction() as tx:
-            tx.release = lambda release: tx.t.releases.__setitem__(
+            tx.release = lambda release, block_ends: tx.t.releases.__setitem__(
                 release.record.step, replace(release, checked_in=release.checked_in)
             )
             tx.last_release = lambda: None
@@ -323,19 +318,87 @@ class Overwrites(MemoryStorage):
             yield view
 
 
-class ForgetsTooEarly(MemoryStorage):
-    """Deletes updates that are not summed yet."""
+def changed(**methods) -> type[MemoryStorage]:
+    """A storage whose transactions have some methods otherwise."""
+    wrong = type("WrongTransaction", (MemoryTransaction,), methods)
+    return type("WrongStorage", (MemoryStorage,), {"transaction_class": wrong})
 
-    @contextmanager
-    def transaction(self):
-        with super().transaction() as tx:
-            forget = tx.forget_bodies
-            tx.forget_bodies = lambda before_step, at_most: forget(before_step + 2, at_most)
-            yield tx
+
+def _reclaims_the_open_step(self, at_most):
+    old = sorted(self.t.bodies)[:at_most]
+    for key in old:
+        del self.t.bodies[key]
+    return len(old)
+
+
+def _keeps_who_was_asked(self, step):
+    self.t.check_ins.clear()
+
+
+def _keeps_one(self, step):
+    """The check-in of the lowest id stays."""
+    for client in sorted(self.t.check_ins)[1:]:
+        del self.t.check_ins[client]
+    self.t.asked.pop(step, None)
+
+
+def _counts_no_turns(self, step, block_ends):
+    """After a restart nobody knows who came in the block."""
+
+
+def _counts_one_turn(self, step, block_ends):
+    """The first time of a client is all that is noted."""
+    if block_ends <= step + 1:
+        self.t.turns.clear()
+    self.t.turns.update(dict.fromkeys(self.t.check_ins, 1) if block_ends > step + 1 else {})
+
+
+def _keeps_turns_for_ever(self, step, block_ends):
+    for client in self.t.check_ins:
+        self.t.turns[client] = self.t.turns.get(client, 0) + 1
+
+
+def _clears_turns_at_each_release(self, step, block_ends):
+    self.t.turns.clear()
+
+
+def _reads_on_after_the_release(self, step):
+    for s, client in sorted(self.t.bodies):
+        if s == step:
+            yield client, self.t.bodies[s, client]
+
+
+def _loses_turns(self):
+    """What a restart reads of the block."""
+    return np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+
+def _looks_at_no_quota(self, participation, body, quota):
+    MemoryTransaction.check_in(self, participation, body, 10**9)
+
+
+FORGETFUL = {
+    "ForgetsTooEarly": {"reclaim": _reclaims_the_open_step},
+    "NeverReclaims": {"reclaim": lambda self, at_most: 0},
+    "KeepsWhoCame": {"forget": lambda self, step: None},
+    "KeepsWhoWasAsked": {"forget": _keeps_who_was_asked},
+    "KeepsOne": {"forget": _keeps_one},
+    "UpdatesOutliveTheirStep": {"bodies": _reads_on_after_the_release},
+    "ForgetsTurns": {"take_turns": _counts_no_turns},
+    "ForgetsLaterTurns": {"take_turns": _counts_one_turn},
+    "ClearsTurnsEarly": {"take_turns": _clears_turns_at_each_release},
+    "KeepsTurnsForEver": {"take_turns": _keeps_turns_for_ever},
+    "CountsTwiceAfterARestart": {"turns": _loses_turns, "check_in": _looks_at_no_quota},
+}
+
+
+@pytest.mark.parametrize("name", FORGETFUL)
+def test_mutant_retention(name):
+    assert noticed(storage=changed(**FORGETFUL[name]))
 
 
 @pytest.mark.parametrize(
-    "storage", [CommitsByParts, LosesTheLast, Overwrites, ForgetsTooEarly], ids=lambda s: s.__name__
+    "storage", [CommitsByParts, LosesTheLast, Overwrites], ids=lambda s: s.__name__
 )
 def test_mutant_storage(storage):
     assert noticed(storage=storage)

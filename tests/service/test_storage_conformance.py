@@ -31,6 +31,7 @@ from turnout.service.storage.interface import (
     Scored,
     WitnessReceipt,
 )
+from turnout.service.storage.reads import SHARD_CLIENTS
 
 
 def same(left: Release | None, right: Release | None) -> bool:
@@ -46,7 +47,7 @@ def test_an_empty_storage_has_no_task(empty):
         assert reads.charter() is None
         assert reads.last_release() is None
         assert (reads.invited(), reads.enrolled()) == (0, 0)
-        assert list(reads.records()) == list(reads.arrivals(0)) == reads.events(9) == []
+        assert list(reads.records()) == list(reads.participations(0)) == reads.events(9) == []
         with pytest.raises(StorageError, match="no task"):
             reads.signing_key()
 
@@ -91,34 +92,36 @@ def test_all_keys_are_read_by_client(storage, monkeypatch):
 
 def test_a_check_in_is_unique_by_turn_and_by_step(storage):
     with storage.transaction() as tx:
-        check_in(tx, 1, 5)
+        check_in(tx, 1, 0)
         with pytest.raises(ConflictError):
-            check_in(tx, 1, 5)
+            check_in(tx, 1, 0, quota=2)  # the same step
+        head = released(tx, 1, block_steps=3)
         with pytest.raises(ConflictError):
-            check_in(tx, 1, 6)  # the same turn
-        with pytest.raises(ConflictError):
-            check_in(tx, 1, 5, turn=1)  # the same step
-        check_in(tx, 1, 6, turn=1)
-        check_in(tx, 1, 9, block=1)
-        check_in(tx, 2, 5)
+            check_in(tx, 1, 1)  # the same turn
+        check_in(tx, 1, 1, quota=2)
+        check_in(tx, 2, 1)
+        head = released(tx, 1, head, block_steps=3)
+        for client, quota in ((1, 2), (2, 1)):
+            with pytest.raises(ConflictError):
+                check_in(tx, client, 2, quota=quota)
+        released(tx, 1, head, block_steps=3)
+        check_in(tx, 1, 3)  # another block
     with storage.snapshot() as reads:
-        assert reads.participations(1, 0) == [with_update(1, 5), with_update(1, 6, turn=1)]
-        assert reads.participations(1, 1) == [with_update(1, 9, block=1)]
-        assert reads.participations(3, 0) == []
-        assert reads.participation_at(1, 6) == with_update(1, 6, turn=1)
-        assert reads.participation_at(2, 6) is None
+        assert list(reads.participations(3)) == [with_update(1, 3)]
+        assert reads.participation_at(1, 3) == with_update(1, 3)
+        assert reads.participation_at(2, 3) is None
+        assert reads.participation_at(1, 2) is None
 
 
 def test_a_conflict_leaves_the_transaction_as_it_was(storage):
     with storage.transaction() as tx:
-        check_in(tx, 1, 5)
+        check_in(tx, 1, 0)
         with pytest.raises(ConflictError):
-            tx.check_in(Participation(1, 0, 0, 6, digest(b"x")), b"x")
-        check_in(tx, 2, 5)
+            tx.check_in(Participation(1, 0, digest(b"x")), b"x", 9)
+        check_in(tx, 2, 0)
     with storage.snapshot() as reads:
-        assert reads.arrived(5).tolist() == [1, 2]
-        assert reads.arrived(6).tolist() == []
-        assert dict(reads.bodies(6)) == {}
+        assert reads.arrived(0).tolist() == [1, 2]
+        assert dict(reads.bodies(0)) == {client: body(client, 0) for client in (1, 2)}
 
 
 def test_only_who_enrolled_checks_in(storage):
@@ -134,42 +137,43 @@ def test_only_who_enrolled_checks_in(storage):
 def test_an_update_and_its_digest_come_together(storage):
     for participation, update in [
         (with_update(1, 0), None),
-        (Participation(1, 0, 0, 0, None), b""),
+        (Participation(1, 0, None), b""),
     ]:
         with pytest.raises(StorageError, match="together"), storage.transaction() as tx:
-            tx.check_in(participation, update)
+            tx.check_in(participation, update, 1)
 
 
 def test_an_answer_is_stored_once_and_only_of_who_checked_in(storage):
     with storage.transaction() as tx:
         for client in (1, 2):
-            tx.check_in(Participation(client, 0, 0, 4, None), None)
-        check_in(tx, 3, 4)
-        tx.answer(1, 4, digest(b"mine"), b"mine")
-        with pytest.raises(ConflictError, match="stored"):
-            tx.answer(1, 4, digest(b"other"), b"other")
-        with pytest.raises(ConflictError, match="stored"):
-            tx.answer(3, 4, digest(b"other"), b"other")
-        with pytest.raises(ConflictError, match="check in"):
-            tx.answer(4, 4, digest(b"other"), b"other")
-        assert tx.participation_at(1, 4) == Participation(1, 0, 0, 4, digest(b"mine"))
-        assert tx.participation_at(2, 4) == Participation(2, 0, 0, 4, None)
-        assert dict(tx.bodies(4)) == {1: b"mine", 3: body(3, 4)}
+            tx.check_in(Participation(client, 0, None), None, 1)
+        check_in(tx, 3, 0)
+        tx.answer(1, 0, digest(b"mine"), b"mine")
+        for client, step in ((1, 0), (3, 0), (4, 0), (1, 4)):
+            with pytest.raises(ConflictError, match=r"stored.*check in"):
+                tx.answer(client, step, digest(b"other"), b"other")
+        assert tx.participation_at(1, 0) == Participation(1, 0, digest(b"mine"))
+        assert tx.participation_at(2, 0) == Participation(2, 0, None)
+        assert dict(tx.bodies(0)) == {1: b"mine", 3: body(3, 0)}
 
 
 def test_who_is_asked_is_stored_once_and_ascends(storage):
     with storage.transaction() as tx:
         assert tx.asked(0) is None
         tx.ask(0, np.array([], dtype=np.int64))
+        nobody = tx.asked(0)
+        assert nobody is not None
+        assert nobody.tolist() == []
+        released(tx, 1)
+        with pytest.raises(StorageError, match="twice"):
+            tx.ask(1, np.array([5, 5]))
         tx.ask(1, np.array([5, 2], dtype=np.int64))
         with pytest.raises(ConflictError):
             tx.ask(1, np.array([5], dtype=np.int64))
-        with pytest.raises(StorageError, match="twice"):
-            tx.ask(2, np.array([5, 5]))
     with storage.snapshot() as reads:
         found = [reads.asked(step) for step in range(3)]
     assert [None if clients is None else clients.tolist() for clients in found] == [
-        [],
+        None,  # the step is released
         [2, 5],
         None,
     ]
@@ -177,34 +181,68 @@ def test_who_is_asked_is_stored_once_and_ascends(storage):
     assert found[1].dtype == np.int64
 
 
-def test_arrivals_are_by_step_and_client(storage, monkeypatch):
+def test_who_came_is_by_client(storage, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.reads.SMALL_ROWS", 3)
-    came = {2: [0, 3, 7], 3: [1], 6: [2, 4, 5, 6]}
+    came = [0, 2, 3, 4, 5, 7]
     with storage.transaction() as tx:
-        for step, clients in reversed(came.items()):
-            for client in reversed(clients):
-                check_in(tx, client, step)
-        assert {step: found.tolist() for step, found in tx.arrivals(0)} == came
-        assert [step for step, _ in tx.arrivals(3)] == [3, 6]
-        assert [step for step, _ in tx.arrivals(4)] == [6]
-        assert list(tx.arrivals(7)) == []
-        assert tx.arrived(6).tolist() == [2, 4, 5, 6]
+        for client in (5, 0, 7, 3, 4):
+            check_in(tx, client, 0)
+        tx.check_in(Participation(2, 0, None), None, 1)
+        assert [found.client for found in tx.participations(0)] == came
+        assert list(tx.participations(0))[:2] == [with_update(0, 0), Participation(2, 0, None)]
+        assert tx.arrived(0).tolist() == came
+        assert list(tx.participations(1)) == tx.arrived(1).tolist() == []
+
+
+def test_turns_of_a_block_outlive_its_steps_and_not_the_block(storage):
+    with storage.transaction() as tx:
+        tx.invite([digest(b"%d" % n) for n in range(2 * SHARD_CLIENTS)])
+        far = 2 * SHARD_CLIENTS + 3
+        tx.enrol(far, key(far))
+    came, head = [[1, 5], [1, far], [0], [7]], START
+    expected = [{1: 1, 5: 1}, {1: 2, 5: 1, far: 1}, {0: 1, 1: 2, 5: 1, far: 1}, {}]
+    for step, clients in enumerate(came):
+        with storage.transaction() as tx:
+            for client in clients:
+                check_in(tx, client, step, quota=2)
+            head = released(tx, 1, head, block_steps=4)
+        with storage.snapshot() as reads:
+            found, used = reads.turns()
+            assert dict(zip(found.tolist(), used.tolist(), strict=True)) == expected[step]
+
+
+def test_a_block_of_one_step_leaves_no_turns(storage):
+    with storage.transaction() as tx:
+        check_in(tx, 1, 0)
+        released(tx, 1, block_steps=1)
+        assert tx.turns()[0].size == 0
+        check_in(tx, 1, 1)
+
+
+def test_a_block_ends_once(storage):
+    with storage.transaction() as tx:
+        check_in(tx, 1, 0)
+        before = released(tx, 1, block_steps=5)
+    for ends in (4, 6):
+        with pytest.raises(StorageError, match="go back"), storage.transaction() as tx:
+            tx.release(release(before), ends)
+    with pytest.raises(StorageError, match="not over"), storage.transaction() as tx:
+        tx.release(release(before), 2)
+
+
+@pytest.mark.parametrize("quota", [0, 2**16])
+def test_a_quota_that_cannot_be_counted_is_refused(storage, quota):
+    with pytest.raises(StorageError, match="at most"), storage.transaction() as tx:
+        check_in(tx, 1, 0, quota=quota)
 
 
 def test_bodies_come_by_client_whatever_their_number(storage, monkeypatch):
     monkeypatch.setattr("turnout.service.storage.reads.BODIES", 3)
     with storage.transaction() as tx:
         for client in (5, 3, 7, 0, 1, 2, 6):
-            check_in(tx, client, 2)
-        assert list(tx.bodies(2)) == [(client, body(client, 2)) for client in (0, 1, 2, 3, 5, 6, 7)]
+            check_in(tx, client, 0)
+        assert list(tx.bodies(0)) == [(client, body(client, 0)) for client in (0, 1, 2, 3, 5, 6, 7)]
         assert list(tx.bodies(1)) == []
-
-
-def test_a_body_that_is_not_the_acknowledged_one_is_not_handed_out(storage):
-    with storage.transaction() as tx:
-        tx.check_in(with_update(1, 0), b"something else")
-        with pytest.raises(StorageError, match="damaged"):
-            dict(tx.bodies(0))
 
 
 def test_releases_read_back_bit_for_bit(storage):
@@ -213,7 +251,7 @@ def test_releases_read_back_bit_for_bit(storage):
     with storage.transaction() as tx:
         for epsilon in costs:
             after = release(before, epsilon=epsilon)
-            tx.release(after)
+            tx.release(after, 100)
             before = after.record.head
             stored.append(after)
     with storage.snapshot() as reads:
@@ -230,7 +268,7 @@ def test_a_step_is_released_once(storage):
     with storage.transaction() as tx:
         released(tx, 2)
         with pytest.raises(ConflictError):
-            tx.release(release(START, salt=b"other noise"))
+            tx.release(release(START, salt=b"other noise"), 100)
     with storage.snapshot() as reads:
         assert same(reads.release_at(0), release(START))
 
@@ -253,39 +291,46 @@ def test_what_does_not_belong_into_the_ledger_is_refused(storage):
         record = dataclasses.replace(right.record, **{name: value})
         wrong = dataclasses.replace(right, record=record)
         with pytest.raises(StorageError, match=message), storage.transaction() as tx:
-            tx.release(wrong)
+            tx.release(wrong, 100)
     with storage.snapshot() as reads:
         assert len(list(reads.records())) == 2
 
 
 def test_nothing_is_added_to_a_released_step(storage):
     with storage.transaction() as tx:
-        tx.check_in(Participation(1, 0, 0, 0, None), None)
+        tx.check_in(Participation(1, 0, None), None, 1)
         released(tx, 1)
-    for late in (
+    for other in (
         lambda tx: check_in(tx, 2, 0),
-        lambda tx: tx.answer(1, 0, digest(b"x"), b"x"),
         lambda tx: tx.ask(0, np.array([1])),
+        lambda tx: check_in(tx, 2, 2),
+        lambda tx: tx.ask(2, np.array([1])),
     ):
-        with pytest.raises(StorageError, match="released"), storage.transaction() as tx:
-            late(tx)
+        with pytest.raises(StorageError, match="not open"), storage.transaction() as tx:
+            other(tx)
+    with pytest.raises(ConflictError), storage.transaction() as tx:
+        tx.answer(1, 0, digest(b"x"), b"x")
 
 
-def test_updates_are_forgotten_only_when_released(storage):
+def test_a_released_step_is_forgotten_at_once_and_its_space_bit_by_bit(storage):
     with storage.transaction() as tx:
-        for step in range(3):
-            for client in range(4):
-                check_in(tx, client, step, turn=step)
-        assert tx.forget_bodies(9, 99) == 0
-        released(tx, 2)
-        assert tx.forget_bodies(0, 99) == 0
-        assert tx.forget_bodies(9, 3) == 3
-        assert [client for client, _ in tx.bodies(0)] == [3]
-        assert tx.forget_bodies(1, 99) == 1
-        assert tx.forget_bodies(9, 99) == 4
-        assert [len(dict(tx.bodies(step))) for step in range(3)] == [0, 0, 4]
-        assert tx.arrived(0).tolist() == [0, 1, 2, 3]
-        assert tx.participation_at(1, 0) == with_update(1, 0)
+        for client in range(4):
+            check_in(tx, client, 0)
+        assert tx.reclaim(99) == 0
+        head = released(tx, 1, block_steps=2)
+        assert dict(tx.bodies(0)) == {}
+        assert tx.arrived(0).tolist() == list(tx.participations(0)) == []
+        assert tx.participation_at(1, 0) is None
+        for client in range(4, 7):
+            check_in(tx, client, 1)
+        assert tx.reclaim(3) == 3
+        assert tx.reclaim(99) == 1
+        assert tx.reclaim(99) == 0
+        assert dict(tx.bodies(1)) == {client: body(client, 1) for client in range(4, 7)}
+        released(tx, 1, head, block_steps=2)
+        assert tx.reclaim(99) == 3
+    assert storage.tidy()
+    assert storage.tidy(thorough=True)
 
 
 def test_scores_keep_the_first_and_survive_a_diverged_model(storage):

@@ -10,14 +10,13 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from storage_samples import START, body, digest, found, key, release, served
+from storage_samples import START, block_end, body, digest, found, key, release, served
 
 from turnout.core.errors import StorageError
 from turnout.service.storage.interface import ConflictError, Participation
 
-CLIENTS, BLOCKS, STEPS_AHEAD = 6, 2, 3
-clients, blocks = st.integers(0, CLIENTS - 1), st.integers(0, BLOCKS - 1)
-ahead, turns = st.integers(0, STEPS_AHEAD), st.integers(0, 2)
+CLIENTS, BLOCK_STEPS, STEPS_AHEAD = 6, 3, 2
+clients, ahead = st.integers(0, CLIENTS - 1), st.sampled_from((0, 0, 0, 1, STEPS_AHEAD))
 
 
 class StorageMachine(RuleBasedStateMachine):
@@ -31,39 +30,44 @@ class StorageMachine(RuleBasedStateMachine):
         with self.storage.transaction() as tx:
             found(tx, CLIENTS)
         self.invited: dict[int, bytes | None] = {c: key(c) for c in range(CLIENTS)}
-        self.here: dict[tuple[int, int], Participation] = {}
-        self.bodies: dict[tuple[int, int], bytes] = {}
-        self.asked: dict[int, list[int]] = {}
+        self.here: dict[int, Participation] = {}
+        self.turns: dict[int, int] = {}
+        self.bodies: dict[int, bytes] = {}
+        self.unread = 0
+        self.asked: list[int] | None = None
         self.records = []
 
     @property
     def head(self):
         return self.records[-1].head if self.records else START
 
-    @rule(client=clients, block=blocks, turn=turns, ahead=ahead, answers=st.booleans())
-    def check_in(self, client: int, block: int, turn: int, ahead: int, answers: bool) -> None:
+    @rule(client=clients, ahead=ahead, quota=st.integers(1, 2), answers=st.booleans())
+    def check_in(self, client: int, ahead: int, quota: int, answers: bool) -> None:
         step = self.head.steps + ahead
         update = body(client, step) if answers else None
-        new = Participation(client, block, turn, step, update and digest(update))
-        taken = (step, client) in self.here or any(
-            (p.client, p.block, p.turn) == (client, block, turn) for p in self.here.values()
-        )
-        with self.storage.transaction() as tx:
-            try:
-                tx.check_in(new, update)
-                assert not taken
-            except ConflictError:
-                assert taken
+        new = Participation(client, step, update and digest(update))
+        taken = client in self.here or self.turns.get(client, 0) >= quota
+        try:
+            with self.storage.transaction() as tx:
+                try:
+                    tx.check_in(new, update, quota)
+                    assert not taken
+                except ConflictError:
+                    assert taken
+            assert ahead == 0 or taken
+        except StorageError:
+            assert ahead > 0
+            return
         if not taken:
-            self.here[step, client] = new
+            self.here[client] = new
             if update is not None:
-                self.bodies[step, client] = update
+                self.bodies[client] = update
 
     @rule(client=clients, ahead=ahead)
     def answer(self, client: int, ahead: int) -> None:
         step = self.head.steps + ahead
-        before = self.here.get((step, client))
-        fits = before is not None and before.digest is None
+        before = self.here.get(client)
+        fits = ahead == 0 and before is not None and before.digest is None
         update = b"answer of %d" % client
         with self.storage.transaction() as tx:
             try:
@@ -71,28 +75,33 @@ class StorageMachine(RuleBasedStateMachine):
                 assert fits
             except ConflictError:
                 assert not fits
-        if before is not None and fits:
-            stored = Participation(client, before.block, before.turn, step, digest(update))
-            self.here[step, client] = stored
-            self.bodies[step, client] = update
+        if fits:
+            self.here[client] = Participation(client, step, digest(update))
+            self.bodies[client] = update
 
-    @rule(who=st.sets(clients), ahead=ahead)
-    def ask(self, who: set[int], ahead: int) -> None:
-        step = self.head.steps + ahead
+    @rule(who=st.sets(clients))
+    def ask(self, who: set[int]) -> None:
         with self.storage.transaction() as tx:
             try:
-                tx.ask(step, np.array(sorted(who, reverse=True), dtype=np.int64))
-                assert step not in self.asked
+                tx.ask(self.head.steps, np.array(sorted(who, reverse=True), dtype=np.int64))
+                assert self.asked is None
             except ConflictError:
-                assert step in self.asked
-        self.asked.setdefault(step, sorted(who))
+                assert self.asked is not None
+        self.asked = sorted(who) if self.asked is None else self.asked
 
     @rule(salt=st.binary(max_size=2))
     def release(self, salt: bytes) -> None:
         after = release(self.head, salt=salt)
+        ends = block_end(after.record.step, BLOCK_STEPS)
         with self.storage.transaction() as tx:
-            tx.release(after)
+            tx.release(after, ends)
         self.records.append(after.record)
+        for client in self.here:
+            self.turns[client] = self.turns.get(client, 0) + 1
+        if ends == self.head.steps:
+            self.turns = {}
+        self.unread += len(self.bodies)
+        self.here, self.bodies, self.asked = {}, {}, None
 
     @precondition(lambda self: self.records)
     @rule(salt=st.binary(max_size=2), data=st.data())
@@ -101,18 +110,21 @@ class StorageMachine(RuleBasedStateMachine):
         before = START if step == 0 else self.records[step - 1].head
         with self.storage.transaction() as tx:
             try:
-                tx.release(release(before, salt=salt))
+                tx.release(release(before, salt=salt), block_end(step, BLOCK_STEPS))
                 raise AssertionError("a step was released twice")
             except ConflictError:
                 pass
 
-    @rule(before=st.integers(0, 9), at_most=st.integers(0, 3))
-    def forget(self, before: int, at_most: int) -> None:
-        old = sorted(k for k in self.bodies if k[0] < min(before, self.head.steps))[:at_most]
+    @rule(at_most=st.integers(0, 3))
+    def reclaim(self, at_most: int) -> None:
+        old = min(self.unread, at_most)
         with self.storage.transaction() as tx:
-            assert tx.forget_bodies(before, at_most) == len(old)
-        for forgotten in old:
-            del self.bodies[forgotten]
+            assert tx.reclaim(at_most) == old
+        self.unread -= old
+
+    @rule(thorough=st.booleans())
+    def tidy(self, thorough: bool) -> None:
+        assert self.storage.tidy(thorough=thorough)
 
     @rule(number=st.integers(0, 3))
     def invite(self, number: int) -> None:
@@ -139,12 +151,12 @@ class StorageMachine(RuleBasedStateMachine):
     def fail(self, client: int, salt: bytes, caught: bool) -> None:
         try:
             with self.storage.transaction() as tx:
-                tx.release(release(self.head, salt=salt))
+                tx.release(release(self.head, salt=salt), self.head.steps + 1)
                 tx.invite([bytes(32)])
                 if not caught:
                     raise ZeroDivisionError
                 with suppress(StorageError):
-                    tx.check_in(Participation(client, 0, 9, -1, None), None)
+                    tx.check_in(Participation(client, -1, None), None, 9)
             raise AssertionError("a broken transaction was committed")
         except (ZeroDivisionError, StorageError):
             pass
@@ -169,15 +181,19 @@ class StorageMachine(RuleBasedStateMachine):
             return
         with self.storage.snapshot() as reads:
             assert list(reads.records()) == self.records
-            arrived = {(s, c): None for s, found in reads.arrivals(0) for c in found.tolist()}
-            assert list(arrived) == sorted(self.here)
-            for (step, client), expected in self.here.items():
-                assert reads.participation_at(client, step) == expected
-            for step in range(self.head.steps + STEPS_AHEAD + 1):
-                bodies = {(step, client): found for client, found in reads.bodies(step)}
-                assert bodies == {k: b for k, b in self.bodies.items() if k[0] == step}
-                asked = reads.asked(step)
-                assert (None if asked is None else asked.tolist()) == self.asked.get(step)
+            step = self.head.steps
+            here = [self.here[client] for client in sorted(self.here)]
+            assert list(reads.participations(step)) == here
+            assert reads.arrived(step).tolist() == sorted(self.here)
+            assert dict(reads.bodies(step)) == self.bodies
+            asked = reads.asked(step)
+            assert (None if asked is None else asked.tolist()) == self.asked
+            found, used = reads.turns()
+            assert dict(zip(found.tolist(), used.tolist(), strict=True)) == self.turns
+            for over in range(step):
+                assert reads.arrived(over).size == 0
+                assert dict(reads.bodies(over)) == {}
+                assert reads.asked(over) is None
             assert reads.invited() == len(self.invited)
             assert reads.enrolled() == sum(name is not None for name in self.invited.values())
             last = reads.last_release()

@@ -20,18 +20,8 @@ from turnout.service.storage.interface import Event, Participation, Scored
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.schema import migrations, pending
 
-FOR_EVER = (
-    "task",
-    "invitations",
-    "enrolments",
-    "participations",
-    "answers",
-    "asked",
-    "releases",
-    "models",
-    "counts",
-    "scores",
-)
+FOR_EVER = ("task", "invitations", "enrolments", "releases", "models", "counts", "scores")
+OPEN_STEP = ("check_ins", "asked", "step_keys", "bodies")
 SECOND = "CREATE TABLE second_edition (x INTEGER);"
 
 
@@ -52,8 +42,8 @@ def filled(url: str) -> Database:
     with storage.transaction() as tx:
         found(tx)
         check_in(tx, 1, 0)
-        tx.check_in(Participation(2, 0, 0, 1, None), None)
         released(tx, 1)
+        tx.check_in(Participation(2, 1, None), None, 1)
         tx.answer(2, 1, bytes(32), b"x")
         tx.ask(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))
@@ -92,7 +82,7 @@ def first(url: str) -> tuple[str, ...]:
 
 def test_no_row_is_ever_changed(url):
     storage = filled(url)
-    column = {"task": "charter", "asked": "clients", "answers": "digest", "counts": "served"}
+    column = {"task": "charter", "counts": "served"}
     for table in FOR_EVER:
         name = column.get(table) or {"releases": "epsilon", "models": "pending"}.get(table, "")
         name = name or {"scores": "loss", "enrolments": "public_key"}.get(table, "client")
@@ -100,19 +90,44 @@ def test_no_row_is_ever_changed(url):
         for statement in (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}"):
             with pytest.raises((apsw.ConstraintError, psycopg.Error), match="never changed"):
                 run(url, statement)
-    with pytest.raises((apsw.ConstraintError, psycopg.Error), match="never changed"):
-        run(url, "UPDATE bodies SET body = body")
-    with pytest.raises((apsw.ConstraintError, psycopg.Error), match="not released"):
-        run(url, "DELETE FROM bodies")
-    run(url, "DELETE FROM bodies WHERE step = 0")
     storage.close()
+
+
+def test_what_is_of_an_open_step_or_block_is_not_changed_or_deleted(url):
+    filled(url).close()
+    zeros = "decode(repeat('00', 2048), 'hex')" if url.startswith("postgres") else "zeroblob(2048)"
+    wrongs = {f"DELETE FROM {table} WHERE step = 1": "not released" for table in OPEN_STEP}
+    wrongs |= {
+        "UPDATE bodies SET body = body": "never changed",
+        "UPDATE asked SET clients = clients": "never changed",
+        "UPDATE step_keys SET key = key": "never changed",
+        "UPDATE check_ins SET digest = digest": "never changed",
+        f"UPDATE turns SET used = {zeros}": "go back",
+        "UPDATE turns SET until = 1": "go back",
+        "UPDATE turns SET until = until + 1": "go back",
+        "UPDATE turns SET shard = 7": "go back",
+        "DELETE FROM turns": "not over",
+        f"INSERT INTO turns VALUES (1, 1, {zeros})": "is over",
+    }
+    for statement, said in wrongs.items():
+        with pytest.raises((apsw.ConstraintError, psycopg.Error), match=said):
+            run(url, statement)
+    run(url, "DELETE FROM bodies WHERE step = 0")
+    again = served(url)
+    with again.snapshot() as reads:
+        assert reads.turns()[0].tolist() == [1]
+        assert reads.arrived(1).tolist() == [2]
+    again.close()
 
 
 def test_tables_cannot_be_emptied_by_truncate(postgres_url):
     filled(postgres_url).close()
-    for table in (*FOR_EVER, "bodies"):
+    for table in FOR_EVER:
         with pytest.raises(psycopg.Error, match="never changed"):
             run(postgres_url, f"TRUNCATE {table} CASCADE")
+    for table in (*OPEN_STEP, "turns"):
+        with pytest.raises(psycopg.Error, match=r"not (released|over)"):
+            run(postgres_url, f"TRUNCATE {table}")
 
 
 def test_a_release_cannot_be_replaced(path):
@@ -124,10 +139,19 @@ def test_a_release_cannot_be_replaced(path):
 
 def test_a_check_in_cannot_be_replaced(path):
     storage = filled(str(path))
-    with pytest.raises(StorageError, match="never changed"), storage.transaction():
-        storage._write.changed(
-            "INSERT OR REPLACE INTO participations SELECT * FROM participations WHERE step = 1", ()
-        )
+    with pytest.raises(StorageError, match="not released"), storage.transaction():
+        storage._write.changed("INSERT OR REPLACE INTO check_ins SELECT * FROM check_ins", ())
+    storage.close()
+
+
+def test_a_damaged_update_is_not_handed_out(url):
+    storage = filled(url)
+    half = "substr(body, 1, length(body) - 1)"
+    guard = "DISABLE TRIGGER USER" if url.startswith("postgres") else None
+    run(url, f"ALTER TABLE bodies {guard}" if guard else "DROP TRIGGER bodies_no_update")
+    run(url, f"UPDATE bodies SET body = {half} WHERE step = 1")
+    with storage.snapshot() as reads, pytest.raises(StorageError, match="damaged"):
+        dict(reads.bodies(1))
     storage.close()
 
 
@@ -253,14 +277,51 @@ def test_a_database_file_is_its_owners_alone(path):
     storage.close()
 
 
+SERVE = (
+    "import sys; from turnout.service.storage.opening import open_storage\n"
+    "try: open_storage(sys.argv[1], serving=True)\n"
+    "except Exception as error: print(error)\n"
+)
+
+
+def refusal(name: object) -> str:
+    """What another process hears that wants to serve a database."""
+    told = subprocess.run(
+        [sys.executable, "-c", SERVE, str(name)], check=True, capture_output=True, text=True
+    )
+    return told.stdout
+
+
 def test_one_file_has_one_coordinator_whatever_it_is_called(path):
-    storage = served(path)
-    link = path.with_name("link")
+    storage = filled(str(path))
+    link, other = path.with_name("link"), path.with_name("another")
     link.symlink_to(path)
-    for name in (link, f"sqlite:///{path}", os.path.relpath(path)):
+    os.link(path, other)
+    for name in (link, other, f"sqlite:///{path}", os.path.relpath(path)):
         with pytest.raises(StorageError, match="another coordinator"):
             served(name)
+        assert "another coordinator serves" in refusal(name)
+    with storage.transaction() as tx:
+        check_in(tx, 3, 1)
     storage.close()
+    for name in (path, other):
+        with pytest.raises(StorageError, match="hard links"):
+            served(name)
+    other.unlink()
+    again = served(path)
+    with again.snapshot() as reads:
+        assert reads.arrived(1).tolist() == [2, 3]
+    again.close()
+
+
+def test_the_lock_outlives_a_snapshot_that_is_still_read(path):
+    storage = filled(str(path))
+    with storage.snapshot() as reads:
+        storage.close()
+        assert reads.charter() == CHARTER
+        with pytest.raises(StorageError, match="another coordinator"):
+            served(path)
+    served(path).close()
 
 
 def test_a_killed_coordinator_leaves_no_lock(url):
@@ -283,9 +344,10 @@ def test_every_commit_is_synced_before_it_returns(path):
     storage = filled(str(path))
     settings = {
         name: storage._write.rows(f"PRAGMA {name}", ())[0][0]
-        for name in ("synchronous", "journal_mode", "page_size", "foreign_keys")
+        for name in ("synchronous", "journal_mode", "page_size", "foreign_keys", "secure_delete")
     }
     assert settings == {
+        "secure_delete": 1,
         "synchronous": 2,
         "journal_mode": "wal",
         "page_size": 16384,
@@ -332,7 +394,7 @@ def test_who_lost_the_lock_cannot_write(postgres_url):
 
 def test_errors_name_no_device_and_slot(url):
     storage = filled(url)
-    twice = "INSERT INTO participations (step, client, block, turn) VALUES (1, 2, 0, 0)"
+    twice = "INSERT INTO check_ins (step, client) VALUES (1, 2)"
     with pytest.raises(StorageError) as caught, storage.transaction():
         storage._write.changed(twice, ())
     assert "unique" in str(caught.value).lower()
@@ -343,22 +405,20 @@ def test_errors_name_no_device_and_slot(url):
     storage.close()
 
 
-def test_arrivals_are_read_from_an_index_alone(path):
+def test_who_came_is_read_without_the_updates(path):
     storage = filled(str(path))
     asked = []
 
     def rows(sql, parameters):
-        asked.append((sql, parameters))
+        asked.append(sql)
         return []
 
     with storage.snapshot() as reads:
-        honest = reads._session
         reads._session = type("Spy", (), {"rows": staticmethod(rows)})
-        assert list(reads.arrivals(0)) == []
-        ((sql, parameters),) = asked
-        plan = honest.rows("EXPLAIN QUERY PLAN " + sql, parameters)
-    (line,) = [row[3] for row in plan]
-    assert line.startswith("SEARCH participations USING PRIMARY KEY")
+        assert list(reads.participations(0)) == reads.arrived(0).tolist() == []
+        assert reads.turns()[0].size == 0
+    assert len(asked) == 3
+    assert not any("bodies" in sql for sql in asked)
     storage.close()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.core.errors import RemoteProtocolError, UnsupportedError
+from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
 from turnout.participation import blocks
 from turnout.protocol.messages import ClientIds, Verdict, ascending
 from turnout.spec import (
@@ -80,6 +80,25 @@ class Admissions:
         verdicts[~self._rule.eligible(self._law, clients, step)] = Verdict.OUTSIDE_HER_WINDOW
         self._record(clients[verdicts == Verdict.ACCEPTED], step)
         return verdicts
+
+    def resume(self, clients: ClientIds, used: NDArray[np.int64], step: int) -> None:
+        """Record turns that were taken in the block of a step, before that step.
+
+        Args:
+            clients: different ids.
+            used: how often each of them was accepted in the block's earlier steps.
+            step: where the coordinator goes on.
+
+        Raises:
+            ParameterError: an id that was never handed out, or more turns than the law allows.
+        """
+        if used.shape != clients.shape or np.any((used < 1) | (used > self._quota)):
+            raise ParameterError("used", used.shape, f"turns from 1 to {self._quota} a client")
+        if clients.size and not 0 <= int(clients.min()) <= int(clients.max()) < self._capacity:
+            raise ParameterError("clients", clients.shape, f"ids from 0 to {self._capacity - 1}")
+        self._window_stamp[clients] = step // self._length + 1
+        if self._quota > 1:
+            self._used[clients] = used
 
     def _has_quota(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
         """Whether each of these different clients may come once more."""

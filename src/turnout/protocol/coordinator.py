@@ -67,6 +67,8 @@ class Coordinator:
         pending: the accumulator `pending` at that point, shape ``(d,)``; None for zeros.
         admitted: check-ins accepted before that point (those of the window in progress are
             enough), so that a client cannot come a second time after a restart.
+        used: in place of ``admitted`` where the steps are not known: clients, each once, and how
+            often each was accepted in the block of ``first_step`` before it.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -84,6 +86,7 @@ class Coordinator:
         first_step: int = 0,
         pending: NDArray[np.floating] | None = None,
         admitted: Iterable[CheckIns] = (),
+        used: tuple[ClientIds, NDArray[np.int64]] | None = None,
     ) -> None:
         checks.count(dimension=dimension)
         checks.count(0, first_step=first_step)
@@ -100,6 +103,8 @@ class Coordinator:
         self._admissions = Admissions(scheme.participation, capacity)
         for message in admitted:
             self._admissions.admit(message.clients, message.step)
+        if used is not None:
+            self._admissions.resume(*used, first_step)
         self._step = first_step
         done = first_step == self._steps
         self._state = CoordinatorState.FINISHED if done else CoordinatorState.IDLE

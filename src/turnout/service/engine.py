@@ -31,6 +31,7 @@ from turnout.service.charter import Charter
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head
 from turnout.service.releases import IntegerNoise, Releases
+from turnout.service.remembered import Remembered
 from turnout.service.storage.interface import Participation, Release, Storage, Transaction
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
 from turnout.spec import ReleaseRule
@@ -68,8 +69,11 @@ class Engine:
 
     Guarantees:
         A client takes part at most as often as the law allows, whatever crashes, is repeated or
-        comes from copies of her device; one update of hers counts for one check-in.
-        Every request gets the same receipt as often as it comes.
+        comes from copies of its device; one update counts for one check-in.
+        Every request gets the same receipt as often as it comes while its step is open. After
+        the release it gets that receipt from memory, as long as it is of the last released step
+        and the process goes on; else the receipt says that the step is over. No copy counts
+        again.
         A step is charged, released and recorded in one transaction, once. Noise is drawn after
         the budget has allowed the step, and never again for a step that is stored.
 
@@ -87,6 +91,8 @@ class Engine:
         self._releases, self._source = releases, source
         self._blocks = blocks(charter.scheme.participation)
         self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
+        self._quota = quota(charter.scheme.participation)
+        self._remembered = Remembered(-1, ())
         self._coordinator = self._coordinator_at(view, releases.head.steps)
         self.publish()
         self._resume_step(view)
@@ -192,7 +198,7 @@ class Engine:
             return self._receipt(
                 Answer.REFUSED, client, step, detail="an update is the check-in here"
             )
-        if (stored := tx.participation_at(client, step)) is not None:
+        if (stored := self._came(tx, client, step)) is not None:
             return self._receipt(Answer.ACCEPTED, client, stored.step)
         return self._wrong_time(client, step, Phase.CHECK_INS) or self._admit(
             tx, client, step, None
@@ -200,7 +206,9 @@ class Engine:
 
     def requested(self, tx: Transaction, client: int, step: int) -> Receipt:
         """Whether the client's update is asked for; None as long as that is not decided."""
-        stored = tx.participation_at(client, step)
+        stored = self._came(tx, client, step)
+        if stored is None and self._asks_one and step < self._step:
+            return self._receipt(Answer.LATE, client, step, detail="this step is over")
         if not self._asks_one or stored is None:
             return self._receipt(Answer.REFUSED, client, step, detail="no check-in in this step")
         asked = tx.asked(step)
@@ -218,7 +226,7 @@ class Engine:
             admitted = self._admit(tx, client, step, upload)
             if admitted.answer is Answer.ACCEPTED:
                 return admitted
-        stored = tx.participation_at(client, step)
+        stored = self._came(tx, client, step)
         if stored is None:
             return late or self._receipt(
                 Answer.CONFLICT, client, step, detail="took part in this window already"
@@ -243,7 +251,11 @@ class Engine:
         """
         if self._phase is Phase.CHECK_INS:
             self.close_check_ins(tx)
-        stored = self._releases.release(tx, self._coordinator)
+        block = self._block(self._step)
+        came = Remembered(self._step, tx.participations(self._step))
+        block_ends = block.first_step + block.steps
+        stored = self._releases.release(tx, self._coordinator, block_ends)
+        self._remembered = came
         self._phase = Phase.CLOSED
         return stored
 
@@ -262,15 +274,9 @@ class Engine:
     # -- inside -----------------------------------------------------------------------------
 
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
-        """The protocol's coordinator before a step, told who came earlier in its block."""
-        first = self._block(min(step, self.charter.steps - 1)).first_step
-        admitted = [
-            CheckIns(earlier, clients)
-            for earlier, clients in view.arrivals(first)
-            if earlier < step
-        ]
+        """The protocol's coordinator before a step, told how often who came in its block."""
         pending = self._releases.pending
-        return self.charter.coordinator(first_step=step, pending=pending, admitted=admitted)
+        return self.charter.coordinator(first_step=step, pending=pending, used=view.turns())
 
     def _resume_step(self, view: Transaction) -> None:
         """Bring the open step to where it was."""
@@ -300,6 +306,11 @@ class Engine:
     ) -> Receipt:
         return Receipt(answer, self.task, client, step, digest, detail, asked)
 
+    def _came(self, tx: Transaction, client: int, step: int) -> Participation | None:
+        """The check-in of a client at a step, as long as it is known."""
+        stored = tx.participation_at(client, step)
+        return stored or self._remembered.participation_at(client, step)
+
     def _wrong_time(self, client: int, step: int, phase: Phase) -> Receipt | None:
         """The answer to what comes before or after its phase, by the coordinator's own counter."""
         if step > self._step:
@@ -317,18 +328,13 @@ class Engine:
             outside = verdict == Verdict.OUTSIDE_HER_WINDOW
             detail = "not in her window" if outside else "took part in this window already"
             return self._receipt(Answer.CONFLICT, client, step, detail=detail)
-        block = self._block(step).index
-        several = quota(self.charter.scheme.participation) > 1
-        turn = len(tx.participations(client, block)) if several else 0
-        digest = upload.digest if upload else None
-        tx.check_in(
-            Participation(client, block, turn, step, digest), upload.body if upload else None
-        )
+        digest, body = (upload.digest, upload.body) if upload else (None, None)
+        tx.check_in(Participation(client, step, digest), body, self._quota)
         return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
 
     def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
         """The update of the one client who was asked."""
-        stored = tx.participation_at(client, step)
+        stored = self._came(tx, client, step)
         if stored is not None and stored.digest is not None:
             return self._repeated(stored, upload)
         if (wrong := self._wrong_time(client, step, Phase.ANSWERS)) is not None:

@@ -77,8 +77,13 @@ class Releases:
         """Whether the ledger once ended there."""
         return head.steps < len(self._digests) and self._digests[head.steps] == head.digest
 
-    def release(self, tx: Transaction, coordinator: Coordinator) -> Release:
+    def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> Release:
         """Release the step that a coordinator is about to close, and store it.
+
+        Args:
+            tx: where all of it is stored, or nothing.
+            coordinator: of the protocol.
+            block_ends: the first step after the block of the law in which the step lies.
 
         Raises:
             BudgetExceededError: the step would cost more than the target; nothing is drawn.
@@ -108,7 +113,7 @@ class Releases:
             outcome.checked_in,
             outcome.served,
         )
-        tx.release(stored)
+        tx.release(stored, block_ends)
         self.parameters, self._state = parameters, state
         self._digests.append(record.digest)
         return stored

@@ -64,6 +64,10 @@ class Connection(Session, Protocol):
         """Undo the transaction, if there still is one."""
         ...
 
+    def tidy(self, thorough: bool) -> bool:
+        """As `interface.Storage.tidy`; outside of transactions."""
+        ...
+
     def close(self) -> None:
         """Close it; an open transaction is undone."""
         ...
@@ -76,7 +80,7 @@ class Database:
         write: the connection for `transaction`.
         reader: opens another one for `snapshot`.
         rights: what `transaction` may do.
-        unlock: called last when all is closed.
+        unlock: called last when all is closed, snapshots that are being read included.
     """
 
     def __init__(
@@ -94,27 +98,40 @@ class Database:
         self._writer: int | None = None
         self._pool = threading.Lock()
         self._idle: list[Connection] = []
+        self._open = 1
         self._unusable = ""
         self._closed = False
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """See `interface.Storage`."""
+        with self._alone():
+            yield from self._transaction()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else uses the connection that writes."""
         if self._writer == threading.get_ident():
             raise StorageError("this thread is in a transaction already")
         if not self._writing.acquire(timeout=BUSY_SECONDS):
             raise StorageError("another thread has been writing for too long")
         self._writer = threading.get_ident()
         try:
-            yield from self._transaction()
+            yield
         finally:
             self._writer = None
             self._writing.release()
 
+    def tidy(self, *, thorough: bool = False) -> bool:
+        """See `interface.Storage`."""
+        if self._rights < Rights.SERVE:
+            raise StorageError("this connection does not serve the task: it deletes nothing")
+        with self._alone():
+            self._require_usable()
+            return self._write.tidy(thorough)
+
     def _transaction(self) -> Iterator[Transaction]:
-        self._require_open()
-        if self._unusable:
-            raise StorageError(self._unusable)
+        self._require_usable()
         self._write.begin_write()
         writes = Writes(self._write, self._rights)
         try:
@@ -157,19 +174,37 @@ class Database:
             self._require_open()
             if self._idle:
                 return self._idle.pop()
-        return self._reader()
+            self._open += 1
+        try:
+            return self._reader()
+        except BaseException:
+            self._ended()
+            raise
 
     def _put_back(self, connection: Connection) -> None:
         try:
             connection.rollback()
         except StorageError:
-            connection.close()
+            self._end(connection)
             return
         with self._pool:
             if len(self._idle) < _IDLE_READERS and not self._closed:
                 self._idle.append(connection)
                 return
-        connection.close()
+        self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        with suppress(StorageError):
+            connection.close()
+        self._ended()
+
+    def _ended(self) -> None:
+        """One connection less; after the last one the lock goes."""
+        with self._pool:
+            self._open -= 1
+            last = self._open == 0
+        if last:
+            self._unlock()
 
     def close(self) -> None:
         """See `interface.Storage`. A snapshot that is being read ends by itself."""
@@ -182,9 +217,12 @@ class Database:
             idle, self._idle = self._idle, []
         with self._writing:
             for connection in (*idle, self._write):
-                with suppress(StorageError):
-                    connection.close()
-            self._unlock()
+                self._end(connection)
+
+    def _require_usable(self) -> None:
+        self._require_open()
+        if self._unusable:
+            raise StorageError(self._unusable)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -1,8 +1,12 @@
 """What the coordinator asks of its storage.
 
 One writer owns the only write connection. A *transaction* is all or nothing and durable once it
-is committed. Rows are never changed: a second row that contradicts a stored one raises
-`ConflictError`, and the ledger's tables refuse UPDATE and DELETE by triggers.
+is committed. Rows of the ledger are never changed: a second row that contradicts a stored one
+raises `ConflictError`, and triggers refuse UPDATE and DELETE.
+
+What joins a client to a step is kept only while the step is open: the transaction that releases
+the step deletes it. For a block of the law that goes on, how often each client came stays until
+the block is over, without the steps.
 """
 
 from __future__ import annotations
@@ -44,15 +48,11 @@ class Participation:
 
     Attributes:
         client: who.
-        block: the block of the participation law in which the step lies.
-        turn: how many check-ins of hers in this block came before, from 0.
         step: when.
-        digest: SHA-256 of her update; None until there is one (one-client rule).
+        digest: SHA-256 of the update; None until there is one (one-client rule).
     """
 
     client: int
-    block: int
-    turn: int
     step: int
     digest: bytes | None
 
@@ -165,28 +165,34 @@ class Transaction(Protocol):
         """How many invitations were used."""
         ...
 
-    def participations(self, client: int, block: int) -> list[Participation]:
-        """Her check-ins in a block, by turn."""
-        ...
-
     def participation_at(self, client: int, step: int) -> Participation | None:
-        """Her check-in at a step."""
+        """The check-in of a client at the open step; nothing is known of other steps."""
         ...
 
-    def check_in(self, participation: Participation, body: bytes | None) -> None:
-        """Store a check-in, with her update where she sent one.
+    def participations(self, step: int) -> Iterator[Participation]:
+        """All check-ins of the open step, by client; the updates are not read."""
+        ...
+
+    def check_in(self, participation: Participation, body: bytes | None, quota: int) -> None:
+        """Store a check-in, with the update where there is one.
+
+        Args:
+            participation: of the open step.
+            body: the update.
+            quota: most check-ins of a client in one block of the law.
 
         Raises:
-            ConflictError: the same (client, block, turn) or (client, step) is stored.
-            StorageError: she is not enrolled, or the step is released.
+            ConflictError: the client checked in at this step, or came ``quota`` times in the
+                released steps of the block.
+            StorageError: the client is not enrolled, or the step is not the open one.
         """
         ...
 
     def answer(self, client: int, step: int, digest: bytes, body: bytes) -> None:
-        """Store the update of somebody who checked in without one.
+        """Store the update of a client who checked in without one.
 
         Raises:
-            ConflictError: she did not check in then, or answered already.
+            ConflictError: no check-in at this step, or answered already.
         """
         ...
 
@@ -202,35 +208,44 @@ class Transaction(Protocol):
         """Who checked in at a step, ascending."""
         ...
 
-    def arrivals(self, first_step: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Steps from ``first_step`` on that have check-ins, with who came, in order.
+    def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Clients that came in the released steps of the open block, and how often each came.
 
-        Reads an index, never the updates: a hundred thousand check-ins in well below a second.
+        Returns:
+            The clients, ascending, and counts from 1; nothing where no block is under way, or
+            where its first step is open.
         """
         ...
 
     def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
-        """Clients and their updates at a step, by client; one at a time, not all in memory.
+        """Clients and their updates at the open step, by client; never all in memory.
 
         Raises:
-            StorageError: an update is not the one whose digest was stored.
+            StorageError: an update is not the one that was stored with the client's check-in.
         """
         ...
 
-    def release(self, release: Release) -> None:
-        """Append to the ledger.
+    def release(self, release: Release, block_ends: int) -> None:
+        """Append to the ledger, and delete all that joins a client to the step.
+
+        Afterwards nobody can tell who came at the step, or open an update of it. Where the
+        block goes on, the check-ins of the step are added to the turns; else turns are deleted.
+
+        Args:
+            release: of the open step.
+            block_ends: the first step after the block of the law in which the step lies.
 
         Raises:
             ConflictError: the step is stored.
             StorageError: the record does not follow on the last one, states no cost, or has the
-                digest of other parameters.
+                digest of other parameters; or the block ended elsewhere before.
         """
         ...
 
-    def forget_bodies(self, before_step: int, at_most: int) -> int:
-        """Delete updates of released steps, at most so many; how many were deleted.
+    def reclaim(self, at_most: int) -> int:
+        """Delete what is left of released steps' updates, at most so many; how many were deleted.
 
-        Noisy sums are released, single updates are nobody's business any more.
+        Nobody can read them any more, for their step's key is deleted: this frees the space.
         """
         ...
 
@@ -281,7 +296,8 @@ class Storage(Protocol):
     Opening migrates it to the newest schema, checks its integrity where that is cheap, and
     raises `StorageError` for anything that is not a turnout database, or of a newer version.
     Opened for serving it is locked against every other coordinator; opened otherwise it takes
-    invitations and events, and refuses all other writes.
+    invitations and events, and refuses all other writes. A task that an earlier turnout has not
+    brought to its end is not served and not migrated; its ledger can be read.
     """
 
     def transaction(self) -> AbstractContextManager[Transaction]:
@@ -294,6 +310,20 @@ class Storage(Protocol):
 
     def snapshot(self) -> AbstractContextManager[Transaction]:
         """A consistent read-only view, from any thread, beside the writer."""
+        ...
+
+    def tidy(self, *, thorough: bool = False) -> bool:
+        """Remove deleted rows from the files' bytes as well; whether that is done.
+
+        Not while the calling thread is in a transaction. Readers may stand in the way; then it
+        is worth another try later. What is deleted is out of reach of any query at once.
+
+        Args:
+            thorough: rewrite what holds deleted rows as a whole, for the end of a task.
+
+        Raises:
+            StorageError: the disk is full or fails; nothing stored is lost by that.
+        """
         ...
 
     def close(self) -> None:

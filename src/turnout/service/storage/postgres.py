@@ -18,12 +18,21 @@ from psycopg.pq import TransactionStatus
 from turnout.core.errors import StorageError
 from turnout.service.storage.database import BUSY_SECONDS, Database, raising_storage_errors
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import migrations, pending
+from turnout.service.storage.schema import UNFINISHED, migrations, pending, unfinished
 
 WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
 PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server
 
 _REQUIRED = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
+
+_TIDY_MILLISECONDS = 200
+_TIDY = ("VACUUM check_ins, step_keys, asked, turns",)
+_TIDY_THOROUGHLY = (
+    f"BEGIN; SELECT pg_advisory_xact_lock({WRITING}); "
+    "TRUNCATE check_ins, step_keys, asked, turns, bodies; COMMIT",
+    # Earlier versions' foreign keys left transactions' numbers in the clients' rows.
+    "VACUUM (FULL, FREEZE) enrolments",
+)
 
 # Not str(error): its detail names the values of a key, a device and her slot.
 _raising_storage_errors = raising_storage_errors(
@@ -59,6 +68,24 @@ class PostgresConnection:
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """See `reads.Session`."""
         self._cursor.executemany(_placed(sql), rows)
+
+    @_raising_storage_errors
+    def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """See `reads.Session`."""
+        return self.changed(sql, parameters)
+
+    def tidy(self, thorough: bool) -> bool:
+        """See `database.Connection`. Rows of a file that becomes empty go with its pages."""
+        try:
+            self.run(f"SET lock_timeout = '{_TIDY_MILLISECONDS}ms'")
+            for statement in _TIDY_THOROUGHLY if thorough else _TIDY:
+                self.run(statement)
+        except StorageError:
+            self.rollback()
+            return False
+        finally:
+            self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'")
+        return True
 
     @_raising_storage_errors
     def begin_write(self) -> None:
@@ -153,6 +180,10 @@ def _prepare(connection: PostgresConnection, serving: bool, scripts: tuple[str, 
         if version == 0 and not serving:
             raise StorageError("there is no task in this database")
         missing = pending(version, scripts)
+        if version and _unfinished(connection, version):
+            if serving:
+                raise StorageError(UNFINISHED)
+            missing = ()
         if (
             missing
             and not serving
@@ -170,6 +201,14 @@ def _prepare(connection: PostgresConnection, serving: bool, scripts: tuple[str, 
         connection.rollback()
         raise
     connection.commit()
+    if missing and version and serving:
+        connection.tidy(True)
+
+
+def _unfinished(connection: PostgresConnection, version: int) -> bool:
+    tasks = connection.rows("SELECT charter FROM task")
+    released = connection.value("SELECT count(*) FROM releases")
+    return bool(tasks) and unfinished(version, tasks[0][0], released)
 
 
 def _version(connection: PostgresConnection) -> int:

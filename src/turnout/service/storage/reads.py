@@ -6,8 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Head, Record
+from turnout.service.storage import sealing
 from turnout.service.storage.interface import (
     Event,
     Invitation,
@@ -26,15 +25,12 @@ from turnout.service.storage.interface import (
 
 SMALL_ROWS, BODIES = 8192, 16  # rows that are in memory at a time
 
-_PARTICIPATION = (
-    "SELECT p.client, p.block, p.turn, p.step, coalesce(p.digest, a.digest) FROM participations p "
-    "LEFT JOIN answers a ON a.step = p.step AND a.client = p.client WHERE "
-)
+TURNS_DTYPE, SHARD_CLIENTS = np.dtype(">u2"), 1024
+"""How `turns` keeps counts: big-endian, so that bytes are in the order of the numbers."""
+
 _BODIES = (
-    "SELECT b.client, b.body, coalesce(p.digest, a.digest) FROM bodies b "
-    "JOIN participations p ON p.step = b.step AND p.client = b.client "
-    "LEFT JOIN answers a ON a.step = b.step AND a.client = b.client "
-    "WHERE b.step = ? AND b.client > ? ORDER BY b.client LIMIT ?"
+    "SELECT c.client, c.digest, b.body FROM check_ins c LEFT JOIN bodies b ON b.id = c.body "
+    "WHERE c.client > ? AND c.step = ? AND c.body IS NOT NULL ORDER BY c.client LIMIT ?"
 )
 _RECORD = (
     "SELECT step, task, sum_digest, model_digest, epsilon, delta, previous, digest FROM releases "
@@ -65,6 +61,10 @@ class Session(Protocol):
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement once for each row of parameters."""
+        ...
+
+    def discarded(self, sql: str, parameters: Sequence[Any]) -> int:
+        """As `changed`, for deleting what nobody can read: its bytes may stay in free pages."""
         ...
 
 
@@ -120,16 +120,17 @@ class Reads:
         """See `interface.Transaction`."""
         return self._value("SELECT count(*) FROM enrolments")
 
-    def participations(self, client: int, block: int) -> list[Participation]:
-        """See `interface.Transaction`."""
-        where = "p.client = ? AND p.block = ? ORDER BY p.turn"
-        rows = self._rows(_PARTICIPATION + where, int(client), int(block))
-        return [Participation(*row) for row in rows]
-
     def participation_at(self, client: int, step: int) -> Participation | None:
         """See `interface.Transaction`."""
-        rows = self._rows(_PARTICIPATION + "p.step = ? AND p.client = ?", int(step), int(client))
+        sql = "SELECT client, step, digest FROM check_ins WHERE client = ? AND step = ?"
+        rows = self._rows(sql, int(client), int(step))
         return Participation(*rows[0]) if rows else None
+
+    def participations(self, step: int) -> Iterator[Participation]:
+        """See `interface.Transaction`."""
+        sql = "SELECT client, digest, step FROM check_ins WHERE client > ? ORDER BY client LIMIT ?"
+        rows = self._pages(sql, (-1,), SMALL_ROWS)
+        return (Participation(client, at, digest) for client, digest, at in rows if at == step)
 
     def asked(self, step: int) -> NDArray[np.int64] | None:
         """See `interface.Transaction`."""
@@ -138,31 +139,28 @@ class Reads:
 
     def arrived(self, step: int) -> NDArray[np.int64]:
         """See `interface.Transaction`."""
-        sql = "SELECT client FROM participations WHERE step = ? ORDER BY client"
+        sql = "SELECT client FROM check_ins WHERE step = ? ORDER BY client"
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
-    def arrivals(self, first_step: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See `interface.Transaction`."""
-        sql = (
-            "SELECT step, client FROM participations WHERE (step, client) > (?, ?) "
-            "ORDER BY step, client LIMIT ?"
-        )
-        rows = self._pages(sql, (int(first_step), -1), SMALL_ROWS)
-        for step, group in groupby(rows, itemgetter(0)):
-            yield step, np.array([client for _, client in group], dtype=np.int64)
+        used = self._used()
+        clients = np.flatnonzero(used)
+        return clients, used[clients].astype(np.int64)
 
     def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
         """See `interface.Transaction`.
 
         Raises:
-            StorageError: an update is not the one whose digest was stored with the check-in.
+            StorageError: an update is not the one that was stored with the client's check-in.
         """
-        last = -1
-        while rows := self._rows(_BODIES, int(step), last, BODIES):
-            for client, body, digest in rows:
-                if hashlib.sha256(body).digest() != digest:
-                    raise StorageError("an update is damaged: its digest is another one")
-                yield client, body
+        last, seal = -1, None
+        while rows := self._rows(_BODIES, last, int(step), BODIES):
+            seal = seal or self._seal(step)
+            if seal is None:
+                raise StorageError("the database is damaged: the key of the open step is missing")
+            for client, digest, body in rows:
+                yield client, seal.opened(client, digest, body)
             last = rows[-1][0]
 
     def last_release(self) -> Release | None:
@@ -220,6 +218,19 @@ class Reads:
         """See `interface.Transaction`."""
         sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
         return [Event(*row) for row in reversed(self._rows(sql, int(last)))]
+
+    def _seal(self, step: int) -> sealing.Seal | None:
+        """What opens the updates of a step; None before the first one and after the release."""
+        rows = self._rows("SELECT key FROM step_keys WHERE step = ?", int(step))
+        return sealing.Seal(rows[0][0]) if rows else None
+
+    def _used(self) -> NDArray[np.uint16]:
+        """How often each client came in the released steps of the open block, by client."""
+        shards = self._rows("SELECT shard, used FROM turns ORDER BY shard")
+        if [number for number, _ in shards] != list(range(len(shards))):
+            raise StorageError("the database is damaged: turns are missing")
+        counts = np.frombuffer(b"".join(used for _, used in shards), TURNS_DTYPE)
+        return counts.astype(np.uint16)
 
     def _head(self) -> Head:
         """How far the ledger is."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 
 from turnout.core.errors import StorageError
+
+KEEPS_NOBODY = 2
+"""From this schema on nothing joins a client to a step that is released."""
 
 
 def migrations(dialect: str) -> tuple[str, ...]:
@@ -33,3 +37,28 @@ def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
             f"the database has schema {version} of a newer turnout, this one knows {len(scripts)}"
         )
     return scripts[version:]
+
+
+def unfinished(version: int, charter: bytes, released: int) -> bool:
+    """Whether only the turnout that founded a task can bring it to its end.
+
+    A task of an older schema has a charter that this version does not serve, and rows that it
+    would delete but the older version needs.
+
+    Args:
+        version: the database's schema.
+        charter: of its task.
+        released: how many steps are.
+    """
+    if not 0 < version < KEEPS_NOBODY:
+        return False
+    try:
+        return released < int(json.loads(charter)["charged_steps"][-1])
+    except (ValueError, LookupError, TypeError):
+        return True
+
+
+UNFINISHED = (
+    "an earlier turnout founded this task and has not brought it to its end: serve it to its end "
+    "with that version; its ledger can be exported with this one"
+)

@@ -1,12 +1,11 @@
 """SQLite by apsw, which brings an SQLite of its own: WAL, ``synchronous=FULL``.
 
-A commit is on the disk when it returns. Whoever serves holds an exclusive ``flock`` on a file
-beside the database, which the operating system drops when the process ends in whatever way.
+A commit is on the disk when it returns. Whoever serves holds an exclusive ``flock`` on the
+database file itself, which the operating system drops when the process ends in whatever way.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +15,11 @@ import apsw
 
 from turnout.core.errors import StorageError
 from turnout.service.storage.database import BUSY_SECONDS, Database, raising_storage_errors
+from turnout.service.storage.locking import FileLock
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import migrations, pending
+from turnout.service.storage.schema import UNFINISHED, migrations, pending, unfinished
 
 APPLICATION = 0x7475726E  # "turn", in the file's header
-LOCK_SUFFIX = "-serving"
 
 _PAGE_SIZE = 16384
 _SETTINGS = (
@@ -32,8 +31,17 @@ _SETTINGS = (
     "PRAGMA trusted_schema=OFF",
     "PRAGMA cell_size_check=ON",
     "PRAGMA cache_size=-65536",
+    "PRAGMA secure_delete=ON",  # deleted rows and freed pages are overwritten with zeros
+    "PRAGMA temp_store=MEMORY",  # a statement's own journal holds pages as they were before
 )
-_REQUIRED = {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1, "recursive_triggers": 1}
+_REQUIRED = {
+    "synchronous": 2,
+    "journal_mode": "wal",
+    "foreign_keys": 1,
+    "recursive_triggers": 1,
+    "secure_delete": 1,
+    "temp_store": 2,
+}
 
 _raising_storage_errors = raising_storage_errors(
     apsw.Error, lambda error: f"SQLite: {type(error).__name__}: {error}"
@@ -63,6 +71,32 @@ class SqliteConnection:
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """See `reads.Session`."""
         self.raw.executemany(sql, rows)
+
+    @_raising_storage_errors
+    def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """See `reads.Session`. Zeros over what is encrypted would only cost time."""
+        self.raw.execute("PRAGMA secure_delete=OFF").fetchall()
+        try:
+            self.raw.execute(sql, parameters)
+            return self.raw.changes()
+        finally:
+            self.raw.execute("PRAGMA secure_delete=ON").fetchall()
+
+    @_raising_storage_errors
+    def tidy(self, thorough: bool) -> bool:
+        """See `database.Connection`. The log holds deleted rows until it is cut off."""
+        if thorough and self.value("PRAGMA freelist_count"):
+            self.raw.execute("PRAGMA temp_store=FILE")  # the whole database: too much for memory
+            try:
+                self.raw.execute("VACUUM")
+            finally:
+                self.raw.execute("PRAGMA temp_store=MEMORY")
+        self.raw.set_busy_timeout(0)
+        try:
+            blocked, _, _ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        finally:
+            self.raw.set_busy_timeout(int(BUSY_SECONDS * 1000))
+        return not blocked
 
     @_raising_storage_errors
     def begin_write(self) -> None:
@@ -124,14 +158,13 @@ def opened(
     path = Path(path).resolve()
     if not path.parent.is_dir() or not (serving or path.exists()):
         raise StorageError(f"there is no database {path}")
+    known = scripts or migrations("sqlite")
     with ExitStack() as undo:
-        lock = _locked(path) if serving else None
+        lock = FileLock(path) if serving else None
         if lock is not None:
-            undo.callback(os.close, lock)
-            _created(path)
-        connection = SqliteConnection(str(path), vfs)
+            undo.callback(lock.release)  # after every connection: see FileLock
+        connection = _connected(path, vfs, known, lock)
         undo.callback(connection.close)
-        _prepare(connection, path, serving, scripts or migrations("sqlite"))
         database = _database(connection, path, vfs, lock)
         undo.pop_all()
         undo.callback(database.close)
@@ -142,8 +175,34 @@ def opened(
     return database
 
 
+def _connected(
+    path: Path, vfs: str | None, scripts: tuple[str, ...], lock: FileLock | None
+) -> SqliteConnection:
+    """A connection to a database of the newest schema that it can have."""
+    connection = SqliteConnection(str(path), vfs)
+    try:
+        missing = _missing(connection, path, scripts, lock is not None)
+        if not missing:
+            return connection
+        if lock is not None:
+            _migrate(connection, scripts)
+            return connection
+        connection.close()
+        with FileLock(path, existing=True):
+            connection = SqliteConnection(str(path), vfs)
+            if _missing(connection, path, scripts, False):
+                _migrate(connection, scripts)
+            connection.close()
+        connection = SqliteConnection(str(path), vfs)
+        _missing(connection, path, scripts, False)
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
 def _database(
-    connection: SqliteConnection, path: Path, vfs: str | None, lock: int | None
+    connection: SqliteConnection, path: Path, vfs: str | None, lock: FileLock | None
 ) -> Database:
     def reader() -> SqliteConnection:
         other = SqliteConnection(str(path), vfs)
@@ -153,7 +212,7 @@ def _database(
 
     if lock is None:
         return Database(connection, reader, Rights.INVITE)
-    return Database(connection, reader, Rights.SERVE, lambda: os.close(lock))
+    return Database(connection, reader, Rights.SERVE, lock.release)
 
 
 def _require_whole(connection: SqliteConnection) -> None:
@@ -164,10 +223,14 @@ def _require_whole(connection: SqliteConnection) -> None:
             raise StorageError(f"the database is damaged: {problems[0][0]}")
 
 
-def _prepare(
-    connection: SqliteConnection, path: Path, serving: bool, scripts: tuple[str, ...]
-) -> None:
-    """Make sure that it is ours, durable, and of the newest schema; nothing foreign is touched."""
+def _missing(
+    connection: SqliteConnection, path: Path, scripts: tuple[str, ...], serving: bool
+) -> tuple[str, ...]:
+    """Make sure that it is ours and durable; the migrations that it still needs.
+
+    Nothing foreign is touched. A task that an older turnout has not brought to its end needs
+    none: it can be read as it is, and is not served.
+    """
     application, version = (
         connection.value(f"PRAGMA {name}") for name in ("application_id", "user_version")
     )
@@ -182,20 +245,21 @@ def _prepare(
         connection.rows(f"PRAGMA page_size={_PAGE_SIZE}")
     connection.rows("PRAGMA journal_mode=WAL")
     connection.set_up()
-    if missing:
-        lock = None if serving else _locked(path)
-        try:
-            _migrate(connection, scripts)
-        finally:
-            if lock is not None:
-                os.close(lock)
+    tasks = connection.rows("SELECT charter FROM task") if version else []
+    released = connection.value("SELECT count(*) FROM releases") if tasks else 0
+    if tasks and unfinished(version, tasks[0][0], released):
+        if serving:
+            raise StorageError(UNFINISHED)
+        return ()
+    return missing
 
 
 def _migrate(connection: SqliteConnection, scripts: tuple[str, ...]) -> None:
     """All missing migrations in one transaction; a cut leaves the old schema."""
     connection.begin_write()
     try:
-        for script in pending(connection.value("PRAGMA user_version"), scripts):
+        version = connection.value("PRAGMA user_version")
+        for script in pending(version, scripts):
             connection.rows(script)
         connection.rows(f"PRAGMA user_version={len(scripts)}")
         connection.rows(f"PRAGMA application_id={APPLICATION}")
@@ -205,30 +269,5 @@ def _migrate(connection: SqliteConnection, scripts: tuple[str, ...]) -> None:
         connection.rollback()
         raise
     connection.commit()
-
-
-def _created(path: Path) -> None:
-    """An empty file that is ours alone, where there is none: it will hold the signing key."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise StorageError(f"cannot open {path}: {error.strerror}") from None
-
-
-def _locked(path: Path) -> int:
-    """The descriptor of the lock file beside the database, held by this process alone."""
-    import fcntl
-
-    beside = path.with_name(path.name + LOCK_SUFFIX)
-    try:
-        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"cannot open {beside}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(lock).st_ino != os.stat(beside).st_ino:
-            raise BlockingIOError
-    except OSError:
-        os.close(lock)
-        raise StorageError(f"another coordinator serves {path}") from None
-    return lock
+    if version:
+        connection.tidy(True)  # an older turnout did not overwrite what it deleted

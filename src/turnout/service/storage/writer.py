@@ -23,11 +23,12 @@ class BusyError(StorageError):
 
 
 class _Queued(Generic[T]):
-    __slots__ = ("body_bytes", "future", "job")
+    __slots__ = ("alone", "body_bytes", "future", "job")
 
-    def __init__(self, job: Callable[[Transaction], T], body_bytes: int) -> None:
+    def __init__(self, job: Callable[[Any], T], body_bytes: int, alone: bool) -> None:
         self.job = job
         self.body_bytes = body_bytes
+        self.alone = alone
         self.future: Future[T] = Future()
 
 
@@ -79,7 +80,21 @@ class Writer:
             BusyError: too much is waiting.
             StorageError: the writer is closed, or a job or commit failed.
         """
-        queued = _Queued(job, body_bytes)
+        return self._queued(_Queued(job, body_bytes, alone=False))
+
+    def submit_alone(self, job: Callable[[Storage], T]) -> Future[T]:
+        """What a job between two transactions will have returned.
+
+        Args:
+            job: is given the storage, and may use its `tidy`.
+
+        Raises:
+            BusyError, StorageError: as `submit`.
+        """
+        return self._queued(_Queued(job, 0, alone=True))
+
+    def _queued(self, queued: _Queued[T]) -> Future[T]:
+        body_bytes = queued.body_bytes
         with self._changed:
             if self._refusal:
                 raise StorageError(self._refusal)
@@ -140,15 +155,21 @@ class Writer:
         return True
 
     def _next_batch(self) -> list[_Queued[Any]]:
-        """All that is queued, as soon as there is something; nothing at the end."""
+        """All that is queued up to a lone job, or that; as soon as there is something."""
         with self._changed:
             while not self._queue and not self._refusal:
                 self._changed.wait()
-            batch, self._queue = self._queue, []
+            ends = next((n for n, queued in enumerate(self._queue) if queued.alone), None)
+            ends = max(ends, 1) if ends is not None else len(self._queue)
+            batch, self._queue = self._queue[:ends], self._queue[ends:]
         return batch
 
     def _carried_out(self, batch: list[_Queued[Any]]) -> list[tuple[_Queued[Any], Any]]:
         """Jobs with what they returned, committed; without those that were cancelled in time."""
+        if batch[0].alone:
+            (queued,) = batch
+            started = queued.future.set_running_or_notify_cancel()
+            return [(queued, queued.job(self._storage))] if started else []
         with self._storage.transaction() as transaction:
             return [
                 (queued, queued.job(transaction))

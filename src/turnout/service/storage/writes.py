@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Record, require_chain
+from turnout.service.storage import sealing
 from turnout.service.storage.interface import (
     ConflictError,
     Event,
@@ -20,7 +21,25 @@ from turnout.service.storage.interface import (
     Scored,
     WitnessReceipt,
 )
-from turnout.service.storage.reads import Reads, Rights
+from turnout.service.storage.reads import SHARD_CLIENTS, TURNS_DTYPE, Reads, Rights, Session
+
+_CHECK_IN = (
+    "INSERT INTO check_ins (client, step, digest, body) SELECT ?, ?, ?, ? WHERE "
+    "EXISTS (SELECT 1 FROM enrolments WHERE client = ?) AND NOT EXISTS "
+    "(SELECT 1 FROM turns WHERE shard = ? AND substr(used, ?, 2) >= ?) ON CONFLICT DO NOTHING"
+)
+_ANSWER = (
+    "UPDATE check_ins SET digest = ?, body = ? WHERE client = ? AND step = ? AND digest IS NULL"
+)
+_TURNS = (
+    "INSERT INTO turns (shard, until, used) VALUES (?, ?, ?) "
+    "ON CONFLICT (shard) DO UPDATE SET until = excluded.until, used = excluded.used"
+)
+_RECLAIM = (
+    "DELETE FROM bodies WHERE id IN "
+    "(SELECT id FROM (SELECT id, step FROM bodies ORDER BY id LIMIT ?) AS oldest WHERE step <= ?)"
+)
+_MOST_TURNS = np.iinfo(TURNS_DTYPE).max
 
 
 class Writes(Reads):
@@ -29,6 +48,11 @@ class Writes(Reads):
     A `ConflictError` leaves the transaction as it was; after any other error in a statement it
     can only be undone, in SQLite as in Postgres.
     """
+
+    def __init__(self, session: Session, rights: Rights) -> None:
+        super().__init__(session, rights)
+        self._open: tuple[int, sealing.Seal] | None = None
+        self._next_body: int | None = None
 
     def found(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
         """See `interface.Transaction`."""
@@ -60,34 +84,32 @@ class Writes(Reads):
         used = "the invitation was used with another key"
         self._insert("enrolments (client, public_key)", int(client), public_key, conflict=used)
 
-    def check_in(self, participation: Participation, body: bytes | None) -> None:
-        """See `interface.Transaction`."""
-        p = participation
+    def check_in(self, participation: Participation, body: bytes | None, quota: int) -> None:
+        """See `interface.Transaction`. The quota is compared by the same statement that stores."""
+        p, client = participation, int(participation.client)
         if (p.digest is None) is not (body is None):
             raise StorageError("an update and its digest are stored together")
-        self._insert(
-            "participations (step, client, block, turn, digest)",
-            int(p.step),
-            int(p.client),
-            int(p.block),
-            int(p.turn),
-            p.digest,
-            conflict="a check-in of that step or turn is stored",
-        )
+        if not 1 <= quota <= _MOST_TURNS:
+            raise StorageError(f"a block has at most {_MOST_TURNS} check-ins of a client")
+        shard, place = divmod(client, SHARD_CLIENTS)
+        at = 1 + place * TURNS_DTYPE.itemsize
+        full = int(quota).to_bytes(TURNS_DTYPE.itemsize, "big")
+        number = None if body is None else self._body_number()
+        row = (client, int(p.step), p.digest, number)
+        if self._changed(_CHECK_IN, *row, client, shard, at, full) != 1:
+            if not self._rows("SELECT 1 FROM enrolments WHERE client = ?", client):
+                self.broken = True
+                raise StorageError("nobody checks in who is not enrolled")
+            raise ConflictError("the step's check-in is stored, or all turns of the block are used")
         if body is not None:
-            self._store_body(p.step, p.client, body)
+            self._store_body(participation, body)
 
     def answer(self, client: int, step: int, digest: bytes, body: bytes) -> None:
         """See `interface.Transaction`."""
         self._require(Rights.SERVE)
-        participation = self.participation_at(client, step)
-        if participation is None:
-            raise ConflictError("nobody answers who did not check in")
-        if participation.digest is not None:
-            raise ConflictError("an update is stored")
-        columns = "answers (step, client, digest)"
-        self._insert(columns, int(step), int(client), digest, conflict="an update is stored")
-        self._store_body(step, client, body)
+        if self._changed(_ANSWER, digest, self._body_number(), int(client), int(step)) != 1:
+            raise ConflictError("an update is stored, or nobody answers who did not check in")
+        self._store_body(Participation(int(client), int(step), digest), body)
 
     def ask(self, step: int, clients: NDArray[np.int64]) -> None:
         """See `interface.Transaction`."""
@@ -97,13 +119,13 @@ class Writes(Reads):
         taken = "who is asked is stored"
         self._insert("asked (step, clients)", int(step), ascending.tobytes(), conflict=taken)
 
-    def release(self, release: Release) -> None:
+    def release(self, release: Release, block_ends: int) -> None:
         """See `interface.Transaction`.
 
         Raises:
             ConflictError: the step is stored.
             StorageError: the record does not follow on the last one, is of another task, names a
-                cost that is no cost, or the digest of other parameters.
+                cost that is no cost, or the digest of other parameters; or a block ends twice.
         """
         self._require(Rights.SERVE)
         record = release.record
@@ -131,19 +153,20 @@ class Writes(Reads):
         self._go_on(columns, step, *model)
         counts = (int(release.checked_in), int(release.served))
         self._go_on("counts (step, checked_in, served)", step, *counts)
+        self._take_turns(step, int(block_ends))
+        self._forget(step)
 
-    def forget_bodies(self, before_step: int, at_most: int) -> int:
+    def reclaim(self, at_most: int) -> int:
         """See `interface.Transaction`."""
         self._require(Rights.SERVE)
         released = self._last_step()
         if released is None:
             return 0
-        return self._changed(
-            "DELETE FROM bodies WHERE (step, client) IN (SELECT step, client FROM bodies "
-            "WHERE step < ? ORDER BY step, client LIMIT ?)",
-            min(int(before_step), released + 1),
-            int(at_most),
-        )
+        try:
+            return self._session.discarded(_RECLAIM, (int(at_most), released))
+        except BaseException:
+            self.broken = True
+            raise
 
     def keep_receipt(self, receipt: WitnessReceipt) -> None:
         """See `interface.Transaction`."""
@@ -162,8 +185,57 @@ class Writes(Reads):
         columns = _insert("events (at, level, text)")
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)
 
-    def _store_body(self, step: int, client: int, body: bytes) -> None:
-        self._go_on("bodies (step, client, body)", int(step), int(client), body)
+    def _take_turns(self, step: int, block_ends: int) -> None:
+        """Add a released step's check-ins to its block's turns; none are kept of a block's end.
+
+        All rows are written anew, in the order of the clients: neither what is in a row nor
+        where it lies tells who came at which of the block's steps.
+        """
+        if block_ends <= step + 1:
+            self._changed("DELETE FROM turns")
+            return
+        before, came = self._used(), self.arrived(step)
+        shards = -(-self.invited() // SHARD_CLIENTS)
+        used = np.zeros(shards * SHARD_CLIENTS, TURNS_DTYPE)
+        used[: before.size] = before
+        used[came] += 1
+        rows = [
+            (number, block_ends, part.tobytes())
+            for number, part in enumerate(used.reshape(shards, SHARD_CLIENTS))
+        ]
+        try:
+            if rows:
+                self._session.many(_TURNS, rows)
+        except BaseException:
+            self.broken = True
+            raise
+
+    def _forget(self, step: int) -> None:
+        """Delete who came at a released step, with what, and the key to the updates."""
+        for table in ("check_ins", "asked", "step_keys"):
+            self._changed(f"DELETE FROM {table} WHERE step = ?", step)
+        self._open = None
+
+    def _body_number(self) -> int:
+        """A number for the next update; writers take turns, so none is given twice."""
+        if self._next_body is None:
+            self._next_body = self._value("SELECT coalesce(max(id) + 1, 0) FROM bodies")
+        return self._next_body
+
+    def _store_body(self, participation: Participation, body: bytes) -> None:
+        """Store an update, readable as long as the key of its step is there."""
+        number, client, step = self._body_number(), participation.client, int(participation.step)
+        if self._open is None or self._open[0] != step:
+            self._open = step, self._seal(step) or self._new_seal(step)
+        assert participation.digest is not None
+        sealed = self._open[1].closed(client, participation.digest, body)
+        self._go_on("bodies (id, step, body)", number, step, sealed)
+        self._next_body = number + 1
+
+    def _new_seal(self, step: int) -> sealing.Seal:
+        key = sealing.new_key()
+        self._go_on("step_keys (step, key)", step, key)
+        return sealing.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
         """Insert one row.

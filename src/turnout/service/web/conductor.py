@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from turnout.core.errors import StorageError
@@ -26,8 +25,10 @@ from turnout.spec import ReleaseRule
 
 T = TypeVar("T")
 
-_FORGOTTEN_AT_ONCE = 64
+_RECLAIMED_AT_ONCE = 256
 _BREATH_SECONDS = 0.02
+_LONGEST_BREATH_SECONDS = 1.0
+_LAST_TRIES = 500
 _COMPANY_SECONDS = 0.2
 
 
@@ -56,6 +57,7 @@ class Conductor:
         self._on_publish = on_publish
         self._asks_one = running.charter.scheme.release is ReleaseRule.ONE_CLIENT
         self._forgetting: asyncio.Task[None] | None = None
+        self._to_forget = False
 
     async def run(self) -> None:
         """All steps that are left; whatever goes wrong ends the process."""
@@ -70,6 +72,7 @@ class Conductor:
             await running.note("info", "all steps are over")
             if self._forgetting is not None:
                 await self._forgetting
+            await self._tidy_at_the_end()
         except asyncio.CancelledError:
             raise
         except SetBackError as error:
@@ -111,6 +114,7 @@ class Conductor:
         running.show(replace(shown, phase=Phase.CLOSED, phase_ends=shown.step_ends))
         self._require_receipt(shown.published.head.steps)
         release = await self._submit(running.engine.close_step)
+        self._forget()
         self._export_head(release.record)
         receipt = await self._witnessed(release.record)
         late = await self._publish(shown.step_ends, shown.step, receipt)
@@ -137,7 +141,6 @@ class Conductor:
         if took_too_long:
             text = f"step {step} was published {late:.3f} s late: its release took too long"
             await running.note("warning", text)
-        self._forget()
         return late
 
     async def _submit(self, job: Callable[[Transaction], T]) -> T:
@@ -187,25 +190,45 @@ class Conductor:
             running.head_file.export(running.task, signed)
 
     def _forget(self) -> None:
-        """Begin to delete the updates of released steps, unless that is going on."""
+        """Free what a released step's updates took, unless that is going on.
+
+        Nobody can read them since the release: their key and their clients are deleted.
+        """
+        self._to_forget = True
         if self._forgetting is None or self._forgetting.done():
             self._forgetting = asyncio.create_task(self._forget_slowly())
 
     async def _forget_slowly(self) -> None:
-        """Delete old updates, a few at a time, so that nobody waits for it."""
-        running = self._running
+        """Delete a few updates at a time, so that nobody waits for it; then tidy the files."""
         try:
-            while True:
-                before = running.shown.published.head.steps
-                if not await self._submit(partial(_forget_some, before)):
-                    return
-                await asyncio.sleep(_BREATH_SECONDS)
+            while self._to_forget:
+                self._to_forget, breath = False, _BREATH_SECONDS
+                while await self._submit(_reclaim_some):
+                    await asyncio.sleep(_BREATH_SECONDS)
+                while not await self._tidied(thorough=False):
+                    await asyncio.sleep(breath)
+                    breath = min(2 * breath, _LONGEST_BREATH_SECONDS)
         except StorageError as error:
             logs.logger().warning("old updates could not be deleted", reason=str(error))
 
+    async def _tidy_at_the_end(self) -> None:
+        """No byte of a deleted row is left in the files; whatever prevents that is said."""
+        for _ in range(_LAST_TRIES):
+            if await self._tidied(thorough=True):
+                return
+            await asyncio.sleep(_BREATH_SECONDS)
+        text = "deleted rows may still be in the database's files: start the coordinator once more"
+        await self._running.note("warning", text)
 
-def _forget_some(before: int, tx: Transaction) -> int:
-    return tx.forget_bodies(before, _FORGOTTEN_AT_ONCE)
+    async def _tidied(self, *, thorough: bool) -> bool:
+        try:
+            return await self._running.tidy(thorough=thorough)
+        except BusyError:
+            return False
+
+
+def _reclaim_some(tx: Transaction) -> int:
+    return tx.reclaim(_RECLAIMED_AT_ONCE)
 
 
 def _keep(receipt: WitnessReceipt, tx: Transaction) -> None:

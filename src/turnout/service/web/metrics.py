@@ -107,6 +107,10 @@ class MeteredStorage:
         """See `interface.Storage`."""
         return self._storage.snapshot()
 
+    def tidy(self, *, thorough: bool = False) -> bool:
+        """See `interface.Storage`."""
+        return self._storage.tidy(thorough=thorough)
+
     def close(self) -> None:
         """See `interface.Storage`."""
         self._storage.close()

@@ -243,6 +243,21 @@ class Running:
 
         return asyncio.wrap_future(self.writer.submit(counted, body_bytes))
 
+    def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
+        """Whether deleted rows are out of the storage's files; tried between two transactions.
+
+        Raises:
+            BusyError: too much is waiting.
+            StorageError: the writer ended.
+        """
+
+        def tidied(storage: Storage) -> bool:
+            with suppress(StorageError):  # a full disk ends the process at the next commit
+                return storage.tidy(thorough=thorough)
+            return False
+
+        return asyncio.wrap_future(self.writer.submit_alone(tidied))
+
     async def note(self, level: str, text: str) -> None:
         """A line in the operator's log; it never joins a device with a slot."""
         event = Event(time.time(), level, text)
