@@ -160,7 +160,7 @@ def found(path: Path, population: int, kilobytes: float, *, stored: int = 0) -> 
             for client in range(first, min(first + 1000, stored)):
                 body = update_of(client, 4 * dimension)
                 digest = hashlib.sha256(body).digest()
-                tx.check_in(Participation(client, 0, 0, 0, digest), body)
+                tx.check_in(Participation(client, 0, digest), body, 1)
     storage.close()
 
 

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from turnout.service.storage.interface import Participation, Storage, Transaction
+from turnout.service.ledger import Record
+from turnout.service.storage.interface import Participation, Release, Storage, Transaction
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.writer import Writer
 
@@ -41,7 +42,7 @@ def founded(name: str) -> Storage:
 def job(client: int, body: bytes, digest: bytes) -> Callable[[Transaction], None]:
     def stored(tx: Transaction) -> None:
         if tx.participation_at(client, 0) is None:
-            tx.check_in(Participation(client, 0, 0, 0, digest), body)
+            tx.check_in(Participation(client, 0, digest), body, 1)
 
     return stored
 
@@ -116,6 +117,42 @@ def uploads(name: str, threads: list[int]) -> list[dict]:
     return rows
 
 
+def whole_step(name: str, number: int = 4000, together: int = 16) -> dict:
+    """CPU-microseconds an upload for all that its storage costs, from check-in to deletion.
+
+    Stored sixteen a transaction, read back for the sum, released with the step, deleted.
+    """
+    storage, body = founded(name), os.urandom(BODY)
+    digest = hashlib.sha256(body).digest()
+    marks = [time.process_time()]
+    for first in range(0, number, together):
+        with storage.transaction() as tx:
+            for client in range(first, min(number, first + together)):
+                job(client, body, digest)(tx)
+    marks.append(time.process_time())
+    with storage.transaction() as tx:
+        assert sum(1 for _ in tx.bodies(0)) == number
+    marks.append(time.process_time())
+    task, model = hashlib.sha256(b"{}"), hashlib.sha256(b"model").digest()
+    record = Record(task.hexdigest(), 0, bytes(32), model, 0.1, 1e-6, task.digest())
+    with storage.transaction() as tx:
+        tx.release(Release(record, b"model", b"", b"", number, number), 2)
+    marks.append(time.process_time())
+    while True:
+        with storage.transaction() as tx:
+            if not tx.reclaim(256):
+                break
+    assert storage.tidy()
+    marks.append(time.process_time())
+    storage.close()
+    parts = ("stored", "read", "released", "deleted")
+    figures = {
+        part: (after - before) / number * 1e6
+        for part, before, after in zip(parts, marks, marks[1:], strict=False)
+    }
+    return {**figures, "in_all": sum(figures.values())}
+
+
 def opening(name: str, number: int) -> dict:
     """How long a coordinator takes to know who came, with so many updates stored."""
     body, together = os.urandom(BODY), 500
@@ -130,7 +167,7 @@ def opening(name: str, number: int) -> dict:
     storage = open_storage(name, serving=True)
     opened = time.perf_counter()
     with storage.snapshot() as reads:
-        came = sum(clients.size for _, clients in reads.arrivals(0))
+        came = reads.arrived(0).size
     listed = time.perf_counter()
     storage.close()
     assert came == number
@@ -153,6 +190,9 @@ def table(found: dict) -> str:
             f"{row['uploads_per_second']:,.0f} | {row['cpu_us']:.0f} | {row['p50_ms']:.1f} | "
             f"{row['p99_ms']:.1f} |"
         )
+    for row in found["steps"]:
+        parts = ", ".join(f"{part} {row[part]:.0f}" for part in row if part != "storage")
+        lines.append(f"\nA whole step in {row['storage']}, CPU-µs an upload: {parts}.")
     for row in found["opening"]:
         lines.append(
             f"\n{row['uploads']:,} updates in {row['storage']}: opened in {row['open_ms']:.0f} ms, "
@@ -169,13 +209,15 @@ def main() -> None:
     parser.add_argument("--opening", type=int, metavar="UPDATES", help="5 GB for 100,000")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    found: dict = {"writer_us": overhead(), "rows": [], "opening": []}
+    found: dict = {"writer_us": overhead(), "rows": [], "steps": [], "opening": []}
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         names = {"SQLite": str(Path(folder) / "uploads.sqlite")}
         if asked.postgres:
             names["Postgres"] = asked.postgres
         for kind, name in names.items():
             found["rows"] += [{"storage": kind, **row} for row in uploads(name, asked.threads)]
+        name = str(Path(folder) / "step.sqlite")
+        found["steps"] = [{"storage": "SQLite", **whole_step(name)}]
         if asked.opening:
             name = str(Path(folder) / "opening.sqlite")
             found["opening"] = [{"storage": "SQLite", **opening(name, asked.opening)}]

@@ -57,9 +57,7 @@ def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) ->
     return Release(record, parameters, b"state", b"pending", 2, 1)
 
 
-def released(
-    tx: Transaction, steps: int, before: Head = START, *, block_steps: int = 100
-) -> Head:
+def released(tx: Transaction, steps: int, before: Head = START, *, block_steps: int = 100) -> Head:
     """The head after so many more releases."""
     for _ in range(steps):
         after = release(before)

@@ -201,7 +201,7 @@ def _prepare(connection: PostgresConnection, serving: bool, scripts: tuple[str, 
         connection.rollback()
         raise
     connection.commit()
-    if missing and version and serving:
+    if missing and version:
         connection.tidy(True)
 
 
