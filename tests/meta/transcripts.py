@@ -26,6 +26,11 @@ from turnout.datasets import MissingFileError
 
 NOT_RUN = {
     "turnout serve plan.toml --db turnout.sqlite --step-seconds 60": "serves until it is stopped",
+    "turnout witness --db witness.sqlite --host 0.0.0.0 --token-file token --tls-cert cert.pem "
+    "--tls-key key.pem": "serves until it is stopped; tests/service/test_witness.py runs one",
+    "turnout serve plan.toml --db turnout.sqlite --witness https://witness.example:8100 "
+    "--witness-key 1b6a4c… --witness-token-file token": "tests/service/test_killed.py runs one",
+    "turnout-witness-1": "a form with blanks: `receipt_bytes` has it as an example",
     "docker build -t turnout -f Containerfile .": "needs docker and a network",
     "docker run -d --name turnout -p 127.0.0.1:8000:8000 -v turnout:/data "
     '-v "$PWD/plan.toml:/plan/plan.toml:ro" turnout': "needs docker",

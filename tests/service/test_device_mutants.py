@@ -132,7 +132,7 @@ def mutated(function, old, new):
 
 KEEP = "self._diary.keep()"
 REDRAW = "charter = await self._patiently(self._remote.charter)"
-FOLLOW = (remote.Remote, "status", "if seen is not None:", "if False:")
+FOLLOW = (remote.Remote, "_status", "if seen is not None:", "if False:")
 DECODE = "self.memory = Memory.decoded(data)"
 SET_BACK = "forked or head.steps < seen.head.steps"
 MUTANTS = {
@@ -217,7 +217,15 @@ MUTANTS = {
     ),
     "forgets the head": (
         the_head_is_durable_before_anything_else_happens,
-        (remote.Remote, "status", "self.diary.keep()", "pass"),
+        (remote.Remote, "_status", "self.diary.keep()", "pass"),
+    ),
+    "tells nobody": (
+        refusals.test_a_shorter_ledger_is_refused_and_nothing_is_sent,
+        (remote.Remote, "status", "await self.tell()", "pass"),
+    ),
+    "tells its own client id": (
+        refusals.test_a_shorter_ledger_is_refused_and_nothing_is_sent,
+        (link.Link, "tell", '{"Content-Type": "text/plain"}', '{"Turnout-Client": "3"}'),
     ),
     "believes any head": (
         refusals.test_a_head_that_the_coordinator_did_not_sign_is_refused,
