@@ -14,11 +14,13 @@ import asyncio
 import ipaddress
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Protocol
 
 SWEEP_SECONDS = 1.0
+_GIVEN_UP_AT_ONCE = 32
+
 SLOWEST_BYTES_A_SECOND = 1000.0
 """A body that comes more slowly, after its first seconds, is not waited for."""
 
@@ -26,6 +28,7 @@ SLOWEST_BYTES_A_SECOND = 1000.0
 class Awaits(Enum):
     """What a connection is waiting for."""
 
+    FIRST = "first byte"
     HANDSHAKE = "handshake"
     HEAD = "head"
     BODY = "body"
@@ -35,6 +38,7 @@ class Awaits(Enum):
 
 
 _SECONDS = {
+    Awaits.FIRST: 10.0,
     Awaits.HANDSHAKE: 10.0,
     Awaits.HEAD: 10.0,
     Awaits.BODY: 10.0,
@@ -71,19 +75,32 @@ class Entry:
         held: the connection itself.
     """
 
-    __slots__ = ("awaits", "bounded", "held", "known", "peer", "received", "since", "unsent")
+    __slots__ = (
+        "allowed",
+        "awaits",
+        "bounded",
+        "held",
+        "known",
+        "peer",
+        "received",
+        "since",
+        "unsent",
+    )
 
     def __init__(self, peer: str, held: Held, now: float, *, bounded: bool) -> None:
         self.peer, self.held, self.bounded = peer, held, bounded
-        self.awaits, self.since = Awaits.HANDSHAKE, now
+        self.awaits, self.since = Awaits.FIRST, now
+        self.allowed = _SECONDS[self.awaits]
         self.known, self.received, self.unsent = False, 0, 0
 
     def overdue(self, now: float) -> bool:
         """Whether it is waited for no longer."""
-        allowed = _SECONDS[self.awaits]
+        waited = now - self.since
+        if waited <= self.allowed:
+            return False
         if self.awaits is Awaits.BODY:
-            allowed += self.received / SLOWEST_BYTES_A_SECOND
-        return now - self.since > allowed and not self._takes_its_answer(now)
+            waited -= self.received / SLOWEST_BYTES_A_SECOND
+        return waited > self.allowed and not self._takes_its_answer(now)
 
     def _takes_its_answer(self, now: float) -> bool:
         """Whether an answer goes on being read, however slowly the network carries it."""
@@ -161,7 +178,7 @@ class Connections:
             return
         self._out_of_line(entry)
         entry.awaits, entry.since = awaits, self._now()
-        entry.received = entry.unsent = 0
+        entry.allowed, entry.received, entry.unsent = _SECONDS[awaits], 0, 0
         if awaits is not Awaits.ANSWER and not (awaits is Awaits.BODY and entry.known):
             self._into_line(entry)
 
@@ -184,21 +201,23 @@ class Connections:
         if not self._counts[entry.peer]:
             del self._counts[entry.peer]
 
-    def sweep(self) -> None:
-        """Give up all that are overdue."""
+    def sweep(self) -> Iterator[None]:
+        """Give up all that are overdue; those who are here get their turn in between."""
         now = self._now()
-        for entry in [entry for entry in self._all if entry.overdue(now)]:
-            self.given_up += 1
-            if entry.awaits in (Awaits.CLOSE, Awaits.HANDSHAKE):
-                entry.held.abort()
-            else:
+        overdue = [entry for entry in self._all if entry.overdue(now)]
+        for number, entry in enumerate(overdue, start=1):
+            if entry in self._all and entry.overdue(now):
+                self.given_up += 1
                 entry.held.give_up()
+            if not number % _GIVEN_UP_AT_ONCE:
+                yield
 
     async def keep_sweeping(self) -> None:
         """Sweep once a second, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self.sweep()
+            for _ in self.sweep():
+                await asyncio.sleep(0)
 
     def _longest_known(self, peer: str) -> Entry | None:
         """The known entry of an address that was waited for longest."""

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from turnout.service.web.accepting import Accepted
+from turnout.service.web.accepting import Begun
 from turnout.service.web.answers import CONNECTION
-from turnout.service.web.connections import Awaits, Connections
+from turnout.service.web.connections import Awaits, Connections, Entry
 from turnout.service.web.joined import JoinedTransport
 
 _HEAD_BYTES = 16 << 10
@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger("turnout.service.http")
 _LOGGER.setLevel(logging.ERROR)
 
 
-class HttpConnection(HttpToolsProtocol, Accepted):
+class HttpConnection(HttpToolsProtocol, Begun):
     """One connection.
 
     Guarantees:
@@ -33,6 +33,7 @@ class HttpConnection(HttpToolsProtocol, Accepted):
 
     Args:
         connections: the table.
+        entry: its place in it.
         address, server: of both ends.
         drop: ends the connection as long as it has no transport.
         config, state: uvicorn's.
@@ -42,17 +43,18 @@ class HttpConnection(HttpToolsProtocol, Accepted):
     def __init__(
         self,
         connections: Connections,
+        entry: Entry,
+        *,
         address: tuple[str, int],
         server: tuple[str, int],
         drop: Callable[[], object],
-        *,
         config: Config,
         state: ServerState,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(config, state, {}, loop)
         self.logger = _LOGGER
-        self._table, self._drop = connections, drop
+        self._table, self.entry, self._drop = connections, entry, drop
         self.client, self.server = address, server
         self._under: asyncio.Transport | None = None
         self._in_head = self._in_body = self._leaving = False
@@ -145,7 +147,9 @@ class HttpConnection(HttpToolsProtocol, Accepted):
 
     def give_up(self) -> None:
         """See `connections.Held`."""
-        if self._in_body and not self.cycle.response_started:
+        if self._under is None or self._leaving:
+            self.abort()
+        elif self._in_body and not self.cycle.response_started:
             self._refuse(b"408 Request Timeout")
         else:
             self.transport.close()

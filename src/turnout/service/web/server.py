@@ -28,6 +28,8 @@ from turnout.service.web.settings import Settings
 if TYPE_CHECKING:
     import uvicorn
 
+    from turnout.service.web.connections import Entry
+
 _GRACE_SECONDS = 20
 _LEAVE_SECONDS = 5.0
 
@@ -177,11 +179,12 @@ def _server(
             (listening,) = sockets
             address, loop = listening.getsockname()[:2], asyncio.get_running_loop()
 
-            def make(peer: tuple[str, int], drop: Callable[[], object]) -> HttpConnection:
+            def make(
+                entry: Entry, peer: tuple[str, int], drop: Callable[[], object]
+            ) -> HttpConnection:
                 state = self.server_state
-                return HttpConnection(
-                    connections, peer, address, drop, config=config, state=state, loop=loop
-                )
+                own = {"config": config, "state": state, "loop": loop, "server": address}
+                return HttpConnection(connections, entry, address=peer, drop=drop, **own)
 
             self.servers = [Listener(listening, connections, make, config.ssl)]
             self._sweeping = loop.create_task(connections.keep_sweeping())
