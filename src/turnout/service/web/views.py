@@ -174,8 +174,12 @@ class Views(Protocol):
         """What the operator sees; only after `is_operator`."""
         ...
 
-    def is_operator(self, request: Request) -> bool:
-        """Whether a request comes with the operator's session."""
+    async def is_operator(self, request: Request) -> bool:
+        """Whether a request comes with the operator's session or password.
+
+        Raises:
+            HTTPException: 429, too many wrong passwords.
+        """
         ...
 
 
