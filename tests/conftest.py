@@ -1,9 +1,13 @@
 """What every test may use: repeatable Hypothesis runs and the folder of real data."""
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,22 @@ settings.load_profile("turnout")
 
 # A suite started in the background of a shell ignores Ctrl-C, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_STATE = Path(tempfile.mkdtemp(prefix="turnout-state-"))
+_OWNER = os.getpid()
+_RUNS = count()
+
+
+@atexit.register
+def _forget_state() -> None:
+    if os.getpid() == _OWNER:
+        shutil.rmtree(_STATE, ignore_errors=True)
+
+
+def pytest_runtest_setup() -> None:
+    """Head files go into a folder of each test's own: tasks of tests have the same name."""
+    os.environ["XDG_STATE_HOME"] = str(_STATE / str(next(_RUNS)))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from turnout.service.ledger import Head, Record
 from turnout.service.signatures import SigningKey, verified
 from turnout.service.wire import (
     CHARTER_PATH,
+    HEADS_PATH,
     STATUS_CODES,
     Answer,
     Invitation,
@@ -74,6 +75,7 @@ class FakeCoordinator:
         rows: (client, step) → the update stored.
         posts: (client, step) → every update that came in, copies included.
         covers: (client, step) → lengths of cover.
+        told: heads that devices sent because they are newer.
     """
 
     def __init__(self, charter, clock, page=4):
@@ -81,7 +83,7 @@ class FakeCoordinator:
         self.keys, self.requests, self.rows, self.covers = {}, [], {}, defaultdict(list)
         self.posts, self.checked_in = defaultdict(list), defaultdict(set)
         self.shift, self.salt, self.wrong_model, self.charter_bytes = 0.0, {}, False, None
-        self.says, self.heads = {}, []
+        self.says, self.heads, self.told = {}, [], []
         self.on_request = lambda method, path, headers, body: None
 
     # -- time ----------------------------------------------------------------------------
@@ -133,6 +135,10 @@ class FakeCoordinator:
         self.on_request(method, path, headers, body)
         if method == "GET":
             return self._get(path, query)
+        if path == HEADS_PATH:
+            assert not any(name.startswith("turnout-") for name in headers)
+            self.told.append(body.decode())
+            return 503, b""  # as one that stops says
         receipt = self._post(path, headers, body)
         return STATUS_CODES[receipt.answer], receipt.encoded()
 

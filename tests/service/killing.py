@@ -1,4 +1,9 @@
-"""A coordinator that is killed again and again while devices talk to it."""
+"""A coordinator and a witness that are killed again and again while devices talk.
+
+What was counted is read from the models themselves: each client has a coordinate of its own, and
+the noise, which is the harness's, leaves those alone. It tags every draw elsewhere, so that a
+second draw of a step is another model.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import http.client
 import json
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -29,17 +35,55 @@ from turnout.service.wire import (
     updates_path,
 )
 
+MARK, TAGS, HIGHEST_TAG = 16, 16, 15
+"""What a client adds at its coordinate, and how many tags a draw has, of which size at most."""
+DIVISOR = 40.0
+"""Of sums, in the plan; with a learning rate of 1 it says how a model moves."""
+
+
+def tagging_noise(deviation: float, dimension: int) -> np.ndarray:
+    """Nothing but tags in the last coordinates: 64 fresh bits."""
+    drawn = np.zeros(dimension, np.int64)
+    drawn[-TAGS:] = np.frombuffer(os.urandom(TAGS), np.uint8) & HIGHEST_TAG
+    return drawn
+
+
+def with_tagging_noise() -> None:
+    """In the coordinator's process, before it starts: the harness's noise for the system's."""
+    from turnout.service.web.running import Running
+
+    Running.__init__.__kwdefaults__["noise"] = tagging_noise
+
+
+def counted(before: bytes, after: bytes, lattice: Lattice) -> np.ndarray:
+    """The noisy sum that moved one model to the next, in units of the lattice: whole numbers."""
+    first, second = (np.frombuffer(model, "<f4").astype(np.float64) for model in (before, after))
+    moved = (first - second) * (DIVISOR / lattice.step)
+    whole = np.rint(moved)
+    assert np.abs(moved - whole).max() < 0.1  # or it could not be read off
+    return whole.astype(np.int64)
+
 
 class Server:
     """A server that can be started and killed."""
 
-    def __init__(self, arguments: list[object], port: int, log: Path) -> None:
-        self._arguments, self.port, self._log = arguments, port, log
+    def __init__(
+        self, arguments: list[object], log: Path, prepare: Callable[[], object] | None = None
+    ) -> None:
+        self._arguments, self._log, self._prepare = arguments, log, prepare
         self._process: Forked | None = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
-        """Start it; it may take a moment until it answers."""
-        self._process = turnout(*self._arguments, log=self._log)
+        """Start it, unless it runs; it may take a moment until it answers."""
+        if not self.runs:
+            ended = None if self._process is None else self._process.poll()
+            assert ended in {None, -signal.SIGKILL}, self._log.read_text()[-3000:]
+            self._process = turnout(*self._arguments, log=self._log, prepare=self._prepare)
 
     def kill(self) -> None:
         """End it as the power would."""
@@ -47,21 +91,24 @@ class Server:
             self._process.kill()
             self._process.wait()
 
-    def answers(self) -> bool:
-        """Whether it is ready to take requests."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS_SECONDS)
-        with closing(connection), suppress(OSError, http.client.HTTPException):
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        return False
+
+def answers(port: int) -> bool:
+    """Whether a coordinator is ready to take requests."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS_SECONDS)
+    with closing(connection), suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    return False
 
 
 @dataclass
 class Diary:
-    """What clients saw: which check-ins were acknowledged, which bytes were published."""
+    """What clients saw: what was sent and acknowledged, which models and heads were published."""
 
+    sent: set[tuple[int, int]] = field(default_factory=set)
     acknowledged: dict[tuple[int, int], str] = field(default_factory=dict)
     published: dict[int, set[str]] = field(default_factory=dict)
+    heads: dict[int, set[str]] = field(default_factory=dict)
     step: int = 0
     found_stored: int = 0
     conflicts: int = 0
@@ -129,14 +176,14 @@ class Crowd(threading.Thread):
             return
         now = json.loads(data)
         self.diary.step = now["step"]
+        self.diary.heads.setdefault(now["model_steps"], set()).add(now["head"].split(":")[1])
         self._look(now["model_steps"])
         invitation = self._dice.choice(self._invitations)
         client, step = invitation.client, now["step"]
         if client not in self._enrolled:
             self._enrol(invitation)
-        values = [self._dice.randrange(-20, 21) for _ in range(8)]
         update = np.zeros(self._lattice.dimension, np.int32)
-        update[:8] = values
+        update[client] = MARK
         self._send(client, step, self._lattice.encode(update))
 
     def _enrol(self, invitation: Invitation) -> None:
@@ -154,6 +201,7 @@ class Crowd(threading.Thread):
     def _send(self, client: int, step: int, body: bytes) -> None:
         """The same bytes until there is an answer."""
         digest = hashlib.sha256(body).hexdigest()
+        self.diary.sent.add((client, step))
         for attempt in count():
             if self.over.is_set():
                 return

@@ -26,6 +26,7 @@ class Tables:
     bodies: dict = field(default_factory=dict)  # (step, client) -> bytes
     asked: dict = field(default_factory=dict)
     releases: dict = field(default_factory=dict)
+    receipts: dict = field(default_factory=dict)
     scores: dict = field(default_factory=dict)
     events: dict = field(default_factory=dict)
 
@@ -143,6 +144,12 @@ class MemoryTransaction:
     def counts(self):
         for step in sorted(self.t.releases):
             yield step, self.t.releases[step].checked_in, self.t.releases[step].served
+
+    def keep_receipt(self, receipt):
+        self.t.receipts.setdefault((receipt.witness_key, receipt.steps), receipt)
+
+    def last_receipt(self):
+        return list(self.t.receipts.values())[-1] if self.t.receipts else None
 
     def score(self, scored: Scored):
         self.t.scores.setdefault(scored.steps, scored)

@@ -19,7 +19,7 @@ from turnout.service.device.link import connection
 from turnout.service.device.status import Status, records_of
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey
-from turnout.service.wire import SignedHead, head_bytes
+from turnout.service.wire import HEADS_PATH, SignedHead, head_bytes
 from turnout.spec import CheckIn, ReleaseRule
 
 STEP = 8.0
@@ -49,19 +49,61 @@ def test_a_shorter_ledger_is_refused_and_nothing_is_sent(tmp_path):
     assert set(world.coordinator.rows) == {(3, 3)}
     world._elapsed = 1.2 * STEP
     for _ in range(2):  # also after another start
+        world.coordinator.told.clear()
         with pytest.raises(RemoteProtocolError, match="the coordinator was set back"):
             world.start()
+        # As often as it is not answered, and never more than a few times.
+        assert world.coordinator.told == 4 * [str(world.coordinator.head(3))]
     assert len(world.coordinator.heads) == sent
+
+
+def telling(world, answer):
+    """A device's end whose message to a coordinator that was set back is answered like this."""
+    plain = world.coordinator.answer
+
+    def answered(method, path, query, headers, body):
+        if path != HEADS_PATH:
+            return plain(method, path, query, headers, body)
+        world.coordinator.told.append(body.decode())
+        return answer()
+
+    world.coordinator.answer = answered
+    with pytest.raises(RemoteProtocolError, match="the coordinator was set back"):
+        world.start()
+    return len(world.coordinator.told)
+
+
+def unreachable():
+    raise httpx.ConnectError("the process has ended")
+
+
+@pytest.mark.parametrize(
+    ("answer", "messages"),
+    [
+        (lambda: (200, b'{"answer":"accepted"}'), 1),
+        (lambda: (422, b"{}"), 1),
+        (lambda: (404, b"an older coordinator"), 1),
+        (lambda: (200, bytes(1 << 17)), 1),
+        (unreachable, 4),
+    ],
+)
+def test_whatever_becomes_of_the_message_the_reason_stays(tmp_path, answer, messages):
+    world = World(tmp_path, charter_of(CheckIn(6, 2)))
+    halted_at(world, 3, 3, 5)
+    world._elapsed = 1.2 * STEP
+    assert telling(world, answer) == messages
 
 
 def test_another_ledger_of_the_same_length_is_refused(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
+    newer = str(world.coordinator.head(3))
     world.coordinator.salt = {2: b"released again"}
     with pytest.raises(RemoteProtocolError, match="set back"):
         world.start()
     assert len(world.coordinator.heads) == sent
+    assert set(world.coordinator.told) == {newer}
 
 
 def test_a_ledger_that_grew_again_after_it_was_set_back_is_refused(tmp_path):
@@ -69,11 +111,13 @@ def test_a_ledger_that_grew_again_after_it_was_set_back_is_refused(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
+    newer = str(world.coordinator.head(3))
     world.coordinator.salt = {1: b"released again"}
     world._elapsed = 11 * STEP
     with pytest.raises(RemoteProtocolError, match="set back"):
         world.start()
     assert len(world.coordinator.heads) == sent
+    assert set(world.coordinator.told) == {newer}
     assert world.memory().head.head.steps == 3
 
 
@@ -112,6 +156,7 @@ def test_a_head_that_the_coordinator_did_not_sign_is_refused(tmp_path):
             with pytest.raises(RemoteProtocolError, match="signature"):
                 world.start()
         assert world.memory().head is None
+        assert not world.coordinator.told  # that proves nothing
         assert world.coordinator.posts == {}
 
 

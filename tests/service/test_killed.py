@@ -5,44 +5,66 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
+import sqlite3
 import time
 from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
 from forked import HANGS_SECONDS
-from killing import Crowd, Server, until
+from killing import (
+    DIVISOR,
+    HIGHEST_TAG,
+    MARK,
+    TAGS,
+    Crowd,
+    Diary,
+    Server,
+    answers,
+    counted,
+    until,
+    with_tagging_noise,
+)
 from processes import done, free_port, turnout
 
-from turnout.participation import blocks
 from turnout.service.charter import Charter
-from turnout.service.ledger import Head, require_chain
+from turnout.service.ledger import Head, Record, require_chain
 from turnout.service.storage.opening import open_storage
-from turnout.service.wire import Invitation
+from turnout.service.wire import Invitation, SignedHead
+from turnout.service.witness.store import WitnessStore
 
-KILLS = int(os.environ.get("TURNOUT_KILLS", "200"))
-PLAN = """
+KILLS = int(os.environ.get("TURNOUT_KILLS", "120"))
+RELEASES = 0.3 * KILLS
+CLIENTS, WINDOW = 400, 8
+PLAN = f"""
 [data]
 name = "digits"
-clients = 400
+clients = {CLIENTS}
 [model]
 name = "logistic"
 [participation]
 law = "check-in"
-window = 8
+window = {WINDOW}
 windows = 400
 [privacy]
 relation = "add-remove"
 delta = 1e-3
 noise_multiplier = 20.0
+[protocol]
+expected_check_ins = {DIVISOR}
 [optimizer]
-learning_rate = 0.01
+learning_rate = 1.0
 """
+TIMING = ["--step-seconds", "0.06", "--check-in-seconds", "0.04", "--answer-seconds", "0.005"]
 
 
-def await_news(crowds, acknowledged, *, a_step):
-    """Wait until so many more updates are acknowledged and, perhaps, a step is over."""
+def await_news(crowds, acknowledged, *, steps):
+    """Wait until so many more updates are acknowledged, and so many more steps over."""
 
     def news():
         return sum(len(crowd.diary.acknowledged) for crowd in crowds)
@@ -50,7 +72,7 @@ def await_news(crowds, acknowledged, *, a_step):
     def step():
         return max(crowd.diary.step for crowd in crowds)
 
-    enough, later = news() + acknowledged, step() + a_step
+    enough, later = news() + acknowledged, step() + steps
     until(lambda: dead(crowds) or (news() >= enough and step() >= later))
 
 
@@ -59,68 +81,138 @@ def dead(crowds):
     return any(crowd.diary.errors for crowd in crowds)
 
 
+@dataclass
+class Run:
+    """What is stored after all kills, and what its clients saw."""
+
+    database: Path
+    witness: Path
+    charter: Charter
+    diaries: list[Diary]
+
+
+def kill_again_and_again(server, witness, port, crowds):
+    """So many processes are killed: the coordinator, the witness, or both at once."""
+    dice, kills, life = random.Random(1), 0, 0
+    while kills < KILLS:
+        witness.start()
+        server.start()
+        if dice.random() < 0.9:
+            until(lambda: dead(crowds) or answers(port))
+            steps = 4 if life % 8 == 0 else life % 3 == 0
+            await_news(crowds, dice.randrange(4), steps=steps)
+            time.sleep(dice.random() * 0.05)
+        else:  # in the middle of starting
+            time.sleep(dice.random() * 0.2)
+        victims = dice.choice([(server,), (server,), (witness,), (server, witness)])
+        for victim in victims:
+            victim.kill()
+        kills, life = kills + len(victims), life + 1
+    witness.start()
+    server.start()
+    until(lambda: dead(crowds) or answers(port))
+    await_news(crowds, 1, steps=1)
+
+
 @pytest.fixture
 def killed(tmp_path):
-    """The storage and what its clients saw, after all kills."""
+    """A run whose coordinator and witness were killed often."""
     plan, database, log = tmp_path / "plan.toml", tmp_path / "task.sqlite", tmp_path / "log.txt"
     plan.write_text(PLAN)
-    tokens = tmp_path / "tokens.txt"
-    timing = ["--step-seconds", "0.06", "--check-in-seconds", "0.04", "--answer-seconds", "0.005"]
-    enrol = ["enrol", "400", "--db", database, "--plan", plan, "--out", tokens, *timing]
+    tokens, witnessed = tmp_path / "tokens.txt", tmp_path / "witness.sqlite"
+    enrol = ["enrol", CLIENTS, "--db", database, "--plan", plan, "--out", tokens, *TIMING]
     done(turnout(*enrol, log=log), log)
     invitations = [Invitation.decoded(line) for line in tokens.read_text().split()]
     with closing(open_storage(str(database), serving=False)) as storage, storage.snapshot() as view:
         charter = Charter.from_canonical(view.charter())
-    port, dice = free_port(), random.Random(1)
-    server = Server(["serve", plan, "--db", database, "--port", port], port, log)
+    with closing(WitnessStore(witnessed)) as store:
+        key = store.key.public.hex()
+    port, beside = free_port(), free_port()
+    serve = ["serve", plan, "--db", database, "--port", port]
+    serve += ["--witness", f"http://127.0.0.1:{beside}", "--witness-key", key]
+    server = Server(serve, log, with_tagging_noise)
+    witness = Server(["witness", "--db", witnessed, "--port", beside], tmp_path / "witness.txt")
     crowds = [Crowd(invitations[half::2], charter.lattice, 8, port, half) for half in range(2)]
     try:
         for crowd in crowds:
             crowd.start()
-        for life in range(KILLS):
-            server.start()
-            if dice.random() < 0.9:
-                until(server.answers)
-                await_news(crowds, dice.randrange(4), a_step=life % 8 == 0)
-                time.sleep(dice.random() * 0.01)
-            else:  # in the middle of starting
-                time.sleep(dice.random() * 0.2)
-            server.kill()
-        server.start()
-        until(server.answers)
-        await_news(crowds, 1, a_step=True)
+        kill_again_and_again(server, witness, port, crowds)
     finally:
         for crowd in crowds:
             crowd.over.set()
         for crowd in crowds:
             crowd.join(HANGS_SECONDS)
         server.kill()
-    return database, charter, [crowd.diary for crowd in crowds]
+        witness.kill()
+    return Run(database, witnessed, charter, [crowd.diary for crowd in crowds])
+
+
+def ledger(run, view):
+    """Records and models, from the charter on; each is what the one before leads to."""
+    head, records = Head(0, bytes.fromhex(run.charter.task)), []
+    models = [view.initial_parameters()]
+    for record in view.records():
+        head = require_chain(run.charter.task, head, record)
+        records.append(record)
+        models.append(view.release_at(record.step).parameters)
+    assert [r.epsilon for r in records] == [run.charter.spent(s + 1) for s in range(head.steps)]
+    return records, models
+
+
+def clients_of(record: Record, before: bytes, after: bytes, charter: Charter) -> np.ndarray:
+    """How often each client was counted in a release: exactly, by the record's own digest."""
+    total = counted(before, after, charter.lattice)
+    assert hashlib.sha256(total.astype("<i8").tobytes()).digest() == record.sum_digest
+    marks, tags = total[:CLIENTS], total[-TAGS:]
+    assert not total[CLIENTS:-TAGS].any()
+    assert not (marks % MARK).any()
+    assert 0 <= tags.min() <= tags.max() <= HIGHEST_TAG
+    return marks // MARK
+
+
+def require_counted_once(run, view, records, models):
+    """What was acknowledged was counted, nothing was counted twice, or that nobody sent."""
+    acknowledged = {pair for diary in run.diaries for pair in diary.acknowledged}
+    sent = {pair for diary in run.diaries for pair in diary.sent}
+    assert len(acknowledged) > KILLS  # or the run would prove nothing
+    counts = np.array(
+        [
+            clients_of(record, models[record.step], models[record.step + 1], run.charter)
+            for record in records
+        ]
+    )
+    for first in range(0, len(counts), WINDOW):
+        assert counts[first : first + WINDOW].sum(axis=0).max() <= 1
+    in_models = {(int(client), int(step)) for step, client in np.argwhere(counts)}
+    released = {pair for pair in acknowledged if pair[1] < len(records)}
+    assert released - in_models == set()  # nothing acknowledged is lost
+    assert in_models - sent == set()
+    for client, step in acknowledged - released:  # it waits for its step's end
+        assert view.participation_at(client, step) is not None
 
 
 def test_killed_again_and_again_it_keeps_every_promise(killed):
-    database, charter, diaries = killed
-    assert not [error for diary in diaries for error in diary.errors]
-    acknowledged = {key: digest for diary in diaries for key, digest in diary.acknowledged.items()}
-    assert len(acknowledged) > KILLS  # or the run would prove nothing
-    with closing(open_storage(str(database), serving=False)) as storage, storage.snapshot() as view:
-        head, epsilons, models = Head(0, bytes.fromhex(charter.task)), [], [charter.initial_model]
-        for record in view.records():
-            head = require_chain(charter.task, head, record)
-            epsilons.append(record.epsilon)
-            models.append(record.model_digest)
-        for (client, step), digest in acknowledged.items():
-            row = view.participation_at(client, step)
-            assert row is not None, f"client {client}'s acknowledged update of step {step} is lost"
-            assert row.digest.hex() == digest
-        for client in range(charter.population):
-            for block in blocks(charter.scheme.participation)[: head.steps // 8 + 1]:
-                assert len(view.participations(client, block.index)) <= 1
-        counts = {step: checked_in for step, checked_in, _ in view.counts()}
-        arrived = {step: clients.size for step, clients in view.arrivals(0)}
-    assert epsilons == [charter.spent(step + 1) for step in range(head.steps)]
-    assert head.steps > KILLS / 10
-    assert all(counts[step] == arrived.get(step, 0) for step in counts)
-    for diary in diaries:
-        for steps, digests in diary.published.items():
-            assert digests == {models[steps].hex()}
+    assert not [error for diary in killed.diaries for error in diary.errors]
+    with (
+        closing(open_storage(str(killed.database), serving=False)) as storage,
+        storage.snapshot() as view,
+    ):
+        records, models = ledger(killed, view)
+        require_counted_once(killed, view, records, models)
+        receipt = view.last_receipt()
+    assert len(records) >= RELEASES
+    digests = [bytes.fromhex(killed.charter.task), *(record.digest for record in records)]
+    with closing(sqlite3.connect(killed.witness)) as database:
+        rows = database.execute("SELECT steps, head FROM heads ORDER BY steps").fetchall()
+    witnessed = [SignedHead.parsed(text).head for _, text in rows]
+    assert witnessed == [Head(steps, digests[steps]) for steps in range(len(rows))]
+    assert receipt.steps < len(witnessed) <= len(digests)
+    published = 0
+    for diary in killed.diaries:
+        for steps, seen in diary.published.items():
+            assert seen == {hashlib.sha256(models[steps]).hexdigest()}
+        for steps, seen in diary.heads.items():
+            assert seen == {digests[steps].hex()}
+        published = max(published, *diary.heads)
+    assert published < len(witnessed)  # nothing was shown that the witness did not have
+    print(f"{KILLS} kills, {len(records)} releases, {published} of them seen")

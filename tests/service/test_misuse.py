@@ -23,6 +23,7 @@ from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
+from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import SET_BACK, Running
 from turnout.service.wire import (
     CLIENT_HEADER,
@@ -319,7 +320,7 @@ def test_an_old_copy_is_refused_at_start_when_its_head_is_known(tmp_path):
 
     async def main():
         async with world(
-            tmp_path, storage=open_storage(path, serving=True), head_file=head_file
+            tmp_path, storage=open_storage(path, serving=True), head_file=HeadFile(head_file)
         ) as w:
             for _ in range(2):
                 await w.step_over()
@@ -338,7 +339,7 @@ def test_an_old_copy_is_refused_at_start_when_its_head_is_known(tmp_path):
 def opened(path, head_file):
     storage = open_storage(path, serving=True)
     try:
-        running = Running(storage, lambda _: Adding(), head_file=head_file)
+        running = Running(storage, lambda _: Adding(), head_file=HeadFile(head_file))
         running.writer.close()
     finally:
         storage.close()

@@ -8,6 +8,8 @@ import pytest
 from turnout.cli.serve import serve
 from turnout.core.errors import ParameterError
 from turnout.service.charter import Timing
+from turnout.service.web import heads
+from turnout.service.web.opening import head_file, witness
 from turnout.service.web.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
@@ -69,11 +71,48 @@ def test_the_schedule_of_a_new_task():
         _ = gathered(step_seconds=1.0, check_in_seconds=2.0).timing
 
 
-def test_where_heads_go():
-    assert gathered(db="a/b").heads == Path("a/b.head")
-    assert gathered(db="sqlite:///a/b").heads == Path("a/b.head")
-    assert gathered(db="postgresql://h/d").heads is None
-    assert gathered(db="postgresql://h/d", head_file="h").heads == Path("h")
+@pytest.mark.parametrize("db", ["a/b", "sqlite:///a/b", "postgresql://u:secret@h/d"])
+def test_where_heads_go(db, tmp_path, monkeypatch):
+    """Into the user's state, never beside the database; and no password with them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    task = "0123456789abcdef" * 4
+    assert head_file(gathered(db=db), task).path == Path(
+        "/state/turnout/heads/0123456789abcdef.head"
+    )
+    monkeypatch.setenv("XDG_STATE_HOME", "")
+    monkeypatch.setenv("HOME", "/home/op")
+    assert heads.default_folder() == Path("/home/op/.local/state/turnout/heads")
+    assert head_file(gathered(db=db, head_file="h"), task).path == Path("h")
+    assert "secret" not in heads.address_of(db)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"witness": "https://w"}, "witness_key"),
+        ({"witness_key": "00" * 32}, "witness = "),
+        ({"witness_ca": "ca.pem"}, "witness_ca"),
+        ({"witness": "https://w", "witness_key": "no"}, "64 hexadecimal digits"),
+        ({"witness": "http://example.org", "witness_key": "00" * 32}, "https://HOST"),
+        ({"witness": "https://me:x@w", "witness_key": "00" * 32}, "https://HOST"),
+        ({"witness": "https://w", "witness_key": "00" * 32, "witness_ca": "none"}, "certificates"),
+        (
+            {"witness": "https://w", "witness_key": "00" * 32, "witness_token_file": "none"},
+            "readable file",
+        ),
+    ],
+)
+def test_a_witness_is_named_as_a_whole(given, reason):
+    with pytest.raises(ParameterError, match=reason):
+        witness(gathered(**given))
+
+
+def test_a_witness_on_this_machine_needs_no_certificate():
+    for url in ("http://127.0.0.1:8100", "http://[::1]:8100/", "https://w.example.org"):
+        assert witness(gathered(witness=url, witness_key="ab" * 32)).key == bytes([0xAB] * 32)
+    assert witness(gathered()) is None
 
 
 def test_a_certificate_needs_its_key(tmp_path):

@@ -29,6 +29,7 @@ from turnout.service.storage.interface import (
     Participation,
     Release,
     Scored,
+    WitnessReceipt,
 )
 
 
@@ -307,3 +308,19 @@ def test_the_log_gives_its_last_lines(storage):
             tx.log(line)
         assert tx.events(2) == lines[1:]
         assert tx.events(99) == lines
+
+
+def test_receipts_of_witnesses_are_kept_and_never_changed(storage):
+    first, second = (WitnessReceipt(digest(b"witness"), steps, bytes(64)) for steps in (3, 4))
+    other = WitnessReceipt(digest(b"another"), 1, bytes([1] * 64))
+    with storage.snapshot() as reads:
+        assert reads.last_receipt() is None
+    for receipt in (first, second, first):
+        with storage.transaction() as tx:
+            tx.keep_receipt(receipt)
+    with storage.snapshot() as reads:
+        assert reads.last_receipt() == second  # the copy of the first was dropped
+    with storage.transaction() as tx:
+        tx.keep_receipt(other)
+    with storage.snapshot() as reads:
+        assert reads.last_receipt() == other

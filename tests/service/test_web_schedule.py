@@ -11,6 +11,7 @@ from turnout.service.ledger import Head
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import heads
 from turnout.service.web.evaluation import Evaluator
+from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import STORAGE_FAILED
 from turnout.service.wire import SignedHead
 from turnout.spec import ReleaseRule
@@ -20,7 +21,7 @@ from turnout.spec import ReleaseRule
 def test_a_whole_run(tmp_path, rule):
     async def main():
         head_file = tmp_path / "head"
-        async with world(tmp_path, rule=rule, head_file=head_file) as w:
+        async with world(tmp_path, rule=rule, head_file=HeadFile(head_file, "here")) as w:
             conducting = asyncio.create_task(w.conductor.run())
             while not conducting.done():
                 await asyncio.sleep(0.001)
@@ -29,7 +30,7 @@ def test_a_whole_run(tmp_path, rule):
             status = (await w.http.get("/v1/status")).json()
             assert (status["phase"], status["step"], status["model_steps"]) == ("finished", 6, 6)
             assert (status["seconds_left"], status["seconds_to_next_step"]) == (0, 0)
-            assert head_file.read_text().split() == [w.task, status["head"]]
+            assert head_file.read_text() == f"{w.task} {status['head']}\nhere\n"
             with w.running.storage.snapshot() as view:
                 assert [record.step for record in view.records()] == list(range(6))
                 # The clock here moves while a release is worked out, so some are late.
@@ -140,7 +141,7 @@ def test_heads_are_read_strictly(tmp_path):
 
     def check():
         with storage.snapshot() as view:
-            heads.require_not_older(path, task, key, view, zero)
+            HeadFile(path).require_current(task, key, view, zero)
 
     try:
         check()
@@ -155,10 +156,11 @@ def test_heads_are_read_strictly(tmp_path):
             path.write_text(text)
             with pytest.raises(StorageError, match=reason):
                 check()
-        heads.export(path, task, heads.signed(task, zero, KEY))
+        path.unlink()
+        HeadFile(path).export(task, heads.signed(task, zero, KEY))
         check()
         with pytest.raises(StorageError, match="empty"):
-            heads.require_no_exported(path)
+            heads.require_none_exported(path, str(tmp_path / "other"))
     finally:
         storage.close()
 

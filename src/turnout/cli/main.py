@@ -31,6 +31,7 @@ COMMANDS = (
     "refine",
     "serve",
     "train",
+    "witness",
 )
 """Subcommands; each is the function of that name in the module of that name."""
 

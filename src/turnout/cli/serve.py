@@ -31,7 +31,25 @@ if TYPE_CHECKING:
 @click.option(
     "--operator-password-file", metavar="FILE", help="The operator's password; none, no operator."
 )
-@click.option("--head-file", metavar="FILE", help="Where the ledger's head goes; DB.head.")
+@click.option(
+    "--head-file", metavar="FILE", help="Where the ledger's head goes; on another disk than DB."
+)
+@click.option(
+    "--new-head-file",
+    is_flag=True,
+    default=None,
+    help="The head file is missing, and that is known: begin a new one.",
+)
+@click.option("--witness", metavar="URL", help="A `turnout witness` on another machine.")
+@click.option("--witness-key", metavar="HEX", help="Its public key.")
+@click.option("--witness-token-file", metavar="FILE", help="The token that it asks for.")
+@click.option("--witness-ca", metavar="FILE", help="Certificates (PEM) to trust for it.")
+@click.option(
+    "--change-witness",
+    is_flag=True,
+    default=None,
+    help="Go on with another witness than before, or with none.",
+)
 @click.option("--config", metavar="FILE", help="All of these settings in a TOML file.")
 @click.option(
     "--wait-for",

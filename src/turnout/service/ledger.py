@@ -80,6 +80,26 @@ class Record:
             "previous": self.previous.hex(),
         }
 
+    @classmethod
+    def from_document(cls, fields: dict[str, Any]) -> Self:
+        """What `document` gave.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError, OverflowError: anything else.
+        """
+        record = cls(
+            str(fields["task"]),
+            int(fields["step"]),
+            bytes.fromhex(fields["sum"]),
+            bytes.fromhex(fields["model"]),
+            float.fromhex(fields["epsilon"]),
+            float.fromhex(fields["delta"]),
+            bytes.fromhex(fields["previous"]),
+        )
+        if record.document() != fields:
+            raise ValueError("a record that does not read back as it was sent")
+        return record
+
     @property
     def digest(self) -> bytes:
         """SHA-256 of `canonical`, 32 bytes."""

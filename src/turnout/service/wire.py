@@ -88,6 +88,8 @@ def model_path(steps: int) -> str:
     return f"{PREFIX}/models/{steps}"
 
 
+HEADS_PATH = f"{PREFIX}/heads"
+"""POST: a signed head as text: "this is newer than what you have"."""
 CHARTER_PATH, STATUS_PATH, RECORDS_PATH = (
     f"{PREFIX}/charter",
     f"{PREFIX}/status",

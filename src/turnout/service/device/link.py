@@ -18,6 +18,7 @@ from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.device.memory import Memory
 from turnout.service.wire import (
+    HEADS_PATH,
     NONCE_BYTES,
     STATUS_CODES,
     Answer,
@@ -112,6 +113,23 @@ class Link:
         if receipt.answer is Answer.ACCEPTED and about != (memory.task, memory.client, step):
             raise RemoteProtocolError("the coordinator's receipt is about something else")
         return receipt
+
+    async def tell(self, head: str) -> bool:
+        """Send a signed head, unsigned by anybody else; whether the coordinator took it.
+
+        Raises:
+            UnreachableError: nothing came back, which is how a coordinator that stops answers.
+        """
+        headers = {"Content-Type": "text/plain"}
+        try:
+            status, _ = await self._exchange(
+                "POST", HEADS_PATH, _RECEIPT_BYTES, head.encode("ascii"), headers
+            )
+        except UnreachableError:
+            raise
+        except RemoteProtocolError:
+            return False
+        return status == 200
 
     async def _exchange(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass
 
@@ -11,11 +12,19 @@ from numpy.typing import NDArray
 from turnout.core.errors import RemoteProtocolError
 from turnout.service.charter import Charter
 from turnout.service.device.diary import Diary
-from turnout.service.device.link import Link
-from turnout.service.device.status import Status, charter_of, followed, records_of, require_newer
+from turnout.service.device.link import Link, UnreachableError
+from turnout.service.device.status import (
+    SetBackError,
+    Status,
+    charter_of,
+    followed,
+    records_of,
+    require_newer,
+)
 from turnout.service.ledger import Head, Record
 from turnout.service.wire import CHARTER_PATH, RECORDS_PATH, STATUS_PATH, SignedHead, model_path
 
+_TELLING_PAUSES = (0.2, 0.6, 1.8)
 _CHARTER_BYTES, _STATUS_BYTES, _RECORDS_BYTES = 1 << 26, 1 << 14, 1 << 24
 
 
@@ -25,7 +34,8 @@ class Remote:
 
     Guarantees:
         A head that is behind what this device ever saw, or does not follow on it, is refused,
-        and the highest one is durable before anything is sent.
+        and the highest one is durable before anything is sent. A coordinator that shows one is
+        told the head that it is behind, so that it stops.
         A model is one whose digest the charter or a record under a signed head names.
     """
 
@@ -51,8 +61,33 @@ class Remote:
 
         Raises:
             UnreachableError: nothing came back.
-            RemoteProtocolError: not a status, or the coordinator was set back.
+            RemoteProtocolError: not a status.
+            SetBackError: the coordinator was set back; it was told, if it could be reached.
         """
+        try:
+            return await self._status()
+        except SetBackError:
+            await self.tell()
+            raise
+
+    async def tell(self) -> bool:
+        """Show the coordinator the newest head that this device saw; whether it was heard.
+
+        It may be done at any time. The message says nothing else, and not from whom it comes.
+        """
+        head = self.diary.memory.head
+        for pause in (*_TELLING_PAUSES, None):
+            if head is None:
+                break
+            try:
+                return await self.link.tell(str(head))
+            except UnreachableError:  # which a coordinator that stops is, too
+                if pause is not None:
+                    await asyncio.sleep(pause)
+        return False
+
+    async def _status(self) -> Status:
+        """See `status`."""
         charter, memory = await self.charter(), self.diary.memory
         data = await self.link.get(STATUS_PATH, _STATUS_BYTES)
         status = Status.parsed(data, memory.task, charter.steps)
@@ -104,9 +139,7 @@ class Remote:
             self._record = records[after.steps - at.steps - 1]
             at = after
         if at != new.head:
-            raise RemoteProtocolError(
-                "the coordinator was set back: its records do not lead to its head"
-            )
+            raise SetBackError("the coordinator was set back: its records do not lead to its head")
 
     async def _records(self, first: int) -> list[Record]:
         """The ledger's records from a step on; maybe not all."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from turnout.accounting.ledger.records import scheme_to_dict
 from turnout.core.errors import RemoteProtocolError, StorageError
@@ -22,6 +22,10 @@ from turnout.service.wire import Phase, SignedHead, head_bytes
 
 _NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a body raises that holds something else."""
+
+
+class SetBackError(RemoteProtocolError):
+    """The coordinator's ledger is behind the one that this device saw, or is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,11 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
 
 
 def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: bytes) -> None:
-    """Nothing where ``new`` is signed and not behind what she saw.
+    """Nothing where ``new`` is signed and not behind what the device saw.
 
     Raises:
-        RemoteProtocolError: a wrong signature, or the coordinator was set back.
+        RemoteProtocolError: a wrong signature.
+        SetBackError: the coordinator was set back.
     """
     head = new.head
     if not verified(key, new.signature, head_bytes(task, head)):
@@ -115,7 +120,7 @@ def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: byte
         return
     forked = head.steps == seen.head.steps and head.digest != seen.head.digest
     if forked or head.steps < seen.head.steps:
-        raise RemoteProtocolError(
+        raise SetBackError(
             f"the coordinator was set back: its ledger was seen at {seen.head.steps} releases, "
             f"and is at {head.steps}{' other ones' if forked else ''} now"
         )
@@ -128,7 +133,7 @@ def records_of(data: bytes) -> list[Record]:
         RemoteProtocolError: something else.
     """
     try:
-        return [_record(fields) for fields in json.loads(data)["records"]]
+        return [Record.from_document(fields) for fields in json.loads(data)["records"]]
     except _NOT_SO as error:
         raise RemoteProtocolError(f"the ledger's records are none: {error}") from None
 
@@ -137,33 +142,17 @@ def followed(task: str, before: Head, records: list[Record], until: int) -> Head
     """The head after the records that follow on ``before``, up to ``until`` releases.
 
     Raises:
-        RemoteProtocolError: they do not follow.
+        SetBackError: they do not follow.
     """
     try:
         for record in records:
             if before.steps < until:
                 before = require_chain(task, before, record)
     except StorageError:
-        raise RemoteProtocolError(
+        raise SetBackError(
             "the coordinator was set back: its ledger does not go on from where it was seen"
         ) from None
     return before
-
-
-def _record(fields: dict[str, Any]) -> Record:
-    """A record, if it is written as `Record.document` writes it."""
-    record = Record(
-        str(fields["task"]),
-        int(fields["step"]),
-        bytes.fromhex(fields["sum"]),
-        bytes.fromhex(fields["model"]),
-        float.fromhex(fields["epsilon"]),
-        float.fromhex(fields["delta"]),
-        bytes.fromhex(fields["previous"]),
-    )
-    if record.document() != fields:
-        raise ValueError("a record that does not read back as it was sent")
-    return record
 
 
 def _count(value: object, limit: int) -> int:

@@ -99,6 +99,21 @@ class Event:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class WitnessReceipt:
+    """A witness's word that it has a head.
+
+    Attributes:
+        witness_key: Ed25519 public key of the witness, 32 bytes.
+        steps: of the head.
+        signature: 64 bytes, over task and head.
+    """
+
+    witness_key: bytes
+    steps: int
+    signature: bytes
+
+
 class Transaction(Protocol):
     """Reads and writes that become durable together.
 
@@ -233,6 +248,14 @@ class Transaction(Protocol):
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
         """(step, checked in, served), in order; for the operator only."""
+        ...
+
+    def keep_receipt(self, receipt: WitnessReceipt) -> None:
+        """Store a witness's receipt; once more for the same head of the same witness is dropped."""
+        ...
+
+    def last_receipt(self) -> WitnessReceipt | None:
+        """The receipt that was stored last."""
         ...
 
     def score(self, scored: Scored) -> None:

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Head, Record
-from turnout.service.storage.interface import Event, Invitation, Participation, Release, Scored
+from turnout.service.storage.interface import (
+    Event,
+    Invitation,
+    Participation,
+    Release,
+    Scored,
+    WitnessReceipt,
+)
 
 SMALL_ROWS, BODIES = 8192, 16  # rows that are in memory at a time
 
@@ -196,6 +203,12 @@ class Reads:
         sql = "SELECT step, checked_in, served FROM counts WHERE step > ? ORDER BY step LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return ((step, checked_in, served) for step, checked_in, served in rows)
+
+    def last_receipt(self) -> WitnessReceipt | None:
+        """See `interface.Transaction`."""
+        sql = "SELECT witness_key, steps, signature FROM receipts ORDER BY id DESC LIMIT 1"
+        rows = self._rows(sql)
+        return WitnessReceipt(*rows[0]) if rows else None
 
     def scores(self) -> Iterator[Scored]:
         """See `interface.Transaction`."""

@@ -18,6 +18,7 @@ from turnout.service.storage.interface import (
     Participation,
     Release,
     Scored,
+    WitnessReceipt,
 )
 from turnout.service.storage.reads import Reads, Rights
 
@@ -143,6 +144,11 @@ class Writes(Reads):
             min(int(before_step), released + 1),
             int(at_most),
         )
+
+    def keep_receipt(self, receipt: WitnessReceipt) -> None:
+        """See `interface.Transaction`."""
+        values = receipt.witness_key, int(receipt.steps), receipt.signature
+        self._changed(_insert("receipts (witness_key, steps, signature)"), *values)
 
     def score(self, scored: Scored) -> None:
         """See `interface.Transaction`."""

@@ -13,23 +13,32 @@ from starlette.types import Receive, Scope, Send
 
 from turnout import __version__
 from turnout.service.web import openapi
+from turnout.service.web.answers import BUSY, respond
 from turnout.service.web.devices import signed_routes
 from turnout.service.web.operators import Operators
 from turnout.service.web.published import public_routes
 from turnout.service.web.running import Running
 from turnout.service.web.signed import SignedRoute
+from turnout.service.web.told import HeadsRoute
+from turnout.service.wire import HEADS_PATH
 
 OPENAPI_PATH = "/v1/openapi.json"
+_ALWAYS = frozenset({"/healthz", "/readyz", HEADS_PATH})
+"""What is answered before the witness has confirmed the newest head."""
 _FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class _Application(FastAPI):
     """FastAPI, which signed requests do not pass through: they need nothing of it."""
 
-    signed: Mapping[str, SignedRoute]
+    signed: Mapping[str, SignedRoute | HeadsRoute]
+    running: Running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        if self.running.withheld and scope["type"] == "http" and scope["path"] not in _ALWAYS:
+            await respond(send, 503, BUSY)
+            return
         if scope["type"] == "http" and scope["method"] == "POST":
             parts = scope["path"].split("/")
             if len(parts) == 5 and parts[2] == "steps":
@@ -52,7 +61,8 @@ def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
     app = _Application(
         title="turnout", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
-    app.signed = signed_routes(coordinator)
+    app.running = coordinator
+    app.signed = {**signed_routes(coordinator), HEADS_PATH: HeadsRoute(coordinator)}
     for path, endpoint in app.signed.items():  # for the answers to other methods
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     for path, endpoint in public_routes(coordinator).items():
@@ -70,7 +80,8 @@ def _add_health(app: FastAPI, running: Running) -> None:
         return JSONResponse({"alive": True}, headers=_FRESH)
 
     async def ready(_request: Request) -> Response:
-        return JSONResponse({"ready": not running.ended}, 503 if running.ended else 200, _FRESH)
+        is_ready = not (running.ended or running.withheld)
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503, _FRESH)
 
     app.add_route("/healthz", alive, methods=["GET"])
     app.add_route("/readyz", ready, methods=["GET"])

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TypeVar
 
 from turnout.core.errors import StorageError
-from turnout.service.engine import Published
-from turnout.service.ledger import Head
-from turnout.service.storage.interface import Event, Transaction
+from turnout.service.engine import Published, SetBackError
+from turnout.service.ledger import Head, Record
+from turnout.service.storage.interface import Event, Transaction, WitnessReceipt
 from turnout.service.storage.writer import BusyError
 from turnout.service.web import heads, logs
 from turnout.service.web.running import STORAGE_FAILED, Running
@@ -36,7 +36,8 @@ class Conductor:
 
     Guarantees:
         Nothing of a release is visible before its transaction is durable and its time has come.
-        Its head is exported before anybody sees it.
+        Its head is exported, and the witness has signed for it, before anybody sees it; no step
+        is closed before the witness has signed for the head before.
 
     Args:
         running: the task.
@@ -60,7 +61,7 @@ class Conductor:
         """All steps that are left; whatever goes wrong ends the process."""
         running = self._running
         try:
-            self._export()
+            await self._confirm()
             running.show(running.shown_of(running.shown.published, running.engine.phase))
             self._forget()
             await self._company()
@@ -71,12 +72,17 @@ class Conductor:
                 await self._forgetting
         except asyncio.CancelledError:
             raise
+        except SetBackError as error:
+            running.set_back(error)
+            raise
         except BaseException as error:
             running.end(STORAGE_FAILED, f"{type(error).__name__}: {error}")
             raise
         finally:
             if self._forgetting is not None:
                 self._forgetting.cancel()
+            if running.witness is not None:
+                await running.witness.close()
 
     async def _company(self) -> None:
         """Hold the first step open until enough devices are enrolled."""
@@ -103,12 +109,14 @@ class Conductor:
         if shown.phase is Phase.ANSWERS:
             await until(shown.phase_ends)
         running.show(replace(shown, phase=Phase.CLOSED, phase_ends=shown.step_ends))
+        self._require_receipt(shown.published.head.steps)
         release = await self._submit(running.engine.close_step)
-        self._export_head(release.record.head)
-        late = await self._publish(shown.step_ends, shown.step)
+        self._export_head(release.record)
+        receipt = await self._witnessed(release.record)
+        late = await self._publish(shown.step_ends, shown.step, receipt)
         running.metrics.late_seconds.observe(late)
 
-    async def _publish(self, at: float, step: int) -> float:
+    async def _publish(self, at: float, step: int, receipt: WitnessReceipt | None = None) -> float:
         """Show the release at its time; how many seconds late."""
         running = self._running
         took_too_long = running.clock.now() > at
@@ -116,10 +124,13 @@ class Conductor:
         event = Event(time.time(), "info", f"step {step} is published")
 
         def publish(tx: Transaction) -> Published:
+            if receipt is not None:
+                tx.keep_receipt(receipt)
             tx.log(event)
             return running.engine.publish()
 
         published = await self._submit(publish)
+        running.receipt = receipt or running.receipt
         late = max(0.0, running.clock.now() - at)
         running.show(running.shown_of(published, running.engine.phase))
         self._on_publish(published)
@@ -137,15 +148,43 @@ class Conductor:
             except BusyError:
                 await asyncio.sleep(_BREATH_SECONDS)
 
-    def _export(self) -> None:
-        """The head of what is published; what was exported before is older or the same."""
-        self._export_head(self._running.shown.published.head)
+    async def _confirm(self) -> None:
+        """At the start: nothing is shown before the witness has the newest head."""
+        running = self._running
+        receipt = await self._witnessed(running.record)
+        if receipt is not None and receipt != running.receipt:
+            await self._submit(partial(_keep, receipt))
+            running.receipt = receipt
+        running.withheld = False
 
-    def _export_head(self, head: Head) -> None:
+    async def _witnessed(self, record: Record | None) -> WitnessReceipt | None:
+        """The witness's receipt for the head after a record; None without a witness.
+
+        Raises:
+            SetBackError, WitnessError: see `witness.client.Witness`.
+        """
+        running = self._running
+        if running.witness is None:
+            return None
+        from turnout.service.witness.messages import Shown
+
+        head = Head(0, bytes.fromhex(running.task)) if record is None else record.head
+        signed = heads.signed(running.task, head, running.key)
+        key, begins = running.charter.coordinator_key, running.receipt is None
+        return await running.witness.receipt(Shown(running.task, key, signed, record, begins))
+
+    def _require_receipt(self, steps: int) -> None:
+        """Nothing where the witness has signed for a head after so many releases."""
+        running = self._running
+        has = running.receipt is not None and running.receipt.steps == steps
+        if running.witness is not None and not has:
+            raise StorageError(f"the witness has not signed for the head after {steps} releases")
+
+    def _export_head(self, record: Record) -> None:
         running = self._running
         if running.head_file is not None:
-            signed = heads.signed(running.task, head, running.key)
-            heads.export(running.head_file, running.task, signed)
+            signed = heads.signed(running.task, record.head, running.key)
+            running.head_file.export(running.task, signed)
 
     def _forget(self) -> None:
         """Begin to delete the updates of released steps, unless that is going on."""
@@ -167,3 +206,7 @@ class Conductor:
 
 def _forget_some(before: int, tx: Transaction) -> int:
     return tx.forget_bodies(before, _FORGOTTEN_AT_ONCE)
+
+
+def _keep(receipt: WitnessReceipt, tx: Transaction) -> None:
+    tx.keep_receipt(receipt)

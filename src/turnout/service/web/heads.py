@@ -1,19 +1,29 @@
 """How far the ledger is, told outside of the storage: an old copy put back is noticed.
 
-The file holds one signed head, as devices get it. It belongs on another disk than the database,
-or into a backup of its own.
+The head file holds one signed head, as devices get it, and the address of the database. It belongs
+on another disk than the database, so that no snapshot restores both.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from turnout.core.errors import StorageError
+from turnout.core.errors import ParameterError, StorageError
+from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey, verified
 from turnout.service.storage.interface import Transaction
 from turnout.service.wire import SignedHead, head_bytes
+
+_POSTGRES = ("postgres://", "postgresql://")
+_PLACE = ("host", "hostaddr", "port", "dbname")
+"""What of a Postgres address says where the database is."""
+_MOST_BYTES = 1 << 16
 
 
 def signed(task: str, head: Head, key: SigningKey) -> SignedHead:
@@ -21,17 +31,257 @@ def signed(task: str, head: Head, key: SigningKey) -> SignedHead:
     return SignedHead(head, key.sign(head_bytes(task, head)))
 
 
-def export(path: Path, task: str, head: SignedHead) -> None:
-    """Write the head durably in place of the one before.
+def default_folder() -> Path:
+    """The folder of head files where none is named: the user's state, not the database's folder.
 
     Raises:
-        StorageError: it cannot be written.
+        ParameterError: the user has no home.
     """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        home = Path(state) if state else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise ParameterError("head_file", None, "a file: this user has no home") from None
+    return home / "turnout" / "heads"
+
+
+def address_of(db: str) -> str:
+    """Where a database is, without a user or a password.
+
+    >>> address_of("postgresql://me:secret@db.example.org:5432/turnout?sslmode=require")
+    'postgresql://db.example.org:5432/turnout'
+    """
+    if not db.startswith(_POSTGRES):
+        return f"sqlite:{Path(db.removeprefix('sqlite:///')).resolve()}"
+    parts = urlsplit(db)
+    place = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _PLACE])
+    host = parts.netloc.rpartition("@")[2]
+    return f"postgresql://{host}{parts.path}{'?' if place else ''}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a head file says.
+
+    Attributes:
+        task: whose head it is.
+        head: the newest that was exported.
+        address: of the database; "" in a file of an older version.
+    """
+
+    task: str
+    head: SignedHead
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.head}\n{self.address}\n"
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """What ``str`` gave, or a file of an older version.
+
+        Raises:
+            ValueError: anything else.
+        """
+        first, _, rest = text.partition("\n")
+        task, head = first.split(" ")
+        return cls(task, SignedHead.parsed(head), rest.removesuffix("\n"))
+
+
+class HeadFile:
+    """The file that heads are exported to.
+
+    Guarantees:
+        A head is written only over the one that this process read or wrote last.
+
+    Args:
+        path: the file.
+        address: of the database.
+        former: where an earlier version wrote; read at the start and never written.
+        begin: the file is missing, and that is known.
+    """
+
+    def __init__(
+        self, path: Path, address: str = "", *, former: Path | None = None, begin: bool = False
+    ) -> None:
+        self.path, self._address, self._former, self._begin = path, address, former, begin
+        self._text: str | None = None
+
+    def require_current(
+        self, task: str, coordinator_key: bytes, view: Transaction, head: Head
+    ) -> None:
+        """Nothing where file and stored ledger belong together, and neither is an old copy.
+
+        The file is one release behind at most: that is what a crash between commit and export
+        leaves.
+
+        Args:
+            task: the stored charter's digest.
+            coordinator_key: the stored charter's.
+            view: what is stored.
+            head: of the stored ledger.
+
+        Raises:
+            StorageError: database or file is an old copy, or the file is missing, damaged, or
+                another task's.
+        """
+        self._text = _read(self.path)
+        ledger = _Ledger(task, coordinator_key, view, head)
+        there = ledger.written_after(self.path, self._text)
+        if there is not None and self._begin:
+            raise StorageError(f"{self.path} is there: start without --new-head-file")
+        if there is not None and there < head.steps - 1:
+            raise StorageError(
+                f"{self.path} is an old copy: it was written after {there} releases, and the "
+                f"ledger has {head.steps}; if nothing else was put back, remove it and start once "
+                "with --new-head-file"
+            )
+        before = None
+        if self._former is not None:
+            before = ledger.written_after(self._former, _read(self._former))
+        known = max((steps for steps in (there, before) if steps is not None), default=-1)
+        if not self._begin and known < head.steps - 1:
+            raise StorageError(
+                f"the ledger has {head.steps} releases, and {self.path}, which should tell of "
+                "them, is missing: name the file with --head-file, or start once with "
+                "--new-head-file if it is lost"
+            )
+
+    def export(self, task: str, head: SignedHead) -> None:
+        """Write the head durably in place of the one before.
+
+        Raises:
+            SetBackError: the file is not as this process left it: it was put back, or another
+                coordinator writes it.
+            StorageError: it cannot be read or written.
+        """
+        if _read(self.path) != self._text:
+            raise SetBackError(
+                f"{self.path} is not as this coordinator left it: it was put back, or another "
+                "coordinator serves a copy of the task; nothing more may be released"
+            )
+        text = str(Exported(task, head, self._address))
+        _write(self.path, text)
+        self._text = text
+
+
+def default_file(task: str) -> Path:
+    """The head file of a task where none is named."""
+    return default_folder() / f"{task[:16]}.head"
+
+
+def former_file(db: str) -> Path | None:
+    """Where earlier versions exported heads to by default."""
+    return None if db.startswith(_POSTGRES) else Path(db.removeprefix("sqlite:///") + ".head")
+
+
+def require_none_exported(path: Path | None, db: str) -> None:
+    """Nothing where no head of a task at this address was ever exported.
+
+    Args:
+        path: the head file that was named; None where the default counts.
+        db: the database, which is empty.
+
+    Raises:
+        StorageError: there was a task, and the database that should hold it is empty.
+    """
+    former = former_file(db)
+    known = [found for found in (path, former) if found is not None and found.exists()]
+    if path is None:
+        known += _of_address(address_of(db))
+    if known:
+        raise StorageError(
+            f"{known[0]} tells of a task, but the database is empty: it was lost or replaced; a "
+            "new task needs another database, or another --head-file"
+        )
+
+
+def _of_address(address: str) -> list[Path]:
+    """Head files in the default folder that were written for a database."""
+    found: list[Path] = []
+    folder = default_folder()
+    for path in sorted(folder.glob("*.head")):
+        with suppress(OSError, ValueError):
+            if Exported.parsed(path.read_text("utf-8")).address == address:
+                found.append(path)
+    return found
+
+
+def shares_a_file_system(path: Path, db: str) -> bool:
+    """Whether one snapshot may hold both a head file and the database."""
+    if db.startswith(_POSTGRES):
+        return False
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    return (
+        folder.stat().st_dev == Path(db.removeprefix("sqlite:///")).resolve().parent.stat().st_dev
+    )
+
+
+def _read(path: Path) -> str | None:
+    """A file's text; None where there is no file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise StorageError(f"{path} does not hold a ledger's head") from None
+    except OSError as error:
+        raise StorageError(f"cannot read the head in {path}: {error.strerror}") from None
+
+
+class _Ledger(NamedTuple):
+    """What is stored."""
+
+    task: str
+    coordinator_key: bytes
+    view: Transaction
+    head: Head
+
+    def written_after(self, path: Path, text: str | None) -> int | None:
+        """After how many releases a head file was written; None where there is none.
+
+        Raises:
+            StorageError: the stored ledger does not go on from there.
+        """
+        if text is None:
+            return None
+        try:
+            exported = Exported.parsed(text)
+        except ValueError:
+            raise StorageError(f"{path} does not hold a ledger's head") from None
+        if exported.task != self.task:
+            raise StorageError(f"{path} holds the head of another task; give another --head-file")
+        seen, signature = exported.head.head, exported.head.signature
+        if not verified(self.coordinator_key, signature, head_bytes(self.task, seen)):
+            raise StorageError(f"the head in {path} does not bear this coordinator's signature")
+        if self._digest_at(seen.steps) != seen.digest:
+            raise StorageError(
+                f"the database is an old copy: its ledger has {self.head.steps} releases, and "
+                f"{path} was written after {seen.steps}, or after others; nothing may be "
+                "released from it"
+            )
+        return seen.steps
+
+    def _digest_at(self, steps: int) -> bytes | None:
+        """The stored ledger's digest after so many releases."""
+        if not 0 <= steps <= self.head.steps:
+            return None
+        if steps == 0:
+            return bytes.fromhex(self.task)
+        return next(self.view.records(steps - 1)).digest
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file durably."""
     beside = path.with_name(path.name + ".new")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{task} {head}\n")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -42,59 +292,3 @@ def export(path: Path, task: str, head: SignedHead) -> None:
             os.close(folder)
     except OSError as error:
         raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None
-
-
-def require_no_exported(path: Path | None) -> None:
-    """Nothing where no task was ever exported there.
-
-    Raises:
-        StorageError: there was one, and the database that should hold it is empty.
-    """
-    if path is not None and path.exists():
-        raise StorageError(
-            f"{path} tells of a task, but the database is empty: it was lost or replaced; a new "
-            "task needs another --head-file"
-        )
-
-
-def require_not_older(
-    path: Path, task: str, coordinator_key: bytes, view: Transaction, head: Head
-) -> None:
-    """Nothing where the stored ledger goes on from the exported head, or none was exported.
-
-    Args:
-        path: the file.
-        task: the stored charter's digest.
-        coordinator_key: the stored charter's.
-        view: what is stored.
-        head: of the stored ledger.
-
-    Raises:
-        StorageError: the database is an old copy, or the file is another task's or damaged.
-    """
-    try:
-        words = path.read_text("ascii").split()
-        named, exported = words[0], SignedHead.parsed(words[1])
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, IndexError):
-        raise StorageError(f"{path} does not hold a ledger's head") from None
-    if named != task:
-        raise StorageError(f"{path} holds the head of another task; give another --head-file")
-    if not verified(coordinator_key, exported.signature, head_bytes(task, exported.head)):
-        raise StorageError(f"the head in {path} does not bear this coordinator's signature")
-    seen = exported.head
-    if _digest_at(view, task, seen.steps, head) != seen.digest:
-        raise StorageError(
-            f"the database is an old copy: its ledger has {head.steps} releases, and {path} was "
-            f"written after {seen.steps}, or after others; nothing may be released from it"
-        )
-
-
-def _digest_at(view: Transaction, task: str, steps: int, head: Head) -> bytes | None:
-    """The stored ledger's digest after so many releases."""
-    if not 0 <= steps <= head.steps:
-        return None
-    if steps == 0:
-        return bytes.fromhex(task)
-    return next(view.records(steps - 1)).digest

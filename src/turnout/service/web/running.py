@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from turnout.core.errors import StorageError
@@ -26,6 +25,7 @@ from turnout.service.signatures import SigningKey
 from turnout.service.storage.interface import Event, Storage, Transaction
 from turnout.service.storage.writer import Writer
 from turnout.service.web import heads, logs
+from turnout.service.web.heads import HeadFile
 from turnout.service.web.metrics import MeteredStorage, Metrics
 from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
 from turnout.service.web.views import operator_view as see_as_operator
@@ -34,6 +34,8 @@ from turnout.service.wire import Phase, SignedHead
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from turnout.service.witness.client import Witness
 
 T = TypeVar("T")
 
@@ -104,13 +106,16 @@ class Running:
         storage: opened for serving; closed by `close`.
         learner: makes the learner that a charter asks for.
         head_file: where heads are exported to; None for nowhere.
+        witness: what must have a head before it is published; None for nothing.
+        change_witness: the witness, or that there is none, is news, and that is known.
         end: called with an exit code and a reason where nothing may go on.
         clock: what the schedule goes by.
         most_jobs, most_bytes: of what waits for the disk; beyond it requests are told to retry.
         source, noise: as for the engine.
 
     Raises:
-        StorageError: no task, a damaged one, or an old copy of it.
+        StorageError: no task, a damaged one, or an old copy of it; no head file, or not the
+            witness of before.
     """
 
     def __init__(
@@ -118,7 +123,9 @@ class Running:
         storage: Storage,
         learner: Callable[[Charter], Learner],
         *,
-        head_file: Path | None = None,
+        head_file: HeadFile | None = None,
+        witness: Witness | None = None,
+        change_witness: bool = False,
         end: Callable[[int, str], object] = end_at_once,
         clock: Clock | None = None,
         most_jobs: int = 256,
@@ -134,6 +141,10 @@ class Running:
             self.key = SigningKey(view.signing_key())
             self.keys = dict(view.keys())
             self._check(view)
+            self._know_witness(view, witness, change_witness)
+        if head_file is not None:  # before anybody can see the head
+            head = heads.signed(self.task, self.engine.published.head, self.key)
+            head_file.export(self.task, head)
         self.metrics = Metrics()
         self.terms = Terms.of(self.charter)
         self.ended = False
@@ -154,9 +165,24 @@ class Running:
             raise StorageError("the stored key is not the one that the charter names")
         if self.head_file is not None:
             head = self.engine.published.head
-            heads.require_not_older(
-                self.head_file, self.task, self.charter.coordinator_key, view, head
+            self.head_file.require_current(self.task, self.charter.coordinator_key, view, head)
+
+    def _know_witness(self, view: Transaction, witness: Witness | None, change: bool) -> None:
+        """What the witness signed for, and that it is the one of before."""
+        last, release = view.last_receipt(), view.last_release()
+        same = last is None or (witness is not None and witness.key == last.witness_key)
+        if not same and not change:
+            assert last is not None
+            raise StorageError(
+                f"the witness of this task has the key {last.witness_key.hex()}: give its "
+                "--witness and --witness-key; another one, or none, needs --change-witness"
             )
+        self.witness, self.receipt = witness, last if same else None
+        self.record = None if release is None else release.record
+        self.withheld = witness is not None
+
+    withheld: bool
+    """Whether nothing is shown yet: the witness has not confirmed the newest head."""
 
     # -- what is shown ----------------------------------------------------------------------
 

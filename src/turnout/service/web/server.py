@@ -19,7 +19,7 @@ from turnout.service.storage.opening import open_storage
 from turnout.service.web import evaluation, logs
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.evaluation import Evaluator, plan_learner
-from turnout.service.web.opening import Phase, require_task
+from turnout.service.web.opening import Phase, head_file, require_task, witness
 from turnout.service.web.operators import password_of
 from turnout.service.web.running import Running
 from turnout.service.web.settings import Settings
@@ -58,10 +58,17 @@ def serve(
 
 def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
     logs.configure()
+    watching = witness(settings)
     storage = open_storage(settings.db, serving=True)
     try:
-        require_task(storage, plan, settings, phase)
-        return Running(storage, plan_learner, head_file=settings.heads)
+        task = require_task(storage, plan, settings, phase).task
+        return Running(
+            storage,
+            plan_learner,
+            head_file=head_file(settings, task),
+            witness=watching,
+            change_witness=settings.change_witness,
+        )
     except BaseException:
         storage.close()
         raise

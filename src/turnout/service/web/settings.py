@@ -49,7 +49,23 @@ class Settings(BaseModel):
         None, description="a file with the operator's password; without it there is no operator"
     )
     head_file: Path | None = Field(
-        None, description="where the ledger's head is exported to (a file's database: FILE.head)"
+        None,
+        description="where the ledger's head is exported to; another disk than the database's "
+        "(in the user's state folder)",
+    )
+    new_head_file: bool = Field(
+        False, description="the head file is missing, and that is known: begin a new one"
+    )
+    witness: str | None = Field(None, description="address of a `turnout witness`")
+    witness_key: str | None = Field(None, description="the witness's public key, hexadecimal")
+    witness_token_file: Path | None = Field(
+        None, description="a file with the token that the witness asks for"
+    )
+    witness_ca: Path | None = Field(
+        None, description="certificates (PEM) to trust for the witness (the system's)"
+    )
+    change_witness: bool = Field(
+        False, description="go on with another witness than before, or with none"
     )
     wait_for: int = Field(
         0,
@@ -69,7 +85,7 @@ class Settings(BaseModel):
             raise ParameterError("value", value, "a number")
         return value
 
-    @field_validator("exit_when_finished", mode="before")
+    @field_validator("exit_when_finished", "new_head_file", "change_witness", mode="before")
     @classmethod
     def _no_number(cls, value: object) -> object:
         """True or false, in words where it comes from the environment; 1 would be read as true."""
@@ -124,12 +140,18 @@ class Settings(BaseModel):
                 expected = f"{frozen:g}, as the task's charter has it for good"
                 raise ParameterError(name, asked, expected)
 
-    @property
-    def heads(self) -> Path | None:
-        """Where heads are exported to; None for nowhere."""
-        if self.head_file is not None or self.db.startswith(("postgres://", "postgresql://")):
-            return self.head_file
-        return Path(self.db.removeprefix("sqlite:///") + ".head")
+    def require_whole_witness(self) -> None:
+        """Nothing where a witness is named as a whole, or not at all.
+
+        Raises:
+            ParameterError: an address without a key, or the reverse.
+        """
+        if (self.witness is None) is not (self.witness_key is None):
+            missing = "witness" if self.witness is None else "witness_key"
+            raise ParameterError(missing, None, "a value: a witness has an address and a key")
+        for name in ("witness_token_file", "witness_ca"):
+            if self.witness is None and getattr(self, name) is not None:
+                raise ParameterError(name, str(getattr(self, name)), "nothing without a witness")
 
     @property
     def tls(self) -> tuple[Path, Path] | None:

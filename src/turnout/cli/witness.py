@@ -1,0 +1,80 @@
+"""``turnout witness``: what remembers, on another machine, how far a coordinator's ledger was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from turnout.cli.commands import Command
+from turnout.cli.packages import service_packages
+from turnout.core.errors import ParameterError
+
+
+@click.command(cls=Command)
+@click.option(
+    "--db",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where the heads are kept; made, with a key, where there is none.",
+)
+@click.option("--host", default="127.0.0.1", help="The address to listen at; 127.0.0.1.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8100,
+    help="The port, 8100 by default; 0 for any that is free.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What coordinators must send; required where another machine can connect.",
+)
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The certificate chain (PEM), for https.",
+)
+@click.option(
+    "--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key (PEM)."
+)
+def witness(
+    *,
+    db: Path,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> int:
+    """Keeps the heads of coordinators' ledgers, so that none can be set back unnoticed.
+
+    Run it on another machine than the coordinator's. It prints its public key, which
+    `turnout serve --witness URL --witness-key KEY` takes.
+    """
+    with service_packages():
+        from turnout.service.witness.client import is_loopback
+        from turnout.service.witness.process import token_of
+        from turnout.service.witness.process import witness as run
+
+    if token_file is None and not is_loopback(host):
+        raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")
+    tls = None
+    if tls_cert is not None or tls_key is not None:
+        for name, path in (("tls_cert", tls_cert), ("tls_key", tls_key)):
+            if path is None or not path.is_file():
+                raise ParameterError(name, None if path is None else str(path), "a file (PEM)")
+        assert tls_cert is not None
+        assert tls_key is not None
+        tls = tls_cert, tls_key
+    token = None if token_file is None else token_of(token_file, "token_file")
+    run(db, host, port, token=token, tls=tls, announce=_announce)
+    return 0
+
+
+def _announce(key: str, address: str) -> None:
+    """One line on stdout, once heads are taken."""
+    click.echo(f"Witness {key} on {address}")

@@ -1,0 +1,86 @@
+"""What anybody may tell the coordinator: a head of its own that is newer than what it has."""
+
+from __future__ import annotations
+
+import asyncio
+
+from turnout.service.engine import SetBackError
+from turnout.service.signatures import verified
+from turnout.service.web.answers import (
+    BUSY,
+    TOO_LARGE,
+    TOO_SLOW,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    part_of,
+    received,
+    respond,
+)
+from turnout.service.web.running import Running
+from turnout.service.wire import SignedHead, head_bytes
+
+_MOST_BYTES, _SECONDS = 256, 10.0
+_ACCEPTED = b'{"answer":"accepted"}'
+_REFUSED = b'{"answer":"refused","detail":"not a head that this coordinator signed"}'
+
+
+class HeadsRoute:
+    """An ASGI application: POST of a signed head, from anybody.
+
+    The head bears the coordinator's own signature, and that alone counts: a client that an old
+    copy of the storage does not know can tell as well, and nobody says who it is.
+
+    Args:
+        running: the task.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            status, body = await self._answered(scope, receive)
+        except RefusedError as refused:
+            status, body = refused.status, refused.body
+        self._running.metrics.requests.labels("heads", status).inc()
+        await respond(send, status, body)
+
+    async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        running = self._running
+        if running.ended:
+            raise RefusedError(503, BUSY)
+        try:
+            seen = SignedHead.parsed((await _body(scope, receive)).decode("ascii"))
+        except ValueError:
+            return 422, _REFUSED
+
+        def signed_by_us() -> bool:
+            message = head_bytes(running.task, seen.head)
+            return verified(running.charter.coordinator_key, seen.signature, message)
+
+        try:
+            held = running.engine.require_newer(seen, signed_by_us)
+        except SetBackError as error:
+            running.set_back(error)
+            raise RefusedError(503, BUSY) from None
+        return (200, _ACCEPTED) if held else (422, _REFUSED)
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    """The whole body, which is short and comes soon."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (
+            not value.isdigit() or len(value) > 9 or int(value) > _MOST_BYTES
+        ):
+            raise RefusedError(413, TOO_LARGE)
+    try:
+        async with asyncio.timeout(_SECONDS):
+            begun, more = await part_of(receive)
+            if len(begun) > _MOST_BYTES:
+                raise RefusedError(413, TOO_LARGE)
+            return await received(receive, begun, _MOST_BYTES) if more else begun
+    except TimeoutError:
+        raise RefusedError(408, TOO_SLOW) from None

@@ -1,0 +1,228 @@
+"""The coordinator's side of a witness: no head is published without a receipt for it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import ssl
+import time
+from pathlib import Path
+
+import httpx
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.service.engine import SetBackError
+from turnout.service.ledger import Head
+from turnout.service.signatures import verified
+from turnout.service.storage.interface import WitnessReceipt
+from turnout.service.web import logs
+from turnout.service.wire import KEY_BYTES, SignedHead, head_bytes
+from turnout.service.witness.messages import (
+    MOST_BYTES,
+    NOT_SO,
+    RECEIPTS_PATH,
+    Shown,
+    receipt_bytes,
+)
+
+_TRY_AGAIN = {408, 429, 500, 502, 503, 504}
+_FIRST_PAUSE, _LONGEST_PAUSE, _WARNING_SECONDS = 0.05, 5.0, 60.0
+
+
+class WitnessError(StorageError):
+    """The witness refuses, and asking again would not help."""
+
+
+class UnreachableError(Exception):
+    """Nothing came back that says anything."""
+
+
+class Witness:
+    """A witness behind one address, pinned by its key.
+
+    Args:
+        url: its address.
+        key: its public key, 32 bytes.
+        token: what it asks for; None for nothing.
+        ca: certificates (PEM) to trust in place of the system's.
+        transport: what carries requests, for tests.
+
+    Raises:
+        ParameterError: no such address or certificates, or one without encryption.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: bytes,
+        *,
+        token: str | None = None,
+        ca: Path | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.key = key
+        for name in ("httpx", "httpcore"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._url = _checked(url) + RECEIPTS_PATH
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        # Loading certificates takes longer than a step may; without TLS there are none.
+        clear = ca is None and self._url.startswith("http:")
+        self._verify, self._transport = False if clear else _context(ca), transport
+        self._http: httpx.AsyncClient | None = None
+
+    async def receipt(self, shown: Shown) -> WitnessReceipt:
+        """The witness's receipt for a head, however long it takes.
+
+        Raises:
+            SetBackError: the witness has another head of this coordinator, or is not the one that
+                was pinned, or was set back itself.
+            WitnessError: it refuses for another reason.
+        """
+        pause, warned = _FIRST_PAUSE, -_WARNING_SECONDS
+        while True:
+            try:
+                status, body = await self._asked(shown)
+            except UnreachableError as error:
+                now = time.monotonic()
+                if now - warned >= _WARNING_SECONDS:
+                    warned = now
+                    logs.logger().warning(
+                        "the witness does not answer; nothing is published", reason=str(error)
+                    )
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                return self._judged(shown, status, body)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _asked(self, shown: Shown) -> tuple[int, bytes]:
+        """Status and bounded body of one request."""
+        if self._http is None:
+            self._http = httpx.AsyncClient(
+                verify=self._verify,
+                timeout=httpx.Timeout(10.0),
+                transport=self._transport,
+                follow_redirects=False,
+            )
+        received = bytearray()
+        try:
+            async with (
+                asyncio.timeout(30.0),
+                self._http.stream(
+                    "POST", self._url, content=shown.encoded(), headers=self._headers
+                ) as response,
+            ):
+                if response.status_code in _TRY_AGAIN:
+                    raise UnreachableError(f"HTTP {response.status_code}")
+                async for part in response.aiter_raw():
+                    received += part
+                    if len(received) > MOST_BYTES:
+                        raise UnreachableError("an answer that is too long")
+                return response.status_code, bytes(received)
+        except (httpx.TransportError, TimeoutError) as error:
+            raise UnreachableError(str(error) or type(error).__name__) from None
+
+    def _judged(self, shown: Shown, status: int, body: bytes) -> WitnessReceipt:
+        """What an answer means."""
+        head = shown.head.head
+        if status == 200:
+            signature = _signature(body)
+            if not verified(self.key, signature, receipt_bytes(shown.task, head)):
+                raise SetBackError(
+                    "the witness does not sign with the key that was given: it lost its database, "
+                    "or is another one; nothing more may be released"
+                )
+            return WitnessReceipt(self.key, head.steps, signature)
+        reason, newest = _refused(body)
+        if status == 409 and newest is not None:
+            if not verified(shown.key, newest.signature, head_bytes(shown.task, newest.head)):
+                raise WitnessError("the witness has a head that this coordinator did not sign")
+            raise SetBackError(_other(head, newest))
+        if status == 404 and reason:
+            raise SetBackError(
+                f"the witness was set back: {reason}, and has signed for it; nothing more may be "
+                "released"
+            )
+        raise WitnessError(f"the witness answers HTTP {status}: {reason or 'no reason is given'}")
+
+
+def _other(head: Head, newest: SignedHead) -> str:
+    """Why the newest head of a witness stops a coordinator."""
+    seen = newest.head
+    if seen.steps < head.steps:
+        return (
+            f"the witness was set back, or left out for a while: it has {seen.steps} releases, and "
+            f"the ledger {head.steps}; nothing more may be released"
+        )
+    return (
+        f"the witness has the ledger at {seen}, and this storage at {head}: the storage is an old "
+        "copy; nothing may be released from it"
+    )
+
+
+def _signature(body: bytes) -> bytes:
+    try:
+        return bytes.fromhex(json.loads(body)["receipt"])
+    except NOT_SO:
+        return b""
+
+
+def _refused(body: bytes) -> tuple[str, SignedHead | None]:
+    """Reason and newest head in a refusal."""
+    try:
+        fields = json.loads(body)
+        head = fields.get("head")
+        return str(fields["reason"])[:200], None if head is None else SignedHead.parsed(head)
+    except NOT_SO:
+        return "", None
+
+
+def witness_key(text: str) -> bytes:
+    """A public key in hexadecimal.
+
+    Raises:
+        ParameterError: something else.
+    """
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ParameterError("witness_key", text, "64 hexadecimal digits")
+    return key
+
+
+def _checked(url: str) -> str:
+    """The address without a slash at its end."""
+    expected = "https://HOST[:PORT], or http:// to this machine"
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        raise ParameterError("witness", url, expected) from None
+    secret = parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(parsed.host))
+    if not secret or not parsed.host or parsed.query or parsed.fragment or parsed.userinfo:
+        raise ParameterError("witness", url, expected)
+    return str(parsed).rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name means the machine itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _context(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError):
+        raise ParameterError("witness_ca", str(ca), "a file of certificates (PEM)") from None

@@ -1,0 +1,231 @@
+"""Snapshots of any of a task's files, put back: what happens, and is a step drawn twice?"""
+
+import asyncio
+import contextlib
+import shutil
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import chain, combinations
+from pathlib import Path
+
+import httpx
+from web_world import Adding, Ends, ManualClock, charter_of, founded
+
+from turnout.core.errors import StorageError
+from turnout.service.engine import SetBackError
+from turnout.service.storage.opening import open_storage
+from turnout.service.web.conductor import Conductor
+from turnout.service.web.heads import HeadFile
+from turnout.service.web.running import Running
+from turnout.service.web.told import HeadsRoute
+from turnout.service.wire import HEADS_PATH
+from turnout.service.witness.app import create_app
+from turnout.service.witness.client import Witness
+from turnout.service.witness.store import WitnessStore
+
+DATABASE, HEAD_FILE, WITNESS = "database", "head file", "witness"
+RELEASES = 4
+"""Of six, before anything is put back."""
+LOOKED_AT = (0, RELEASES - 1)
+"""Steps in which snapshots are taken: long ago, and just now."""
+
+
+def subsets(names):
+    """All subsets but the empty one."""
+    return list(chain.from_iterable(combinations(names, n) for n in range(1, len(names) + 1)))
+
+
+class Files:
+    """A task's files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database, self.head = folder / "db" / "turnout.sqlite", folder / "head" / "head"
+        self.witness = folder / "witness" / "witness.sqlite"
+
+    def folder_of(self, name: str) -> Path:
+        return {DATABASE: self.database, HEAD_FILE: self.head, WITNESS: self.witness}[name].parent
+
+    def copied(self, to: Path) -> None:
+        """A snapshot; nothing is being written at this moment."""
+        shutil.copytree(self.folder, to, ignore=shutil.ignore_patterns("*-shm", "*-serving"))
+
+    def put_back(self, name: str, snapshot: Path) -> None:
+        """Everything of one kind as it was; deleted where there was nothing."""
+        folder = self.folder_of(name)
+        shutil.rmtree(folder)
+        before = snapshot / folder.name
+        if before.exists():
+            shutil.copytree(before, folder)
+        else:
+            folder.mkdir()
+
+
+@dataclass
+class Seen:
+    """Everything that was ever shown.
+
+    Attributes:
+        models: release → digests of records.
+        head: the newest head, as a device has it.
+    """
+
+    models: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    head: str = ""
+
+    def twice(self) -> list[int]:
+        """Releases that were shown with different noise."""
+        return [steps for steps, digests in self.models.items() if len(digests) > 1]
+
+
+class Watched(Conductor):
+    """A conductor that says where it is."""
+
+    at = staticmethod(lambda point, steps: None)
+
+    def _forget(self):
+        """Nothing is written in the background while files are copied."""
+
+    def _require_receipt(self, steps):
+        self.at("before the commit", steps)
+        super()._require_receipt(steps)
+
+    def _export_head(self, record):
+        self.at("after the commit", record.step)
+        super()._export_head(record)
+        self.at("after the head file", record.step)
+
+    async def _publish(self, at, step, receipt=None):
+        if receipt is not None:
+            self.at("after the receipt", step)
+        late = await super()._publish(at, step, receipt)
+        self.at("after publication", step)
+        return late
+
+
+@dataclass
+class Task:
+    """One task, whose files are in a folder, from start to start.
+
+    Attributes:
+        files: where they are.
+        witnessed: whether there is a witness.
+        guarded: whether there is a head file.
+        key: of the witness, once it is known; it stays pinned.
+        seen: what was shown.
+        change_witness: as the setting.
+    """
+
+    files: Files
+    witnessed: bool = True
+    guarded: bool = True
+    key: bytes | None = None
+    seen: Seen = field(default_factory=Seen)
+    change_witness: bool = False
+
+    def found(self) -> None:
+        for name in (DATABASE, HEAD_FILE, WITNESS):
+            self.files.folder_of(name).mkdir(parents=True)
+        founded(self.files.database, charter_of()).close()
+
+    def _witness(self, undo: contextlib.ExitStack) -> Witness | None:
+        if not self.witnessed:
+            return None
+        store = WitnessStore(self.files.witness)
+        undo.callback(store.close)
+        self.key = self.key or store.key.public
+        transport = httpx.ASGITransport(app=create_app(store))
+        return Witness("http://127.0.0.1", self.key, transport=transport)
+
+    async def run(self, until: int, at=lambda point, steps: None, tell: str = "") -> tuple:
+        """Serve until so many releases are published; how it ended.
+
+        Args:
+            until: releases.
+            at: called where a snapshot may be taken.
+            tell: a head that a device brings before the first release.
+
+        Returns:
+            ("goes on",), (4, the refusal) or (71, the reason).
+        """
+        with contextlib.ExitStack() as undo:
+            watching = self._witness(undo)
+            head_file = HeadFile(self.files.head) if self.guarded else None
+            try:
+                storage = open_storage(self.files.database, serving=True)
+                undo.callback(storage.close)
+                ends, clock = Ends(), ManualClock()
+                running = Running(
+                    storage,
+                    lambda _: Adding(),
+                    end=ends,
+                    clock=clock,
+                    head_file=head_file,
+                    witness=watching,
+                    change_witness=self.change_witness,
+                )
+                undo.callback(running.writer.close)
+                if tell:  # a whole application for this alone would take most of the time
+                    transport = httpx.ASGITransport(app=HeadsRoute(running))
+                    async with httpx.AsyncClient(transport=transport) as http:
+                        await http.post(f"http://coordinator{HEADS_PATH}", content=tell)
+                return await self._served(running, until, at)
+            except StorageError as error:
+                return 4, str(error)
+
+    async def _served(self, running, until, at) -> tuple:
+        conductor = Watched(running, on_publish=self._shown)
+        conductor.at = at
+        if not running.ended:
+            conducting = asyncio.create_task(conductor.run())
+            while not conducting.done() and running.shown.published.head.steps < until:
+                self._look(running)
+                await asyncio.sleep(0.0005)
+                if running.clock.waiting:
+                    running.clock.advance(running.charter.timing.step_seconds)
+            self._look(running)
+            conducting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, SetBackError):
+                await conducting
+        return running._end.calls[0] if running.ended else ("goes on",)
+
+    def _look(self, running) -> None:
+        if not running.withheld and not running.ended:
+            self._shown(running.shown.published)
+            self.seen.head = str(running.shown.head)
+
+    def _shown(self, published) -> None:
+        self.seen.models[published.head.steps].add(published.head.digest)
+
+
+async def history(folder: Path, *, witnessed: bool) -> tuple[Task, dict[tuple[str, int], Path]]:
+    """A task with some releases, and snapshots by point and step; −1: before the first start."""
+    task, taken = Task(Files(folder / "task"), witnessed), {}
+    task.found()
+
+    def take(point: str, step: int) -> None:
+        if step in (-1, *LOOKED_AT):
+            taken[point, step] = folder / f"{len(taken)}"
+            task.files.copied(taken[point, step])
+
+    shutil.copytree(task.files.database.parent, folder / "0" / "db")
+    taken["before the first start", -1] = folder / "0"
+    assert await task.run(RELEASES, take) == ("goes on",)
+    assert not task.seen.twice()
+    return task, taken
+
+
+async def restored(
+    task: Task, snapshot: Path, names, to: Path, *, tell: bool, guarded: bool = True
+) -> tuple[tuple, Task]:
+    """How a task ends whose newest files are there, but for some that were put back."""
+    shutil.copytree(task.files.folder, to, ignore=shutil.ignore_patterns("*-shm", "*-serving"))
+    files = Files(to)
+    for name in names:
+        files.put_back(name, snapshot)
+    seen = Seen(head=task.seen.head)
+    for steps, digests in task.seen.models.items():
+        seen.models[steps] = set(digests)
+    again = Task(files, task.witnessed and guarded, guarded, task.key, seen)
+    ended = await again.run(RELEASES + 1, tell=task.seen.head if tell else "")
+    return ended, again

@@ -1,0 +1,253 @@
+"""Snapshots of any subset of a task's files, put back: nothing is released twice.
+
+The tables are those of docs/design/rollback.md.
+"""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from pathlib import Path
+
+import httpx
+import pytest
+from forked import HANGS_SECONDS
+from processes import free_port, turnout, waited_for
+from rollback import DATABASE, HEAD_FILE, RELEASES, WITNESS, Files, Task, history, restored, subsets
+from web_world import KEY, PLAN, charter_of, founded, world
+
+from turnout.service.engine import SetBackError
+from turnout.service.ledger import Head
+from turnout.service.signatures import SigningKey
+from turnout.service.storage.opening import open_storage
+from turnout.service.web import heads
+from turnout.service.web.heads import HeadFile
+from turnout.service.web.running import SET_BACK
+from turnout.service.wire import HEADS_PATH
+
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "rollback.md"
+GUARDS = {
+    "the database is an old copy": "head file",
+    "is an old copy: it was written": "ledger",
+    "which should tell of them, is missing": "ledger",
+    "the witness has the ledger": "witness",
+    "the witness was set back": "receipts",
+    "a device saw": "device",
+}
+WHEN = ("two or more", "one", "none")
+
+
+def said(ended):
+    """A cell of the table."""
+    if ended[0] == "goes on":
+        return "goes on, nothing twice"
+    guards = [guard for text, guard in GUARDS.items() if text in ended[1]]
+    assert len(guards) == 1, ended
+    return f"{ended[0]}, {guards[0]}"
+
+
+def lag(point, step):
+    """Releases that a snapshot's database lacks."""
+    done = {"before the first start": 0, "before the commit": step}.get(point, step + 1)
+    return WHEN[2 - min(RELEASES - done, 2)]
+
+
+def everything(names, witnessed):
+    return len(names) == (3 if witnessed else 2)
+
+
+async def outcomes(folder, *, witnessed):
+    """Subset and lag → cells; all snapshots, each subset of them put back."""
+    task, taken = await history(folder, witnessed=witnessed)
+    cells, number = defaultdict(set), 0
+    for (point, step), snapshot in taken.items():
+        for names in subsets([DATABASE, HEAD_FILE, WITNESS][: 3 if witnessed else 2]):
+            number += 1
+            ended, again = await restored(
+                task,
+                snapshot,
+                names,
+                folder / f"restored-{number}",
+                tell=everything(names, witnessed),
+            )
+            assert not again.seen.twice(), (point, step, names, ended)
+            if ended[0] == "goes on":  # and it did
+                assert max(again.seen.models) == RELEASES + 1
+            cells[names, lag(point, step)].add(said(ended))
+    return cells
+
+
+@pytest.mark.parametrize("witnessed", [True, False])
+def test_any_subset_of_the_files_put_back_releases_nothing_twice(tmp_path, witnessed):
+    cells = asyncio.run(outcomes(tmp_path, witnessed=witnessed))
+    table = {
+        names: [" or ".join(sorted(cells[names, when])) for when in WHEN] for names, _ in cells
+    }
+    rows = [
+        f"| {', '.join(names)} | {' | '.join(columns)} |"
+        for names, columns in sorted(table.items(), key=lambda row: (len(row[0]), row[0]))
+    ]
+    text = PAGE.read_text()
+    print("\n".join(rows))  # for the page, where they are others
+    assert [row for row in rows if row not in text] == []
+    head = f"| put back ({'with' if witnessed else 'without'} a witness) |"
+    assert text.partition(head)[2].startswith(" two or more releases behind |")
+
+
+def test_a_coordinator_without_the_checks_releases_twice(tmp_path):
+    """The harness notices what the checks are for."""
+
+    async def main():
+        task, taken = await history(tmp_path, witnessed=False)
+        snapshot = taken["after publication", 0]
+        ended, again = await restored(
+            task, snapshot, (DATABASE,), tmp_path / "again", tell=False, guarded=False
+        )
+        assert ended == ("goes on",)
+        assert again.seen.twice() == [2, 3, 4]
+
+    asyncio.run(main())
+
+
+def test_all_of_it_put_back_is_noticed_by_nobody_who_saw_less(tmp_path):
+    """What is not claimed: without a device that saw more, a whole snapshot goes on."""
+
+    async def main():
+        task, taken = await history(tmp_path, witnessed=True)
+        snapshot = taken["after publication", 0]
+        names = DATABASE, HEAD_FILE, WITNESS
+        ended, again = await restored(task, snapshot, names, tmp_path / "again", tell=False)
+        assert ended == ("goes on",)
+        assert again.seen.twice()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["put back", "removed", "another coordinator"])
+def test_a_head_file_that_changes_under_a_coordinator_stops_it(tmp_path, how):
+    async def main():
+        path = tmp_path / "head"
+        async with world(tmp_path, head_file=HeadFile(path)) as w:
+            before = path.read_bytes()
+            await w.step_over()
+            if how == "put back":
+                path.write_bytes(before)
+            elif how == "removed":
+                path.unlink()
+            else:
+                other = Head(2, bytes(range(32)))
+                path.write_text(f"{w.task} {heads.signed(w.task, other, KEY)}\n\n")
+            conducting = asyncio.create_task(w.conductor.run())
+            while not conducting.done():
+                await asyncio.sleep(0.001)
+                w.clock.advance(60.0)
+            with contextlib.suppress(SetBackError):
+                await conducting
+            assert [code for code, _ in w.ends.calls] == [SET_BACK]
+            assert w.running.shown.published.head.steps == 1
+
+    asyncio.run(main())
+
+
+def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
+    """Two coordinators on copies of one database, which share the head file."""
+
+    async def main():
+        task = Task(Files(tmp_path / "task"), witnessed=False)
+        task.found()
+        assert await task.run(2) == ("goes on",)
+        task.files.copied(tmp_path / "copy")
+        copy = Task(Files(tmp_path / "copy"), witnessed=False)
+        copy.files.head = task.files.head
+        assert await task.run(3) == ("goes on",)
+        code, reason = await copy.run(3)
+        assert (code, "old copy" in reason) == (4, True)
+
+    asyncio.run(main())
+
+
+def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
+    async def main():
+        task = Task(Files(tmp_path / "task"), witnessed=False)
+        task.found()
+        assert await task.run(2) == ("goes on",)
+        task.files.head.unlink()
+        code, reason = await task.run(3)
+        assert code == 4
+        assert "--head-file" in reason
+        assert "--new-head-file" in reason
+
+    asyncio.run(main())
+    database = tmp_path / "task" / "db" / "turnout.sqlite"
+    here, former = tmp_path / "new" / "head", tmp_path / "former"
+
+    def opened(**how):
+        with contextlib.closing(open_storage(database, serving=True)) as storage:
+            charter = charter_of()
+            with storage.snapshot() as view:
+                head = list(view.records())[-1].head
+                file = HeadFile(here, **how)
+                file.require_current(charter.task, charter.coordinator_key, view, head)
+                file.export(charter.task, heads.signed(charter.task, head, KEY))
+                return head
+
+    head = opened(begin=True)
+    opened()
+    with pytest.raises(heads.StorageError, match="is there: start without --new-head-file"):
+        opened(begin=True)
+    here.unlink()
+    task = charter_of().task
+    former.write_text(f"{task} {heads.signed(task, head, KEY)}\n")  # as earlier versions wrote it
+    opened(former=former)
+    former.write_text(f"{task} {heads.signed(task, Head(9, bytes(32)), KEY)}\n")
+    with pytest.raises(heads.StorageError, match="old copy"):
+        opened(former=former)
+
+
+def test_an_emptied_database_is_known_by_its_address(tmp_path):
+    folder, database = heads.default_folder(), str(tmp_path / "db")
+    heads.require_none_exported(None, database)
+    task = charter_of().task
+    HeadFile(folder / "a.head", heads.address_of(database)).export(
+        task, heads.signed(task, Head(0, bytes.fromhex(task)), KEY)
+    )
+    (folder / "other.head").write_text("something else")
+    with pytest.raises(heads.StorageError, match="lost or replaced"):
+        heads.require_none_exported(None, database)
+    heads.require_none_exported(None, database + "2")
+    heads.require_none_exported(tmp_path / "named", database)
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"\xff", b"0:" + b"0" * 64, b"1" * 257])
+def test_whoever_tells_nothing_stops_nobody(tmp_path, body):
+    async def main():
+        async with world(tmp_path) as w:
+            forged = heads.signed(w.task, Head(9, bytes(32)), SigningKey.new())
+            held = str(w.running.shown.head)
+            for content, status in ((body, 413 if len(body) > 256 else 422),
+                                    (str(forged).encode(), 422), (held.encode(), 200)):  # fmt: skip
+                answer = await w.http.post(HEADS_PATH, content=content)
+                assert answer.status_code == status
+            assert answer.json() == {"answer": "accepted"}
+            assert not w.ends.calls
+
+    asyncio.run(main())
+
+
+def test_a_head_that_is_newer_ends_the_process_with_71_whoever_brings_it(tmp_path):
+    """Nobody is enrolled here, and so no signed request gets as far as its head."""
+    (tmp_path / "plan.toml").write_text(PLAN)
+    founded(tmp_path / "db", charter_of(), enrolled=0).close()
+    log, port = tmp_path / "log", free_port()
+    process = turnout(
+        "serve", tmp_path / "plan.toml", "--db", tmp_path / "db", "--port", port, log=log
+    )
+    try:
+        waited_for(f"http://127.0.0.1:{port}/readyz", process, log)
+        task = charter_of().task
+        newer = str(heads.signed(task, Head(3, bytes(range(32))), KEY))
+        with contextlib.suppress(httpx.TransportError):
+            httpx.post(f"http://127.0.0.1:{port}{HEADS_PATH}", content=newer, trust_env=False)
+        assert process.wait(HANGS_SECONDS) == SET_BACK
+        assert "one snapshot may restore the database and the head file" in log.read_text()
+    finally:
+        process.kill()
