@@ -198,12 +198,14 @@ RECORD = 512
 
 
 def _signed(task: str, size: int, clients: range) -> list[bytes]:
-    from turnout.service.wire import SignedRequest, updates_path
+    from turnout.service.wire import UPDATE_FORMAT, SignedRequest, updates_path
 
     key, path, found = device_key(), updates_path(0), []
     for client in clients:
         body = update_of(client % 64, size)
-        request = SignedRequest(task, "POST", path, client, os.urandom(16), "", body)
+        request = SignedRequest.posting(
+            task, path, client, os.urandom(16), body, format=UPDATE_FORMAT
+        )
         headers = request.headers(key.sign(request.canonical()))
         lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {size}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]

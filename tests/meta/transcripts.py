@@ -32,7 +32,7 @@ NOT_RUN = {
     "docker exec turnout turnout enrol 10 --db /data/turnout.sqlite": "needs docker",
     "server {": "settings of nginx",
     "turnout-head-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
-    "turnout-request-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
+    "turnout-request-2": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
     "(the one that a simulation drives)": "a drawing of what calls what",
 }

@@ -173,7 +173,10 @@ class FakeCoordinator:
         key = bytes.fromhex(json.loads(body)["public_key"]) if enrols else self.keys.get(client)
         head = headers.get("turnout-head", "")
         nonce = bytes.fromhex(headers["turnout-nonce"])
-        request = SignedRequest(task, "POST", path, client, nonce, head, body)
+        told = "enrolment-1" if enrols else "int32-lattice-1" if body else ""
+        assert headers.get("turnout-format", "") == told
+        assert headers["turnout-digest"] == hashlib.sha256(body).hexdigest()
+        request = SignedRequest.posting(task, path, client, nonce, body, format=told, head=head)
         if not verified(key, bytes.fromhex(headers["turnout-signature"]), request.canonical()):
             return Receipt(Answer.UNKNOWN)
         self.heads.append(head)

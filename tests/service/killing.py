@@ -28,6 +28,8 @@ from processes import turnout
 from turnout.protocol import Lattice
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import (
+    ENROLMENT_FORMAT,
+    UPDATE_FORMAT,
     Invitation,
     SignedRequest,
     enrolments_path,
@@ -166,7 +168,8 @@ class Crowd(threading.Thread):
 
     def _signed(self, client: int, path: str, body: bytes):
         task = self._invitations[0].task
-        request = SignedRequest(task, "POST", path, client, os.urandom(16), "", body)
+        told = ENROLMENT_FORMAT if path == enrolments_path() else UPDATE_FORMAT
+        request = SignedRequest.posting(task, path, client, os.urandom(16), body, format=told)
         signature = self._keys[client].sign(request.canonical())
         return self._asked("POST", path, body, request.headers(signature))
 

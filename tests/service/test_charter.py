@@ -208,14 +208,15 @@ FIELDS = {
     "client": 4,
     "nonce": b"\x01" * 16,
     "head": "1:" + "00" * 32,
-    "body": b"other",
+    "format": "int32-lattice-2",
+    "digest": bytes(32),
 }
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_signature_is_for_every_part_of_a_request(field):
     key = SigningKey.new()
-    request = SignedRequest("ab", "POST", updates_path(1), 3, bytes(16), "", b"body")
+    request = SignedRequest.posting("ab", updates_path(1), 3, bytes(16), b"body", format="x-1")
     signature = key.sign(request.canonical())
     assert verified(key.public, signature, request.canonical())
     other = replace(request, **{field: FIELDS[field]})

@@ -19,7 +19,8 @@ from turnout.service.charter import Charter
 from turnout.service.device import Memory
 from turnout.service.storage.opening import open_storage
 from turnout.service.wire import Invitation
-from turnout.training.building import build_optimizer_of, build_task
+from turnout.training.building import build_task
+from turnout.training.optimizers import build_optimizer_of
 from turnout.training.workload import gather
 
 PLAN = """

@@ -135,7 +135,14 @@ async def _asgi_headers(w, headers):
 
 
 names = st.sampled_from(
-    [b"turnout-client", b"turnout-nonce", b"turnout-signature", b"turnout-head"]
+    [
+        b"turnout-client",
+        b"turnout-nonce",
+        b"turnout-signature",
+        b"turnout-head",
+        b"turnout-digest",
+        b"turnout-format",
+    ]
 )
 values = st.one_of(
     st.binary(max_size=300),

@@ -27,6 +27,8 @@ from turnout.service.web.heads import HeadFile
 from turnout.service.web.running import SET_BACK, Running
 from turnout.service.wire import (
     CLIENT_HEADER,
+    DIGEST_HEADER,
+    FORMAT_HEADER,
     HEAD_HEADER,
     NONCE_HEADER,
     SIGNATURE_HEADER,
@@ -69,6 +71,11 @@ def forgeries(w, path, other_path, client, body):
         "another client": signed(task, path, client + 100, body, key=key)
         | {CLIENT_HEADER: str(client)},
         "another nonce": good | {NONCE_HEADER: "1" * 32},
+        "another digest": good | {DIGEST_HEADER: "0" * 64},
+        "a short digest": good | {DIGEST_HEADER: good[DIGEST_HEADER][1:]},
+        "another format": good | {FORMAT_HEADER: "int32-lattice-9"},
+        "no format's name": good | {FORMAT_HEADER: "A format"},
+        "an empty head": good | {HEAD_HEADER: ""},
         "another head": good | {HEAD_HEADER: str(heads.signed(task, Head(0, bytes(32)), KEY))},
         "capitals": good | {SIGNATURE_HEADER: good[SIGNATURE_HEADER].upper() + ""},
         "a sign": good | {CLIENT_HEADER: f"+{client}"},
@@ -107,7 +114,7 @@ def test_the_oracle_test_notices_an_answer_that_tells(tmp_path, monkeypatch):
     """A negative control: the receipt before the signature is the leak that is looked for."""
     from turnout.service.web.signed import SignedRoute
 
-    def trusting(self, identity, path, body, digest):
+    def trusting(self, identity, path, body):
         return identity.client == TOOK_PART
 
     monkeypatch.setattr(SignedRoute, "_known", trusting)

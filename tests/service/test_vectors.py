@@ -27,7 +27,9 @@ from turnout.service.device import drawn_slots
 from turnout.service.ledger import Head, Record
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import (
+    ENROLMENT_FORMAT,
     STATUS_CODES,
+    UPDATE_FORMAT,
     Answer,
     Invitation,
     Receipt,
@@ -146,7 +148,10 @@ def _requests(head, invited):
     made = []
     for index, (path, seen, body) in enumerate(cases):
         nonce = bytes([index]) * 16
-        request = SignedRequest(CHARTER.task, "POST", path, invited.client, nonce, seen, body)
+        told = ENROLMENT_FORMAT if not index else UPDATE_FORMAT if body else ""
+        request = SignedRequest.posting(
+            CHARTER.task, path, invited.client, nonce, body, format=told, head=seen
+        )
         signature = DEVICE.sign(request.canonical())
         made.append(
             {
@@ -232,20 +237,24 @@ def test_keys_and_signatures_are_plain_ed25519():
         assert signature.hex() == request["headers"]["Turnout-Signature"]
 
 
-def test_a_request_is_seven_lines_and_a_digest():
+def test_a_request_is_signed_line_by_line():
     for request in VECTORS["requests"]:
         headers = request["headers"]
-        lines = [
-            "turnout-request-1",
-            VECTORS["charter"]["task"],
-            "POST",
-            request["path"],
-            headers["Turnout-Client"],
-            headers["Turnout-Nonce"],
-            headers.get("Turnout-Head", ""),
-            hashlib.sha256(bytes.fromhex(request["body"])).hexdigest(),
-        ]
-        assert request["signed"] == "\n".join(lines)
+        body = bytes.fromhex(request["body"])
+        assert headers["Turnout-Digest"] == hashlib.sha256(body).hexdigest()
+        assert ("Turnout-Format" in headers) == bool(body)
+        named = {
+            "task": VECTORS["charter"]["task"],
+            "method": "POST",
+            "path": request["path"],
+            "client": headers["Turnout-Client"],
+            "nonce": headers["Turnout-Nonce"],
+            "head": headers.get("Turnout-Head"),
+            "format": headers.get("Turnout-Format"),
+            "digest": headers["Turnout-Digest"],
+        }
+        lines = [f"{name}: {value}" for name, value in named.items() if value is not None]
+        assert request["signed"] == "\n".join(["turnout-request-2", *lines])
     assert len({len(r["path"]) for r in VECTORS["requests"] if r["path"][-4:] in ("ates", "ered")})
 
 

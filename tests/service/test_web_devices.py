@@ -226,6 +226,54 @@ def test_a_body_that_is_too_long_is_not_read(tmp_path):
     asyncio.run(main())
 
 
+def test_no_body_is_read_for_a_stranger_or_of_an_unknown_format(tmp_path):
+    """The signature is over the headers alone; so is whatever else refuses before the body."""
+    read = []
+
+    async def body(content):
+        read.append(content)
+        yield content
+
+    async def main():
+        async with world(tmp_path) as w:
+            path, content = updates_path(0), w.body()
+            own = signed(w.task, path, 1, content)
+            strange = signed(w.task, path, 1, content, key=SigningKey.new())
+            other = signed(w.task, path, 1, content, format="int32-lattice-2")
+            none = signed(w.task, path, 1, content, format="")
+            for headers, status in ((strange, 401), (other, 422), (none, 422)):
+                answer = await w.http.post(path, content=body(content), headers=headers)
+                assert (answer.status_code, read) == (status, [])
+                if status == 422:
+                    receipt = Receipt.decoded(answer.content)
+                    assert (receipt.client, receipt.step) == (1, 0)
+                    assert "int32-lattice-1" in receipt.detail
+            answer = await w.http.post(path, content=body(content), headers=own)
+            assert (answer.status_code, read) == (200, [content])
+
+    asyncio.run(main())
+
+
+def test_a_body_that_was_not_signed_is_nobodys(tmp_path):
+    async def main():
+        async with world(tmp_path) as w:
+            path, key = enrolments_path(), key_of(25)
+            headers = signed(w.task, path, 25, enrolment(25), key=key)
+            other = json.dumps(json.loads(enrolment(25))).encode()  # as good, with spaces
+            for content, status in ((other, 401), (enrolment(25), 200)):
+                answer = await w.http.post(path, content=content, headers=headers)
+                assert answer.status_code == status
+            headers = signed(w.task, updates_path(0), 25, w.body())
+            for content, status in ((w.body(2), 401), (w.body(), 200)):
+                answer = await w.http.post(updates_path(0), content=content, headers=headers)
+                assert answer.status_code == status
+            headers = signed(w.task, path, 26, enrolment(26), format="enrolment-2")
+            answer = await w.http.post(path, content=enrolment(26), headers=headers)
+            assert (answer.status_code, answer.json()["answer"]) == (422, "refused")
+
+    asyncio.run(main())
+
+
 def test_too_much_at_once_is_asked_to_come_again(tmp_path):
     async def main():
         async with world(tmp_path, most_jobs=4) as w:

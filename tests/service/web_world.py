@@ -17,7 +17,14 @@ from turnout.service.storage.opening import open_storage
 from turnout.service.web.app import create_app
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.running import Running
-from turnout.service.wire import NONCE_BYTES, SignedRequest, updates_path
+from turnout.service.wire import (
+    ENROLMENT_FORMAT,
+    NONCE_BYTES,
+    UPDATE_FORMAT,
+    SignedRequest,
+    enrolments_path,
+    updates_path,
+)
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
 DIMENSION = 8
@@ -132,10 +139,17 @@ def founded(path, charter, enrolled=20, invited=30):
     return storage
 
 
-def signed(task, path, client, body=b"", *, key=None, head="", method="POST", nonce=None):
+def signed(
+    task, path, client, body=b"", *, key=None, head="", method="POST", nonce=None, format=None
+):
     """The headers of a signed request."""
     nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
-    request = SignedRequest(task, method, path, client, nonce, head, body)
+    if format is None:
+        has_body = path.endswith(("/updates", "/covered"))
+        enrols = path == enrolments_path()
+        format = ENROLMENT_FORMAT if enrols else UPDATE_FORMAT if has_body else ""
+    digest = hashlib.sha256(body).digest()
+    request = SignedRequest(task, method, path, client, nonce, digest, format, head)
     return request.headers((key or key_of(client)).sign(request.canonical()))
 
 

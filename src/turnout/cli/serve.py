@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     type=int,
     help="Begin once so many devices are enrolled, which shows that they are; for trials.",
 )
+@click.option("--connections", type=int, help="Most open connections; 8192 by default.")
 @click.option("--exit-when-finished", is_flag=True, default=None, help="End when the run is over.")
 def serve(plan: Path, config: str | None, **given: Any) -> int:
     """Serves the task of PLAN (a TOML file) to devices, with a dashboard.

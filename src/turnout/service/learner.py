@@ -47,7 +47,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class PlanLearner:
-    """The optimiser of a plan; PyTorch is loaded at its first use.
+    """The optimiser of a plan. It is loaded with the learner, so that no release waits for it.
 
     Attributes:
         plan: the plan.
@@ -57,9 +57,12 @@ class PlanLearner:
     plan: Plan
     moves: int
 
+    def __post_init__(self) -> None:
+        _ = self._optimizer
+
     @cached_property
     def _optimizer(self) -> Optimizer:
-        from turnout.training.building import build_optimizer_of
+        from turnout.training.optimizers import build_optimizer_of
 
         return build_optimizer_of(self.plan.optimizer, self.moves)
 

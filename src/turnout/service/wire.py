@@ -21,9 +21,14 @@ PREFIX = "/v1"
 CLIENT_HEADER = "Turnout-Client"
 NONCE_HEADER = "Turnout-Nonce"
 HEAD_HEADER = "Turnout-Head"
+FORMAT_HEADER = "Turnout-Format"
+DIGEST_HEADER = "Turnout-Digest"
 SIGNATURE_HEADER = "Turnout-Signature"
 
-NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 32, 64
+ENROLMENT_FORMAT, UPDATE_FORMAT = "enrolment-1", "int32-lattice-1"
+"""Formats of bodies, by name: a new format is a new name, not a new version of the protocol."""
+
+NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 16, 32, 32, 64, 32
 _INVITATION = "turnout1."
 
 
@@ -99,15 +104,16 @@ CHARTER_PATH, STATUS_PATH, RECORDS_PATH = (
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request as its device signs it.
+    """A request as its device signs it: all that its headers say, and so checked before the body.
 
     Attributes:
         task: the charter's digest, hexadecimal.
         method, path: of the HTTP request; the path begins with ``/v1``.
-        client: her id.
+        client: the client's id.
         nonce: 16 bytes, fresh in every request.
-        head: the `SignedHead` that she saw last, as text; "" before the first.
-        body: all of it.
+        digest: SHA-256 of the body, the empty one's where there is none.
+        format: name of the body's format; "" where there is no body.
+        head: the highest `SignedHead` that the device saw, as text; "" before the first.
     """
 
     task: str
@@ -115,30 +121,63 @@ class SignedRequest:
     path: str
     client: int
     nonce: bytes
-    head: str
-    body: bytes
+    digest: bytes
+    format: str = ""
+    head: str = ""
+
+    @classmethod
+    def posting(
+        cls,
+        task: str,
+        path: str,
+        client: int,
+        nonce: bytes,
+        body: bytes = b"",
+        *,
+        format: str = "",
+        head: str = "",
+    ) -> Self:
+        """A POST of that body."""
+        digest = hashlib.sha256(body).digest()
+        return cls(task, "POST", path, client, nonce, digest, format, head)
 
     def canonical(self) -> bytes:
-        r"""What is signed: one line each, and the body's digest, ASCII.
+        r"""The signed text: one line for each value that there is, ASCII.
 
-        >>> SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), "", b"").canonical()[:42]
-        b'turnout-request-1\nab\nPOST\n/v1/enrolments\n'
+        >>> request = SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), bytes(1))
+        >>> print(request.canonical().decode())
+        turnout-request-2
+        task: ab
+        method: POST
+        path: /v1/enrolments
+        client: 3
+        nonce: 0000
+        digest: 00
         """
-        return self.canonical_of(hashlib.sha256(self.body).digest())
-
-    def canonical_of(self, digest: bytes) -> bytes:
-        """The same, for who has the body's SHA-256 already."""
-        fields = (self.task, self.method, self.path, str(self.client), self.nonce.hex(), self.head)
-        return "\n".join(("turnout-request-1", *fields, digest.hex())).encode("ascii")
+        lines = {
+            "task": self.task,
+            "method": self.method,
+            "path": self.path,
+            "client": str(self.client),
+            "nonce": self.nonce.hex(),
+            "head": self.head,
+            "format": self.format,
+            "digest": self.digest.hex(),
+        }
+        named = (f"{name}: {value}" for name, value in lines.items() if value)
+        return "\n".join(("turnout-request-2", *named)).encode("ascii")
 
     def headers(self, signature: bytes) -> dict[str, str]:
-        """The HTTP headers that carry the rest of it."""
+        """The HTTP headers that carry it, but for task, method and path."""
         headers = {
             CLIENT_HEADER: str(self.client),
             NONCE_HEADER: self.nonce.hex(),
+            HEAD_HEADER: self.head,
+            FORMAT_HEADER: self.format,
+            DIGEST_HEADER: self.digest.hex(),
             SIGNATURE_HEADER: signature.hex(),
         }
-        return headers | ({HEAD_HEADER: self.head} if self.head else {})
+        return {name: value for name, value in headers.items() if value}
 
 
 def head_bytes(task: str, head: Head) -> bytes:

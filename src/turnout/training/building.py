@@ -1,4 +1,4 @@
-"""The task and the optimiser that a plan describes."""
+"""The task that a plan describes; importing this imports PyTorch."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ import numpy as np
 from turnout.core.errors import ParameterError
 from turnout.datasets import Split, deal
 from turnout.learning import (
-    Averaged,
     ClassificationTask,
     Examples,
     Holdings,
     Layered,
     LocalTraining,
-    Optimizer,
-    build_averaging,
     build_model,
-    build_optimizer,
-    build_schedule,
     featured,
 )
 from turnout.plans import Plan
-from turnout.plans.sections import OptimizerSection
 from turnout.randomness import SimulationStreams
 from turnout.training.workload import Workload
 
@@ -39,20 +33,6 @@ def build_task(workload: Workload) -> ClassificationTask:
         holdings=_holdings(workload),
         local=LocalTraining(plan.client.steps, plan.client.learning_rate),
     )
-
-
-def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
-    """The optimiser of a run in which the model moves so many times, averaging included."""
-    rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
-    optimizer = build_optimizer(
-        section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay
-    )
-    if section.averaging == "none":
-        return optimizer
-    averaging = build_averaging(
-        section.averaging, steps, section.averaging_decay, section.averaging_tail
-    )
-    return Averaged(optimizer, averaging)
 
 
 def _model(name: str, input_shape: tuple[int, ...], classes: int) -> Layered:

@@ -64,7 +64,8 @@ class ReadyRun:
             ParameterError: a model that does not fit the data, or a setting out of range.
         """
         # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
-        from turnout.training.building import build_optimizer_of, build_task
+        from turnout.training.building import build_task
+        from turnout.training.optimizers import build_optimizer_of
 
         plan, law = workload.plan, prepared.scheme.participation
         simulation = Simulation(

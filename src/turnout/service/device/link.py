@@ -18,9 +18,11 @@ from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.device.memory import Memory
 from turnout.service.wire import (
+    ENROLMENT_FORMAT,
     HEADS_PATH,
     NONCE_BYTES,
     STATUS_CODES,
+    UPDATE_FORMAT,
     Answer,
     Receipt,
     SignedRequest,
@@ -103,10 +105,13 @@ class Link:
         """
         head = "" if memory.head is None else str(memory.head)
         nonce = self._random_bytes(NONCE_BYTES)
-        request = SignedRequest(memory.task, "POST", path, memory.client, nonce, head, body)
+        enrols = path == enrolments_path()
+        body_format = ENROLMENT_FORMAT if enrols else UPDATE_FORMAT if body else ""
+        request = SignedRequest.posting(
+            memory.task, path, memory.client, nonce, body, format=body_format, head=head
+        )
         headers = request.headers(memory.key.sign(request.canonical()))
-        json = path == enrolments_path()
-        headers["Content-Type"] = "application/json" if json else "application/octet-stream"
+        headers["Content-Type"] = "application/json" if enrols else "application/octet-stream"
         status, answer = await self._exchange("POST", path, _RECEIPT_BYTES, body, headers)
         receipt = _receipt(status, answer)
         about = (receipt.task, receipt.client, receipt.step)

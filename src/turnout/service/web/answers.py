@@ -14,9 +14,11 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 UNKNOWN = Receipt(Answer.UNKNOWN).encoded()
 BUSY = b'{"detail":"too much is waiting; nothing happened, send the same again"}'
 TOO_LARGE = b'{"detail":"the body is too long"}'
-TOO_SLOW = b'{"detail":"the body took too long"}'
 NOT_FOUND = b'{"detail":"there is no such thing here"}'
 JSON = b"application/json"
+
+CONNECTION = "turnout.connection"
+"""Where a request's scope has the connection that it came over, when there is one."""
 
 
 class RefusedError(Exception):

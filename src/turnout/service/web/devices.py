@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,9 +10,11 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.service.engine import Upload
 from turnout.service.storage.interface import Transaction
 from turnout.service.web.running import Running
-from turnout.service.web.signed import EnrolmentRoute, Job, SignedRoute, enrolment_of
+from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
 from turnout.service.wire import (
+    ENROLMENT_FORMAT,
     PREFIX,
+    UPDATE_FORMAT,
     Answer,
     Phase,
     Receipt,
@@ -87,18 +90,28 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
     jobs = DeviceJobs(running)
     size = running.charter.lattice.encoded_size
     steps = f"{PREFIX}/steps/{{step}}"
+
+    def empty(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
+        name = path(0).rpartition("/")[2]
+        return SignedRoute(running, name, path, NO_BODY_BYTES, prepare)
+
+    def filled(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
+        name = path(0).rpartition("/")[2]
+        return SignedRoute(running, name, path, size, prepare, body_format=UPDATE_FORMAT)
+
     return {
         enrolments_path(): EnrolmentRoute(
-            running, "enrolments", lambda _: enrolments_path(), ENROLMENT_BYTES, jobs.enrol
+            running,
+            "enrolments",
+            lambda _: enrolments_path(),
+            ENROLMENT_BYTES,
+            jobs.enrol,
+            body_format=ENROLMENT_FORMAT,
         ),
-        f"{steps}/check-ins": SignedRoute(
-            running, "check-ins", check_ins_path, NO_BODY_BYTES, jobs.check_in
-        ),
-        f"{steps}/requests": SignedRoute(
-            running, "requests", requests_path, NO_BODY_BYTES, jobs.request
-        ),
-        f"{steps}/updates": SignedRoute(running, "updates", updates_path, size, jobs.update),
-        f"{steps}/covered": SignedRoute(running, "covered", covers_path, size, jobs.cover),
+        f"{steps}/check-ins": empty(check_ins_path, jobs.check_in),
+        f"{steps}/requests": empty(requests_path, jobs.request),
+        f"{steps}/updates": filled(updates_path, jobs.update),
+        f"{steps}/covered": filled(covers_path, jobs.cover),
     }
 
 

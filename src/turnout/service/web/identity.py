@@ -7,24 +7,32 @@ from dataclasses import dataclass
 
 from turnout.service.wire import (
     CLIENT_HEADER,
+    DIGEST_BYTES,
+    DIGEST_HEADER,
+    FORMAT_HEADER,
     HEAD_HEADER,
     NONCE_BYTES,
     NONCE_HEADER,
     SIGNATURE_BYTES,
     SIGNATURE_HEADER,
     SignedHead,
+    SignedRequest,
 )
 
 NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
 """A count as the wire writes it."""
 
-_NONCE = re.compile(rb"[0-9a-f]{%d}" % (2 * NONCE_BYTES))
-_SIGNATURE = re.compile(rb"[0-9a-f]{%d}" % (2 * SIGNATURE_BYTES))
-_HEAD_BYTES = 256
-_NAMES = {
-    name.lower().encode(): name
-    for name in (CLIENT_HEADER, NONCE_HEADER, HEAD_HEADER, SIGNATURE_HEADER)
+_REQUIRED = {
+    CLIENT_HEADER: NUMBER,
+    NONCE_HEADER: re.compile(rb"[0-9a-f]{%d}" % (2 * NONCE_BYTES)),
+    DIGEST_HEADER: re.compile(rb"[0-9a-f]{%d}" % (2 * DIGEST_BYTES)),
+    SIGNATURE_HEADER: re.compile(rb"[0-9a-f]{%d}" % (2 * SIGNATURE_BYTES)),
 }
+_OPTIONAL = {
+    FORMAT_HEADER: re.compile(rb"[a-z0-9][a-z0-9.-]{0,63}"),
+    HEAD_HEADER: re.compile(rb"[0-9a-f:]{1,256}"),
+}
+_NAMES = {name.lower().encode(): name for name in _REQUIRED | _OPTIONAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +40,19 @@ class Identity:
     """What the headers of a request say, before anybody believes it.
 
     Attributes:
-        client: her id.
+        client: the client's id.
         nonce: 16 bytes.
-        head: as she sent it; parsed it is ``seen``.
-        seen: the head that she saw last; None before the first.
+        digest: SHA-256 that the body must have.
+        format: name of the body's format; "" where there is no body.
+        head: as it was sent; parsed it is ``seen``.
+        seen: the highest head that the device saw; None before the first.
         signature: 64 bytes.
     """
 
     client: int
     nonce: bytes
+    digest: bytes
+    format: str
     head: str
     seen: SignedHead | None
     signature: bytes
@@ -56,18 +68,24 @@ class Identity:
             if known in found:
                 return None
             found[known] = value
-        client = found.get(CLIENT_HEADER, b"")
-        nonce, signature = found.get(NONCE_HEADER, b""), found.get(SIGNATURE_HEADER, b"")
-        head = found.get(HEAD_HEADER, b"")
-        well_formed = (
-            NUMBER.fullmatch(client) and _NONCE.fullmatch(nonce) and _SIGNATURE.fullmatch(signature)
-        )
-        if not well_formed or len(head) > _HEAD_BYTES:
+        if any(not form.fullmatch(found.get(name, b"")) for name, form in _REQUIRED.items()):
             return None
+        if any(name in found and not f.fullmatch(found[name]) for name, f in _OPTIONAL.items()):
+            return None
+        text = {name: value.decode("ascii") for name, value in found.items()}
+        head = text.get(HEAD_HEADER, "")
         try:
-            text = head.decode("ascii")
-            seen = SignedHead.parsed(text) if text else None
+            seen = SignedHead.parsed(head) if head else None
         except ValueError:
             return None
-        unhex = bytes.fromhex
-        return cls(int(client), unhex(nonce.decode()), text, seen, unhex(signature.decode()))
+        nonce, digest, signature = (
+            bytes.fromhex(text[name]) for name in (NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER)
+        )
+        client, body_format = int(text[CLIENT_HEADER]), text.get(FORMAT_HEADER, "")
+        return cls(client, nonce, digest, body_format, head, seen, signature)
+
+    def request(self, task: str, path: str) -> SignedRequest:
+        """The request that must have been signed."""
+        return SignedRequest(
+            task, "POST", path, self.client, self.nonce, self.digest, self.format, self.head
+        )

@@ -6,17 +6,25 @@ A write of its own for each would cost a system call and a packet more a request
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+class JoinedTransport:
+    """A transport that writes what it was given until the loop's next turn at once.
 
-class _Joined:
-    """A transport that writes what it was given until the loop's next turn at once."""
+    Args:
+        transport: what it writes to.
+        loop: whose turn it is.
+        ended: called in place of closing, after the last answer is written; it closes.
+    """
 
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
+    def __init__(
+        self, transport: Any, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]
+    ) -> None:
+        self._transport, self._loop, self._ended = transport, loop, ended
         self._waiting: list[bytes] = []
+        self._closing = False
 
     def write(self, data: bytes) -> None:
         """Write it with the rest."""
@@ -25,9 +33,15 @@ class _Joined:
         self._waiting.append(data)
 
     def close(self) -> None:
-        """Write what is waiting, and close."""
+        """Write what is waiting, and end."""
         self._flush()
-        self._transport.close()
+        if not self._closing:
+            self._closing = True
+            self._ended()
+
+    def is_closing(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._closing or self._transport.is_closing()
 
     def _flush(self) -> None:
         if self._waiting:
@@ -36,11 +50,3 @@ class _Joined:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-class JoinedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol over such a transport."""
-
-    def connection_made(self, transport: Any) -> None:
-        """See `asyncio.Protocol`."""
-        super().connection_made(_Joined(transport, self.loop))  # pyright: ignore[reportArgumentType]

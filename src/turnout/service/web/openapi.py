@@ -11,12 +11,16 @@ from turnout.service.web.published import MOST_RECORDS
 from turnout.service.wire import (
     CHARTER_PATH,
     CLIENT_HEADER,
+    DIGEST_HEADER,
+    ENROLMENT_FORMAT,
+    FORMAT_HEADER,
     HEAD_HEADER,
     NONCE_HEADER,
     PREFIX,
     RECORDS_PATH,
     SIGNATURE_HEADER,
     STATUS_PATH,
+    UPDATE_FORMAT,
     Answer,
     Phase,
     enrolments_path,
@@ -126,8 +130,9 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
     operation: Document = {
         "summary": summary,
         "parameters": [
-            _header(CLIENT_HEADER, _COUNT, "Her id."),
+            _header(CLIENT_HEADER, _COUNT, "The client's id."),
             _header(NONCE_HEADER, "^[0-9a-f]{32}$", "Fresh in every request."),
+            _header(DIGEST_HEADER, "^[0-9a-f]{64}$", "SHA-256 of the body."),
             _header(SIGNATURE_HEADER, "^[0-9a-f]{128}$", "Ed25519."),
             _header(HEAD_HEADER, "^[0-9]+:[0-9a-f]{64}:[0-9a-f]{128}$", head, required=False),
         ],
@@ -142,6 +147,9 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
     if summary != "Use an invitation":
         operation["parameters"].insert(0, _path("step"))
     if kind is not None:
+        body_format = UPDATE_FORMAT if kind == _BINARY else ENROLMENT_FORMAT
+        named = _header(FORMAT_HEADER, f"^{body_format}$", "Name of the body's format.")
+        operation["parameters"].append(named)
         operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
     return operation
 

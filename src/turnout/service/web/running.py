@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Running:
         change_witness: bool = False,
         end: Callable[[int, str], object] = end_at_once,
         clock: Clock | None = None,
-        most_jobs: int = 256,
+        most_jobs: int = 4096,
         most_bytes: int = 64 << 20,
         source: Source | None = None,
         noise: IntegerNoise = rounded_gaussian,
@@ -149,6 +150,7 @@ class Running:
         self.terms = Terms.of(self.charter)
         self.ended = False
         self.reading_bytes = 0
+        self.bodies_of: Counter[int] = Counter()
         self._metered = MeteredStorage(storage, self.metrics)
         self.writer = Writer(
             self._metered,

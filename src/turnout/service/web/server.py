@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import ParameterError
 from turnout.service.storage.opening import open_storage
-from turnout.service.web import evaluation, logs
+from turnout.service.web import descriptors, evaluation, logs
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.evaluation import Evaluator, plan_learner
 from turnout.service.web.opening import Phase, head_file, require_task, witness
@@ -27,7 +28,6 @@ from turnout.service.web.settings import Settings
 if TYPE_CHECKING:
     import uvicorn
 
-_MOST_CONNECTIONS = 4096
 _GRACE_SECONDS = 20
 _LEAVE_SECONDS = 5.0
 
@@ -48,9 +48,13 @@ def serve(
     """
     file, tls = settings.operator_password_file, settings.tls
     password = None if file is None else password_of(file)
+    most = descriptors.room(settings.connections)
     with _listening(settings) as listening:
         running = _opened(plan, settings, phase)
-        server = _server(running, password, settings, tls)
+        if most < settings.connections:
+            reason = "the limit of open files (ulimit -n) is too low for --connections"
+            logs.logger().warning("fewer connections than asked for", most=most, reason=reason)
+        server = _server(running, password, settings, tls, most)
         address = _address(listening, secure=tls is not None)
         process = _Process(running, server, plan, settings, partial(announce, running, address))
         process.run([listening])
@@ -145,23 +149,51 @@ class _Process:
 
 
 def _server(
-    running: Running, password: str | None, settings: Settings, tls: tuple[Path, Path] | None
+    running: Running,
+    password: str | None,
+    settings: Settings,
+    tls: tuple[Path, Path] | None,
+    most: int,
 ) -> uvicorn.Server:
     import uvicorn
 
+    from turnout.service.web.accepting import Listener
     from turnout.service.web.app import create_app
-    from turnout.service.web.joined import JoinedProtocol
+    from turnout.service.web.connections import Connections, proxies
+    from turnout.service.web.http_connection import HttpConnection
+
+    exempt = proxies(settings.forwarded_allow_ips)
+    connections = Connections(most, max(1, most // 2), exempt, time.monotonic)
 
     class Server(uvicorn.Server):
-        """A server that leaves signals to the process."""
+        """A server that leaves signals to the process, and accepts in its own way."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            assert sockets is not None
+            (listening,) = sockets
+            address, loop = listening.getsockname()[:2], asyncio.get_running_loop()
+
+            def make(peer: tuple[str, int], drop: Callable[[], object]) -> HttpConnection:
+                state = self.server_state
+                return HttpConnection(
+                    connections, peer, address, drop, config=config, state=state, loop=loop
+                )
+
+            self.servers = [Listener(listening, connections, make, config.ssl)]
+            self._sweeping = loop.create_task(connections.keep_sweeping())
+            self.started = True
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            self._sweeping.cancel()
+
     config = uvicorn.Config(
         create_app(running, password=password),
-        http=JoinedProtocol,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -169,9 +201,6 @@ def _server(
         server_header=False,
         proxy_headers=settings.forwarded_allow_ips is not None,
         forwarded_allow_ips=settings.forwarded_allow_ips or "",
-        limit_concurrency=_MOST_CONNECTIONS,
-        backlog=1024,
-        timeout_keep_alive=30,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ssl_certfile=None if tls is None else os.fspath(tls[0]),
         ssl_keyfile=None if tls is None else os.fspath(tls[1]),

@@ -73,10 +73,22 @@ class Settings(BaseModel):
         description="the first step's time begins once so many devices are enrolled, which shows "
         "that they are",
     )
+    connections: int = Field(
+        8192,
+        ge=64,
+        le=1_000_000,
+        description="how many connections are open at most; half of them from one address",
+    )
     exit_when_finished: bool = Field(False, description="end when all steps are over")
 
     @field_validator(
-        "port", "step_seconds", "check_in_seconds", "answer_seconds", "wait_for", mode="before"
+        "port",
+        "step_seconds",
+        "check_in_seconds",
+        "answer_seconds",
+        "wait_for",
+        "connections",
+        mode="before",
     )
     @classmethod
     def _no_flag(cls, value: object) -> object:

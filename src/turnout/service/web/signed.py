@@ -1,8 +1,10 @@
 """Signed requests of devices: from bytes on the wire to a receipt that is durable.
 
-In this order, and nothing that depends on what is stored before the signature is checked: size,
-headers, signature, the head that she saw, the body, the engine. Whoever cannot be identified gets
-the same bytes, whatever the reason.
+In this order, and nothing that depends on what is stored before the signature is checked: length
+and headers, signature, the head that the device saw, the body's format, the body, its digest, the
+engine. The signature is over the headers alone, so no byte of a body is read for a stranger.
+Whoever cannot be identified gets the same bytes, whatever the reason; a body that is not the
+signed one was sent by nobody who is known.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from turnout.service.storage.interface import Transaction
 from turnout.service.storage.writer import BusyError
 from turnout.service.web.answers import (
     BUSY,
+    CONNECTION,
     NOT_FOUND,
     TOO_LARGE,
-    TOO_SLOW,
     UNKNOWN,
     Receive,
     RefusedError,
@@ -44,14 +46,14 @@ from turnout.service.wire import (
     STATUS_CODES,
     Answer,
     Receipt,
-    SignedRequest,
     head_bytes,
 )
 
 Job: TypeAlias = Callable[[Transaction], Receipt]
+Prepare: TypeAlias = Callable[[int, int, bytes, bytes], Job]
 
 _BIG_BODY = 1 << 20
-_BODY_SECONDS = 30.0
+_BODIES_OF_CLIENT = 4
 
 
 class SignedRoute:
@@ -64,6 +66,7 @@ class SignedRoute:
         limit: most bytes of a body.
         prepare: turns an identity, a step, a body and its digest into a job for the writer;
             raises RemoteProtocolError where the body is none that may be sent.
+        body_format: name of the body's format; "" where there is no body.
     """
 
     def __init__(
@@ -72,10 +75,12 @@ class SignedRoute:
         name: str,
         path: Callable[[int], str],
         limit: int,
-        prepare: Callable[[int, int, bytes, bytes], Job],
+        prepare: Prepare,
+        *,
+        body_format: str = "",
     ) -> None:
         self._running, self._name, self._path = running, name, path
-        self._limit, self._prepare = limit, prepare
+        self._limit, self._format, self._prepare = limit, body_format, prepare
         self._steps = running.charter.steps
         self._counters: dict[int, Counter] = {}
 
@@ -102,15 +107,24 @@ class SignedRoute:
         if running.ended:
             raise RefusedError(503, BUSY)
         step, path = self._place(scope)
-        body = await self._read(scope, receive)
-        began = time.perf_counter()
-        digest = hashlib.sha256(body).digest()
+        self._require_short(scope)
         identity = Identity.parsed(scope["headers"])
-        if identity is None or not self._known(identity, path, body, digest):
+        if identity is None:
             return 401, UNKNOWN
-        receipt = self._head_refused(identity, step)
+        body = await self._read(receive) if self.reads_first else None
+        began = time.perf_counter()
+        if not self._known(identity, path, body):
+            return 401, UNKNOWN
+        if not self.reads_first and (connection := scope.get(CONNECTION)) is not None:
+            connection.signed()
+        receipt = self._head_refused(identity, step) or self._format_refused(identity, step)
         if receipt is None:
-            receipt = await self._decided(identity, step, body, digest)
+            reading = time.perf_counter()
+            body = await self._read_signed(identity.client, receive) if body is None else body
+            began += time.perf_counter() - reading
+            if hashlib.sha256(body).digest() != identity.digest:
+                return 401, UNKNOWN
+            receipt = await self._decided(identity, step, body)
         running.metrics.request_seconds.observe(time.perf_counter() - began)
         return STATUS_CODES[receipt.answer], receipt.encoded()
 
@@ -129,15 +143,33 @@ class SignedRoute:
             raise RefusedError(404, NOT_FOUND)
         return step, path
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    def _require_short(self, scope: Scope) -> None:
+        """Refuse a body that says it is too long."""
+        for name, value in scope["headers"]:
+            told = name == b"content-length"
+            if told and (not value.isdigit() or int(value[:20]) > self._limit):
+                raise RefusedError(413, TOO_LARGE)
+
+    async def _read_signed(self, client: int, receive: Receive) -> bytes:
+        """The body of a client's request; of one client only a few are waited for at a time."""
+        reading = self._running.bodies_of
+        if reading[client] >= _BODIES_OF_CLIENT:
+            raise BusyError("too many bodies of one client at once")
+        reading[client] += 1
+        try:
+            return await self._read(receive)
+        finally:
+            reading[client] -= 1
+            if not reading[client]:
+                del reading[client]
+
+    async def _read(self, receive: Receive) -> bytes:
         """The body, never more of it than may be; memory for all bodies together is bounded.
 
-        What came at once, as small bodies do, needs no place kept and no deadline.
+        What came at once, as small bodies do, needs no place kept. Its deadline is the
+        connection's.
         """
         running, limit = self._running, self._limit
-        for name, value in scope["headers"]:
-            if name == b"content-length" and (not value.isdigit() or int(value[:20]) > limit):
-                raise RefusedError(413, TOO_LARGE)
         begun, more = await part_of(receive)
         if len(begun) > limit:
             raise RefusedError(413, TOO_LARGE)
@@ -147,25 +179,30 @@ class SignedRoute:
             raise BusyError("too many bodies at once")
         running.reading_bytes += limit
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                return await received(receive, begun, limit)
-        except TimeoutError:
-            raise RefusedError(408, TOO_SLOW) from None
+            return await received(receive, begun, limit)
         finally:
             running.reading_bytes -= limit
 
-    def _known(self, identity: Identity, path: str, body: bytes, digest: bytes) -> bool:
-        """Whether the signature is her key's."""
-        del body
-        return self._signed_by(self._running.keys.get(identity.client), identity, path, digest)
+    reads_first = False
+    """Whether the body must be read before it is known whose signature this should be."""
 
-    def _signed_by(self, key: bytes | None, identity: Identity, path: str, digest: bytes) -> bool:
+    def _known(self, identity: Identity, path: str, body: bytes | None) -> bool:
+        """Whether the signature is the client's."""
+        del body
+        return self._signed_by(self._running.keys.get(identity.client), identity, path)
+
+    def _signed_by(self, key: bytes | None, identity: Identity, path: str) -> bool:
         """Whether the signature is that key's; the same work where there is none."""
-        task = self._running.task
-        request = SignedRequest(
-            task, "POST", path, identity.client, identity.nonce, identity.head, b""
-        )
-        return verified(key, identity.signature, request.canonical_of(digest))
+        request = identity.request(self._running.task, path)
+        return verified(key, identity.signature, request.canonical())
+
+    def _format_refused(self, identity: Identity, step: int) -> Receipt | None:
+        """A receipt for a body whose format this coordinator does not read."""
+        if identity.format == self._format:
+            return None
+        told = identity.format or "none"
+        detail = f"the body's format is {self._format or 'none'} here, not {told}"
+        return Receipt(Answer.REFUSED, self._running.task, identity.client, step, detail=detail)
 
     def _head_refused(self, identity: Identity, step: int) -> Receipt | None:
         """A receipt for a head that was never this coordinator's.
@@ -191,9 +228,9 @@ class SignedRoute:
             Answer.REFUSED, running.task, identity.client, step, detail="not a head of this ledger"
         )
 
-    async def _decided(self, identity: Identity, step: int, body: bytes, digest: bytes) -> Receipt:
-        """What the engine says, once it is durable."""
-        running, client = self._running, identity.client
+    async def _decided(self, identity: Identity, step: int, body: bytes) -> Receipt:
+        """The engine's answer, once it is durable."""
+        running, client, digest = self._running, identity.client, identity.digest
         try:
             if len(body) > _BIG_BODY:
                 job = await asyncio.to_thread(self._prepare, client, step, body, digest)
@@ -205,19 +242,25 @@ class SignedRoute:
 
 
 class EnrolmentRoute(SignedRoute):
-    """Uses an invitation: the key is in the body, and so is the secret that vouches for it."""
+    """Uses an invitation: the key is in the body, and so is the secret that vouches for it.
 
-    def _known(self, identity: Identity, path: str, body: bytes, digest: bytes) -> bool:
-        client, key, _ = enrolment_of(body) or (-1, None, b"")
-        return self._signed_by(key, identity, path, digest) and client == identity.client
+    So here a stranger's body is read, of the few bytes that an enrolment may have.
+    """
 
-    async def _decided(self, identity: Identity, step: int, body: bytes, digest: bytes) -> Receipt:
-        """What the engine says; who does not know the secret never reaches the writer."""
+    reads_first = True
+
+    def _known(self, identity: Identity, path: str, body: bytes | None) -> bool:
+        """Whether the signature is that of the key in the body."""
+        client, key, _ = enrolment_of(body or b"") or (-1, None, b"")
+        return self._signed_by(key, identity, path) and client == identity.client
+
+    async def _decided(self, identity: Identity, step: int, body: bytes) -> Receipt:
+        """The engine's answer; who does not know the secret never reaches the writer."""
         running, client = self._running, identity.client
         _, key, secret = enrolment_of(body) or (-1, b"", b"")
         if not await asyncio.to_thread(self._knows, client, secret):
             return Receipt(Answer.UNKNOWN)
-        receipt = await super()._decided(identity, step, body, digest)
+        receipt = await super()._decided(identity, step, body)
         if receipt.answer is Answer.ACCEPTED:
             running.keys[client] = key
         return receipt

@@ -1,0 +1,259 @@
+"""All open connections in one table: who is waited for, until when, and who goes when it is full.
+
+A connection that says nothing costs a descriptor and some memory, so there is a limit, for all
+together and for one address. Where it is reached, nobody who comes is turned away: the connection
+that has been waited for longest makes room, and before any other one that has never brought a
+signed request. One that is being answered never does.
+
+Deadlines are looked at by one task, once a second, rather than by a timer for each connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+SWEEP_SECONDS = 1.0
+SLOWEST_BYTES_A_SECOND = 1000.0
+"""A body that comes more slowly, after its first seconds, is not waited for."""
+
+
+class Awaits(Enum):
+    """What a connection is waiting for."""
+
+    HANDSHAKE = "handshake"
+    HEAD = "head"
+    BODY = "body"
+    ANSWER = "answer"
+    NEXT = "next request"
+    CLOSE = "close"
+
+
+_SECONDS = {
+    Awaits.HANDSHAKE: 10.0,
+    Awaits.HEAD: 10.0,
+    Awaits.BODY: 10.0,
+    Awaits.ANSWER: math.inf,
+    Awaits.NEXT: 30.0,
+    Awaits.CLOSE: 3.0,
+}
+
+
+class Held(Protocol):
+    """What the table asks of a connection."""
+
+    def give_up(self) -> None:
+        """Its deadline is over: end it, with an answer where one is due."""
+        ...
+
+    def abort(self) -> None:
+        """Drop it at once."""
+        ...
+
+    def unsent(self) -> int:
+        """Bytes of answers that it has not taken yet."""
+        ...
+
+
+class Entry:
+    """One open connection.
+
+    Attributes:
+        peer: its address.
+        awaits: what it is waiting for.
+        known: it has brought a signed request.
+        received: bytes since it began to wait for this.
+        held: the connection itself.
+    """
+
+    __slots__ = ("awaits", "bounded", "held", "known", "peer", "received", "since", "unsent")
+
+    def __init__(self, peer: str, held: Held, now: float, *, bounded: bool) -> None:
+        self.peer, self.held, self.bounded = peer, held, bounded
+        self.awaits, self.since = Awaits.HANDSHAKE, now
+        self.known, self.received, self.unsent = False, 0, 0
+
+    def overdue(self, now: float) -> bool:
+        """Whether it is waited for no longer."""
+        allowed = _SECONDS[self.awaits]
+        if self.awaits is Awaits.BODY:
+            allowed += self.received / SLOWEST_BYTES_A_SECOND
+        return now - self.since > allowed and not self._takes_its_answer(now)
+
+    def _takes_its_answer(self, now: float) -> bool:
+        """Whether an answer goes on being read, however slowly the network carries it."""
+        unsent = self.held.unsent()
+        if not unsent or (self.unsent and unsent >= self.unsent):
+            return False
+        self.since, self.unsent = now, unsent
+        return True
+
+
+class Connections:
+    """The table.
+
+    Guarantees:
+        There are never more than ``most`` entries, nor of one bounded address more than
+        ``most_of_peer``.
+        What makes room is the entry that was waited for longest; a stranger before one that is
+        known, and none that waits for an answer or whose signed body is on its way.
+
+    Args:
+        most: entries.
+        most_of_peer: entries of one address.
+        exempt: whether an address has no bound of its own, as a proxy that many come through.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        most_of_peer: int,
+        exempt: Callable[[str], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._most, self._most_of_peer = most, most_of_peer
+        self._exempt, self._now = exempt, clock
+        self._all: dict[Entry, None] = {}
+        self._counts: dict[str, int] = {}
+        # Those that may make room, the one that was waited for longest first.
+        self._strangers: OrderedDict[Entry, None] = OrderedDict()
+        self._acquainted: OrderedDict[Entry, None] = OrderedDict()
+        self._strangers_of: dict[str, OrderedDict[Entry, None]] = {}
+        self.made_room = self.given_up = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is neither room nor anybody who could make it."""
+        full = len(self._all) >= self._most
+        return full and not self._strangers and not self._acquainted
+
+    def admit(self, peer: str, held: Held) -> Entry | None:
+        """An entry for a new connection, whose room another one made if need be; None without."""
+        bounded = not self._exempt(peer)
+        if bounded and self._counts.get(peer, 0) >= self._most_of_peer:
+            of_peer = self._strangers_of.get(peer)
+            victim = next(iter(of_peer), None) if of_peer else self._longest_known(peer)
+            if victim is None:
+                return None
+            self._drop(victim)
+        if len(self._all) >= self._most:
+            if self.full:
+                return None
+            self._drop(next(iter(self._strangers or self._acquainted)))
+        entry = Entry(peer, held, self._now(), bounded=bounded)
+        self._all[entry] = None
+        self._counts[peer] = self._counts.get(peer, 0) + 1
+        self._into_line(entry)
+        return entry
+
+    def waits(self, entry: Entry, awaits: Awaits) -> None:
+        """It waits for something, from now on."""
+        if entry not in self._all:
+            return
+        self._out_of_line(entry)
+        entry.awaits, entry.since = awaits, self._now()
+        entry.received = entry.unsent = 0
+        if awaits is not Awaits.ANSWER and not (awaits is Awaits.BODY and entry.known):
+            self._into_line(entry)
+
+    def signed(self, entry: Entry) -> None:
+        """It has brought a request with a client's signature; a body in progress is its own."""
+        if entry.known or entry not in self._all:
+            return
+        self._out_of_line(entry)
+        entry.known = True
+        if entry.awaits not in (Awaits.ANSWER, Awaits.BODY):
+            self._into_line(entry)
+
+    def left(self, entry: Entry) -> None:
+        """It is closed."""
+        if entry not in self._all:
+            return
+        self._out_of_line(entry)
+        del self._all[entry]
+        self._counts[entry.peer] -= 1
+        if not self._counts[entry.peer]:
+            del self._counts[entry.peer]
+
+    def sweep(self) -> None:
+        """Give up all that are overdue."""
+        now = self._now()
+        for entry in [entry for entry in self._all if entry.overdue(now)]:
+            self.given_up += 1
+            if entry.awaits in (Awaits.CLOSE, Awaits.HANDSHAKE):
+                entry.held.abort()
+            else:
+                entry.held.give_up()
+
+    async def keep_sweeping(self) -> None:
+        """Sweep once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.sweep()
+
+    def _longest_known(self, peer: str) -> Entry | None:
+        """The known entry of an address that was waited for longest."""
+        return next((entry for entry in self._acquainted if entry.peer == peer), None)
+
+    def _drop(self, entry: Entry) -> None:
+        self.made_room += 1
+        self.left(entry)
+        entry.held.abort()
+
+    def _into_line(self, entry: Entry) -> None:
+        if entry.known:
+            self._acquainted[entry] = None
+            return
+        self._strangers[entry] = None
+        if entry.bounded:
+            self._strangers_of.setdefault(entry.peer, OrderedDict())[entry] = None
+
+    def _out_of_line(self, entry: Entry) -> None:
+        if entry.known:
+            self._acquainted.pop(entry, None)
+            return
+        self._strangers.pop(entry, None)
+        of_peer = self._strangers_of.get(entry.peer)
+        if of_peer is not None:
+            of_peer.pop(entry, None)
+            if not of_peer:
+                del self._strangers_of[entry.peer]
+
+
+def proxies(named: str | None) -> Callable[[str], bool]:
+    """Whether an address is one of those, or lies in one of those networks; ``*`` is all.
+
+    >>> proxies("10.0.0.0/8, ::1")("10.1.2.3"), proxies(None)("10.1.2.3")
+    (True, False)
+    """
+    names = [name.strip() for name in (named or "").split(",") if name.strip()]
+    if "*" in names:
+        return lambda _peer: True
+    networks = [network for name in names if (network := _network(name)) is not None]
+
+    def among(peer: str) -> bool:
+        if not networks:
+            return False
+        try:
+            address = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            return False
+        return any(address in network for network in networks)
+
+    return among
+
+
+def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(name, strict=False)
+    except ValueError:
+        return None

@@ -1,0 +1,42 @@
+"""Descriptors: as many as connections may take, and some that they can never take."""
+
+from __future__ import annotations
+
+import resource
+
+from turnout.core.errors import ParameterError
+
+KEPT = 256
+"""For the database's files and readers, the head file, data, logs, and connections that end."""
+
+FEWEST = 64
+"""Connections without which there is no serving."""
+
+
+def room(connections: int) -> int:
+    """How many connections can be held; the process's limit is raised as far as that needs.
+
+    Args:
+        connections: how many are wanted.
+
+    Returns:
+        That many, or fewer where the system does not allow it.
+
+    Raises:
+        ParameterError: there would hardly be any.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + KEPT
+    if _below(soft, needed):
+        soft = needed if not _below(hard, needed) else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if not _below(soft, needed):
+        return connections
+    if soft - KEPT < FEWEST:
+        reason = f"room for {FEWEST} beside {KEPT} other files; `ulimit -n` allows {soft} in all"
+        raise ParameterError("connections", connections, reason)
+    return soft - KEPT
+
+
+def _below(limit: int, needed: int) -> bool:
+    return limit != resource.RLIM_INFINITY and limit < needed

@@ -1,0 +1,192 @@
+"""uvicorn's HTTP, with a place in the table of connections and no timers of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from turnout.service.web.accepting import Accepted
+from turnout.service.web.answers import CONNECTION
+from turnout.service.web.connections import Awaits, Connections
+from turnout.service.web.joined import JoinedTransport
+
+_HEAD_BYTES = 16 << 10
+
+# Whatever strangers send is not an event for the log; errors of the application are.
+_LOGGER = logging.getLogger("turnout.service.http")
+_LOGGER.setLevel(logging.ERROR)
+
+
+class HttpConnection(HttpToolsProtocol, Accepted):
+    """One connection.
+
+    Guarantees:
+        An answer that is given before its request's body has come says that it is the last one;
+        what still comes is thrown away, so that the answer arrives.
+
+    Args:
+        connections: the table.
+        address, server: of both ends.
+        drop: ends the connection as long as it has no transport.
+        config, state: uvicorn's.
+        loop: that it runs in.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        address: tuple[str, int],
+        server: tuple[str, int],
+        drop: Callable[[], object],
+        *,
+        config: Config,
+        state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(config, state, {}, loop)
+        self.logger = _LOGGER
+        self._table, self._drop = connections, drop
+        self.client, self.server = address, server
+        self._under: asyncio.Transport | None = None
+        self._in_head = self._in_body = self._leaving = False
+        self._keep_alive, self._ending = True, False
+        self._head_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """See `asyncio.Protocol`; both addresses are known, so nobody is asked for them."""
+        self.connections.add(self)
+        self._under = transport
+        self.transport = JoinedTransport(transport, self.loop, self._left)  # pyright: ignore[reportAttributeAccessIssue]
+        self.flow = FlowControl(self.transport)
+        self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self._table.waits(self.entry, Awaits.HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._leaving = True
+        self._table.left(self.entry)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self._leaving:
+            return
+        super().data_received(data)
+        if not self._leaving:
+            self._noticed(len(data))
+
+    def _noticed(self, size: int) -> None:
+        """Tell the table what is waited for after so many bytes."""
+        entry = self.entry
+        if self._in_head:
+            self._head_bytes += size
+            if self._head_bytes > _HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+            elif entry.awaits is Awaits.NEXT:
+                self._table.waits(entry, Awaits.HEAD)
+        elif self._in_body:
+            if entry.awaits is not Awaits.BODY:
+                self._table.waits(entry, Awaits.BODY)
+            entry.received += size
+        elif entry.awaits is not Awaits.ANSWER and self._answering:
+            self._table.waits(entry, Awaits.ANSWER)
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # -- what the parser says ---------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Its head is here; until its body is, an answer would be the last one."""
+        self._in_head, self._in_body = False, True
+        super().on_headers_complete()
+        self.scope[CONNECTION] = self  # pyright: ignore[reportGeneralTypeIssues]
+        self._keep_alive = self.cycle.keep_alive
+        self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        self._in_body = False
+        if not self.cycle.response_started and not self._ending:
+            self.cycle.keep_alive = self._keep_alive
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, where one came already; see `HttpToolsProtocol`."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif not self._in_head and not self._in_body:
+            self._table.waits(self.entry, Awaits.NEXT)
+        else:
+            self._table.waits(self.entry, Awaits.HEAD if self._in_head else Awaits.BODY)
+
+    # -- its end ----------------------------------------------------------------------------
+
+    def signed(self) -> None:
+        """A client's signature was seen over it."""
+        self._table.signed(self.entry)
+
+    def give_up(self) -> None:
+        """See `connections.Held`."""
+        if self._in_body and not self.cycle.response_started:
+            self._refuse(b"408 Request Timeout")
+        else:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """See `connections.Held`."""
+        if self._under is None:
+            self._drop()
+        else:
+            self._under.abort()
+
+    def unsent(self) -> int:
+        """See `connections.Held`."""
+        return 0 if self._under is None else self._under.get_write_buffer_size()
+
+    def shutdown(self) -> None:
+        """Called by the server as it ends; what is being answered still is."""
+        self._ending = True
+        super().shutdown()
+
+    def _refuse(self, status: bytes) -> None:
+        """A last answer without the application, which is told that nobody listens any more."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write(
+            b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.close()
+
+    def _left(self) -> None:
+        """The last answer is written: close, once what is still sent has come or it takes long."""
+        assert self._under is not None
+        unread, self._leaving = self._in_head or self._in_body, True
+        if self._under.is_closing():
+            return
+        self._table.waits(self.entry, Awaits.CLOSE)
+        if not unread:
+            self._under.close()
+            return
+        # Closed with unread bytes, the system would take the answer back from its reader.
+        self._under.resume_reading()
+        if self._under.can_write_eof():
+            self._under.write_eof()
