@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from turnout.participation import (
     empty_steps_bound,
     expected_check_ins,
     expected_empty_steps,
+    expected_turns,
+    is_far_below,
     joined,
 )
 from turnout.randomness import SimulationStreams
@@ -23,6 +26,7 @@ from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
     EveryStep,
+    FixedAssignment,
     FixedSize,
     KSubset,
     PoissonSampling,
@@ -176,3 +180,49 @@ def test_what_does_not_fit_is_refused():
         expected_empty_steps(FixedSize(2, 5, 1), 4)
     with pytest.raises(UnsupportedError, match="law object"):
         expected_check_ins(object(), 4)  # type: ignore[arg-type]
+
+
+OWN_DRAWS = [
+    *((law, n) for law, n in LAWS if not isinstance(law, FixedSize)),
+    (FixedAssignment(3, 2, 0.5), 3),
+]
+
+
+def exact_turns(law, population, clients, steps):
+    """Mean and variance of the turns that some clients draw in the first steps."""
+    mean = variance = Fraction(0)
+    for client, block in product(clients, blocks(law)):
+        counts = enumerate_law(
+            lambda source, c=client, b=block: tuple(
+                draw(law, population, b, source, client=c).slots()
+            )
+        )
+        moments = [
+            sum(p * sum(slot < steps for slot in slots) ** power for slots, p in counts.items())
+            for power in (1, 2)
+        ]
+        mean += moments[0]
+        variance += moments[1] - moments[0] ** 2
+    return float(mean), float(variance)
+
+
+@pytest.mark.parametrize(("law", "population"), OWN_DRAWS, ids=str)
+def test_turns_of_some_clients_have_this_mean_and_at_most_this_variance(law, population):
+    clients = range(0, population, 2)
+    for steps in range(law.steps + 1):
+        mean, bound = expected_turns(law, population, clients, steps)
+        exact, variance = exact_turns(law, population, clients, steps)
+        assert mean == pytest.approx(exact)
+        assert variance <= bound * (1 + 1e-12) + 1e-12
+        assert bound <= mean * law.steps
+    windows = not isinstance(law, SlidingWindow | FixedAssignment)
+    assert not windows or bound == pytest.approx(variance)  # exact for whole windows
+
+
+@pytest.mark.parametrize(
+    ("count", "expected", "variance", "far"),
+    [(94, 100, 0, True), (95, 100, 0, False), (39, 100, 100, True), (40, 100, 100, False)],
+)
+def test_far_below_is_beyond_chance_and_beyond_a_few_percent(count, expected, variance, far):
+    assert is_far_below(count, expected, variance) is far
+    assert not is_far_below(0, 0.0, 0.0)

@@ -104,7 +104,7 @@ class FakeViews:
         self.asked_for_operator += 1
         return self.view
 
-    def is_operator(self, request: Request) -> bool:
+    async def is_operator(self, request: Request) -> bool:
         return request.cookies.get("session") == "yes"
 
 

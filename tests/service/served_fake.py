@@ -18,11 +18,15 @@ class ServedFake:
         devices: nothing begins before so many are enrolled.
         folder: of the devices' state files.
         absent: devices that nobody waits for.
+
+    Attributes:
+        gone: whether it hangs up on everybody, as a coordinator does that ended.
     """
 
     def __init__(self, charter, devices, folder, absent=()):
         self._devices, self._folder, self._absent = devices, folder, absent
         self._lock = threading.Lock()
+        self.gone = False
         self.coordinator = FakeCoordinator(charter, self._now)
 
     def _memories(self):
@@ -56,6 +60,9 @@ class ServedFake:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 place = urlsplit(self.path)
                 headers = {name.lower(): value for name, value in self.headers.items()}
+                if outer.gone:
+                    self.close_connection = True
+                    return
                 with outer._lock:
                     status, answer = outer.coordinator.answer(
                         self.command, place.path, dict(parse_qsl(place.query)), headers, body

@@ -98,6 +98,21 @@ def test_counts_just_inside_the_band_are_ordinary() -> None:
     assert operator_facts(counted((110, 110), (177, 177))).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("came", "warned"), [(0, True), (100, True), (121, True), (123, False), (144, False)]
+)
+def test_turnout_far_below_its_expectation_is_said(came: int, warned: bool) -> None:
+    """144 expected a step, 10 of them in a block: σ is about 36, 6 of them 15 %."""
+    few = counted(*[(came, came)] * 10)
+    mean = sample.EXPECTED
+    variance = 10 * (mean - mean**2 / sample.POPULATION)
+    assert 6 * math.sqrt(variance) / (10 * mean) == pytest.approx(0.15, abs=0.01)
+    view = replace(few, block=10, block_variance=variance)
+    said = f"{10 * came:,} of 1,437 expected came in the last 10 steps"
+    assert (said in " ".join(operator_facts(view).warnings)) is warned
+    assert said not in pages.public_page(view.public)
+
+
 def test_old_strays_are_forgotten() -> None:
     assert operator_facts(counted((300, 300), *[(144, 144)] * 20)).warnings == ()
 

@@ -10,6 +10,7 @@ from turnout import datasets
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.service.device.fleet import tokens_from
+from turnout.service.wire import Answer, Receipt
 from turnout.spec import CheckIn
 
 CHARTER = charter_of(
@@ -95,9 +96,81 @@ def test_a_fleet_says_how_many_devices_failed_and_why(tmp_path, capsys, tokens):
         code, out, err = ran(capsys, "fleet", served.url, *arguments)
     assert code == 5
     assert out == "3 devices, turns: 2 accepted, 1 to come\n"
+    assert err.splitlines() == [
+        "turnout: 1 devices ended early: the invitation is not accepted: the invitation was used",
+        "turnout: warning: 2 of 3 expected turns were taken; 1 to come: their devices ended early",
+    ]
+
+
+class Ending(ServedFake):
+    """A coordinator that is gone for good after some requests that `ends` picks."""
+
+    def __init__(self, *how, ends, after=1):
+        super().__init__(*how)
+        self._ends, self._left = ends, after
+        self.coordinator.on_request = self._seen
+
+    def _seen(self, method, path, headers, body):
+        self._left -= self._ends(path)
+        self.gone = self._left <= 0
+
+
+@pytest.mark.parametrize("path", ["/v1/charter", "/v1/enrolments", "/v1/status"])
+def test_a_fleet_ends_when_the_coordinator_is_gone(tmp_path, capsys, tokens, path):
+    folder = tmp_path / "states"
+    arguments = ["--tokens", tokens, "--folder", folder]
+    with Ending(CHARTER, 6, folder, ends=lambda asked: asked == path) as served:
+        code, out, err = ran(capsys, "fleet", served.url, *arguments, "--patience", 0.3)
+    assert (code, out) == (5, "6 devices, turns: 6 to come\n")
     assert err == (
-        "turnout: 1 devices ended early: the invitation is not accepted: the invitation was used\n"
+        "turnout: the coordinator gave no answer for 0.3 s and the run is not over: "
+        "6 devices ended with 6 turns to come\n"
     )
+
+
+def test_a_fleet_that_slept_through_the_end_says_so_and_ends(tmp_path, capsys, tokens):
+    folder = tmp_path / "states"
+    slow = charter_of(
+        CheckIn(2),
+        dimension=DIMENSION,
+        population=40,
+        plan=PLAN.replace("window = 3", "window = 2"),
+        step_seconds=3600.0,
+    )
+    tokens.write_text("\n".join(invitation(slow, client).encoded() for client in range(6)))
+
+    def finishes(path):
+        """Once all are enrolled, time passes at once; one device hears of it."""
+        if len(served.coordinator.keys) == 6:
+            served.coordinator.shift, served.coordinator.says = 2 * 3600.0, {}
+        return path == "/v1/status" and served.coordinator.shift > 0
+
+    with Ending(slow, 6, folder, ends=finishes, after=2) as served:
+        served.coordinator.says = {"phase": "closed"}
+        code, out, err = ran(capsys, "fleet", served.url, "--tokens", tokens, "--folder", folder)
+    assert (code, served.coordinator.rows) == (0, {})
+    assert out.startswith("6 devices, turns: ")
+    assert err.startswith("turnout: warning: 0 of 6 expected turns were taken; ")
+
+
+def test_a_fleet_is_warned_where_its_turns_come_late(tmp_path, capsys, tokens):
+    with ServedFake(CHARTER, 6, tmp_path / "states") as served:
+        served.coordinator._wrong_time = lambda client, step, phase: Receipt(
+            Answer.LATE, CHARTER.task, client, step
+        )
+        arguments = ("--tokens", tokens, "--folder", tmp_path / "states")
+        code, out, err = ran(capsys, "fleet", served.url, *arguments)
+    assert (code, out) == (0, "6 devices, turns: 6 late\n")
+    assert err == (
+        "turnout: warning: 0 of 6 expected turns were taken; 6 late: they came late: steps are "
+        "too short for so many devices in one process; more --processes, or longer steps\n"
+    )
+
+
+@pytest.mark.parametrize("patience", ["0", "-1", "x", "nan"])
+def test_patience_is_a_number_of_seconds(capsys, tokens, patience):
+    arguments = ("fleet", "http://127.0.0.1:1", "--tokens", tokens, "--patience", patience)
+    assert ran(capsys, *arguments)[0] == 2
 
 
 def test_a_fleet_on_other_data_is_refused(tmp_path, capsys, tokens):

@@ -5,6 +5,8 @@ from turnout.participation.expectations import (
     empty_steps_bound,
     expected_check_ins,
     expected_empty_steps,
+    expected_turns,
+    is_far_below,
 )
 from turnout.participation.schedule import Schedule, joined
 from turnout.participation.traces import (
@@ -27,6 +29,8 @@ __all__ = [
     "empty_steps_bound",
     "expected_check_ins",
     "expected_empty_steps",
+    "expected_turns",
+    "is_far_below",
     "joined",
     "trace_statistics",
 ]

@@ -5,11 +5,14 @@ Notation
     m  window
     p₀ check-in probability
     k  picks
+    μ  expected turns of some clients
+    σ  their standard deviation, or an upper bound on it
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
@@ -100,6 +103,81 @@ def empty_steps_bound(law: CheckIn | SlidingWindow, population: int) -> float:
     check_population(law, population)
     clients, chance = _candidates(law, population)
     return law.steps * math.exp(-clients * chance)
+
+
+FAR_DEVIATIONS, FAR_SHARE = 6.0, 0.05
+
+
+def is_far_below(count: float, expected: float, variance: float) -> bool:
+    """Whether fewer came than chance explains: below μ − 6σ, and more than 5 % below μ.
+
+    A law that is kept falls below μ − 6σ with a chance of about 1e-9. The 5 % keep laws without
+    variance (everybody comes once a window) from raising an alarm at the first device that is off
+    line.
+
+    Args:
+        count: how many came.
+        expected: μ.
+        variance: σ², or an upper bound on it.
+
+    >>> is_far_below(312, 960.0, 0.0), is_far_below(930, 960.0, 0.0), is_far_below(4, 20.0, 20.0)
+    (True, False, False)
+    """
+    far = expected - max(FAR_DEVIATIONS * math.sqrt(variance), FAR_SHARE * expected)
+    return count < far
+
+
+def expected_turns(
+    law: ParticipationLaw, population: int, clients: Sequence[int], steps: int
+) -> tuple[float, float]:
+    """Expected turns of some clients in the first steps of a run, and a bound on their variance.
+
+    Clients draw independently. Within a window a client's turns exclude each other, so with the
+    sum S of its chances there, of at most k turns, their variance is at most S(1 − S/k); that is
+    exact for a whole window.
+
+    Args:
+        law: who takes part when; one that clients can draw by themselves.
+        population: clients of the run, at least 1.
+        clients: ids, each in 0 … population − 1.
+        steps: how many steps count, from the first one on.
+
+    Returns:
+        μ, exact up to rounding, and never less than σ².
+
+    Raises:
+        ParameterError: a population that does not fit the law.
+        UnsupportedError: an unknown law.
+
+    >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
+    (8.0, 4.0)
+    """
+    check_population(law, population)
+    steps = min(steps, law.steps)
+    if steps <= 0 or not clients:
+        return 0.0, 0.0
+    chances, alike = _own_chances(law, population, clients)
+    length = getattr(law, "window", 1) if not isinstance(law, SlidingWindow) else law.steps
+    sums = np.add.reduceat(chances[:, :steps], np.arange(0, steps, length), axis=1)
+    most = law.picks if isinstance(law, KSubset) else 1
+    repeats = sums.shape[1] if isinstance(law, FixedAssignment) else 1
+    spread = np.maximum(0.0, sums * (1 - sums / most))
+    return alike * float(sums.sum()), alike * repeats * float(spread.sum())
+
+
+def _own_chances(
+    law: ParticipationLaw, population: int, clients: Sequence[int]
+) -> tuple[NDArray[np.float64], int]:
+    """Chance of clients to come at each step, shape (rows, steps); and clients a row."""
+    chosen = np.asarray(clients)
+    if isinstance(law, AvailabilityCheckIn):
+        return _chances(law)[chosen], 1
+    if isinstance(law, SlidingWindow):
+        first = chosen // law.clients_per_slot - (law.window - 1)
+        ahead = np.arange(law.steps) - first[:, np.newaxis]
+        return ((ahead >= 0) & (ahead < law.window)) / law.window, 1
+    each = expected_check_ins(law, population) / population
+    return each[np.newaxis], len(chosen)
 
 
 @singledispatch

@@ -64,13 +64,13 @@ def mount(app: Starlette, views: Views, form_token: FormToken) -> None:
         return _page(kept.of(view, fragment=_is_fragment(request)))
 
     async def operator(request: Request) -> Response:
-        if not views.is_operator(request):
+        if not await views.is_operator(request):
             return _to_login(request)
         view, token = await views.operator(), form_token(request)
         return _page(pages.operator_page(view, token, fragment=_is_fragment(request)))
 
     async def login(request: Request) -> Response:
-        if views.is_operator(request):
+        if await views.is_operator(request):
             return RedirectResponse("/operator", 303, headers.PAGE)
         return _page(pages.login_page(form_token(request)))
 

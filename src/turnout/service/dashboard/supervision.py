@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from turnout.participation import is_far_below
 from turnout.service.dashboard.band import band
 from turnout.service.dashboard.charts import Chart, check_in_chart
 from turnout.service.storage.interface import Event
@@ -67,6 +68,13 @@ def _warnings(view: OperatorView) -> list[str]:
     errors = sum(event.level == "error" for event in view.events)
     if errors:
         found.append(f"The log has {errors:,} error{'s' * (errors > 1)}.")
+    block = view.counts[-view.block :] if view.block else ()
+    came, awaited = (sum(c.checked_in for c in block), sum(c.expected for c in block))
+    if is_far_below(came, awaited, view.block_variance):
+        found.append(
+            f"Turnout is far below its expectation: {came:,} of {awaited:,.0f} expected came in "
+            f"the last {len(block)} steps. Devices are missing, or steps are too short for them."
+        )
     strayed = [c for c in recent if not band(c.expected, population).holds(c.checked_in)]
     if strayed:
         last = strayed[-1]

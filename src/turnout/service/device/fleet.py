@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
+from turnout.core import checks
 from turnout.core.errors import (
     ParameterError,
     ProtocolError,
@@ -22,20 +24,25 @@ from turnout.core.errors import (
     StorageError,
     TurnoutError,
 )
+from turnout.service.charter import Charter
 from turnout.service.device.device import Device
 from turnout.service.device.diary import Diary, StateFile
 from turnout.service.device.link import Link, connection
 from turnout.service.device.pace import Limits, Pace
-from turnout.service.device.trainer import trainer_on_dealt
-from turnout.service.wire import Invitation
+from turnout.service.device.standing import Standing, Watch, WatchedLink, standing
+from turnout.service.device.trainer import Trainer, TrainerOf, trainer_on_dealt
+from turnout.service.wire import STATUS_PATH, Invitation
+from turnout.spec import ReleaseRule
 
 _TOLD_EVERY_SECONDS = 0.5
 _CONNECTIONS = 32
-_LIMITS = Limits(longest_backoff_seconds=2.0)
-"""A trial may be started before its coordinator is; it should not begin half a minute late."""
+_LOOKED_EVERY_SECONDS = 2.0
+"""So often somebody asks for the status: a coordinator that finished may be gone soon."""
+_STATUS_BYTES = 1 << 14
+PATIENCE_SECONDS = 120.0
 
-Tell = Callable[[Counter[str]], None]
-"""Hears now and then how many turns stand how."""
+Tell = Callable[[Standing], None]
+"""Hears now and then how the turns stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,8 @@ class Trial:
         ca: certificates to trust; None takes the system's.
         cover: send cover traffic.
         allow_http: take an address without encryption.
+        patience_seconds: all devices end once the coordinator gave none of them any answer for
+            so long. Where it said before that all steps are over, they end at once.
     """
 
     url: str
@@ -59,6 +68,19 @@ class Trial:
     ca: Path | None = None
     cover: bool = False
     allow_http: bool = False
+    patience_seconds: float = PATIENCE_SECONDS
+
+    def __post_init__(self) -> None:
+        checks.positive(patience_seconds=self.patience_seconds)
+
+    @property
+    def limits(self) -> Limits:
+        """How long a device waits; the fleet's patience ends before the device's own.
+
+        A trial may be started before its coordinator is; it should not begin half a minute late.
+        """
+        own = max(3600.0, 2 * self.patience_seconds)
+        return Limits(longest_backoff_seconds=2.0, patience_seconds=own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +88,31 @@ class FleetResult:
     """What became of the turns of a fleet's devices.
 
     Attributes:
-        tally: how many turns ended how.
+        standing: how the turns stand in the end, beside what the law lets expect.
         failures: error text → how many devices ended with it.
         error: the kind of a failure, None where all went well; a `TurnoutError` class.
+        gone: devices that ended because the coordinator was gone before all steps were over.
+        left: turns that those had ahead.
     """
 
-    tally: Counter[str]
+    standing: Standing
     failures: Counter[str]
     error: type[TurnoutError] | None
+    gone: int = 0
+    left: int = 0
 
     def __add__(self, other: FleetResult) -> FleetResult:
         """Both together."""
         return FleetResult(
-            self.tally + other.tally, self.failures + other.failures, self.error or other.error
+            self.standing + other.standing,
+            self.failures + other.failures,
+            self.error or other.error,
+            self.gone + other.gone,
+            self.left + other.left,
         )
 
 
-NOBODY = FleetResult(Counter(), Counter(), None)
+NOBODY = FleetResult(Standing(), Counter(), None)
 
 
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
@@ -111,19 +141,21 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
         StorageError: another process uses a state file, or it is damaged.
     """
     invitations = [Invitation.decoded(token) for token in trial.tokens]
-    trainer_of = trainer_on_dealt(trial.data)
     with ExitStack() as opened:
         diaries = [
             Diary(opened.enter_context(StateFile(_place(trial.folder, each), synced=False)), each)
             for each in invitations
         ]
         async with connection(trial.ca, connections=_CONNECTIONS) as http:
-            link = Link(http, trial.url, allow_http=trial.allow_http)
+            watch = Watch(asyncio.get_running_loop().time)
+            link = WatchedLink(watch, http, trial.url, allow_http=trial.allow_http)
+            crowd = _Crowd(diaries, link, watch, trial.patience_seconds)
+            trainer_of = crowd.told_by(trainer_on_dealt(trial.data))
             devices = [
-                Device(invitation, diary, link, trainer_of, cover=trial.cover, pace=Pace(_LIMITS))
-                for invitation, diary in zip(invitations, diaries, strict=True)
+                Device(*each, link, trainer_of, cover=trial.cover, pace=Pace(trial.limits))
+                for each in zip(invitations, diaries, strict=True)
             ]
-            return await _all(devices, tell)
+            return await crowd.run(devices, tell)
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
@@ -138,7 +170,7 @@ def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
     if len(parts) == 1:
         return asyncio.run(run_devices(trial, tell))
     context = multiprocessing.get_context("spawn")
-    queue: SimpleQueue[tuple[int, Counter[str] | FleetResult]] = context.SimpleQueue()
+    queue: SimpleQueue[tuple[int, Standing | FleetResult]] = context.SimpleQueue()
     workers = [
         context.Process(target=_work, args=(_part(trial, part), index, queue), daemon=True)
         for index, part in enumerate(parts)
@@ -155,15 +187,7 @@ def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
 
 def _part(trial: Trial, tokens: Sequence[str]) -> Trial:
     """The same trial for some of its devices."""
-    return Trial(
-        trial.url,
-        tuple(tokens),
-        trial.data,
-        trial.folder,
-        trial.ca,
-        trial.cover,
-        trial.allow_http,
-    )
+    return replace(trial, tokens=tuple(tokens))
 
 
 def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
@@ -172,9 +196,10 @@ def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
 
     torch.set_num_threads(1)
     try:
-        result = asyncio.run(run_devices(trial, lambda tally: queue.put((index, tally))))
+        result = asyncio.run(run_devices(trial, lambda stands: queue.put((index, stands))))
     except TurnoutError as error:
-        result = FleetResult(Counter(), Counter({str(error): len(trial.tokens)}), _kind(error))
+        failures = Counter({str(error): len(trial.tokens)})
+        result = FleetResult(Standing(), failures, _kind(error))
     except KeyboardInterrupt:
         return
     queue.put((index, result))
@@ -182,7 +207,7 @@ def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
 
 def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult:
     """The results of all processes, progress told in between."""
-    tallies: dict[int, Counter[str]] = {}
+    latest: dict[int, Standing] = {}
     results: dict[int, FleetResult] = {}
     while len(results) < len(workers):
         if queue.empty():
@@ -195,34 +220,85 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
         index, said = queue.get()
         if isinstance(said, FleetResult):
             results[index] = said
-            tallies[index] = said.tally
+            latest[index] = said.standing
         else:
-            tallies[index] = said
-        tell(sum(tallies.values(), Counter()))
+            latest[index] = said
+        tell(sum(latest.values(), Standing()))
     return sum(results.values(), NOBODY)
 
 
-async def _all(devices: Sequence[Device], tell: Tell) -> FleetResult:
-    """Every device until she is done; one that fails does not end the others."""
+class _Crowd:
+    """The devices of one process, and what they notice together.
 
-    def tally() -> Counter[str]:
-        return sum((device.tally() for device in devices), Counter())
+    Args:
+        diaries: theirs.
+        link: to the coordinator.
+        watch: what the link notices.
+        patience_seconds: as for `Trial`.
+    """
 
-    runs = [asyncio.ensure_future(device.run()) for device in devices]
-    try:
-        pending: set[asyncio.Future[Counter[str]]] = set(runs)
-        while pending:
-            _, pending = await asyncio.wait(pending, timeout=_TOLD_EVERY_SECONDS)
-            tell(tally())
-    finally:
-        for run in runs:
-            run.cancel()
-    errors = [error for run in runs if (error := run.exception()) is not None]
-    for error in errors:
-        if not isinstance(error, TurnoutError):
-            raise error
-    failures = Counter(str(error) for error in errors)
-    return FleetResult(tally(), failures, _kind(errors[0]) if errors else None)
+    def __init__(
+        self, diaries: Sequence[Diary], link: Link, watch: Watch, patience_seconds: float
+    ) -> None:
+        self._memories = [diary.memory for diary in diaries]
+        self._link, self._watch, self._patience = link, watch, patience_seconds
+        self._rule = ReleaseRule.AGGREGATED
+
+    def told_by(self, trainer_of: TrainerOf) -> TrainerOf:
+        """The same trainers; whoever asks for one knows the terms."""
+
+        def told(charter: Charter) -> Trainer:
+            self._rule = charter.scheme.release
+            return trainer_of(charter)
+
+        return told
+
+    async def run(self, devices: Sequence[Device], tell: Tell) -> FleetResult:
+        """Every device until it is done, or nobody answers; one that fails ends no other."""
+        runs = [asyncio.ensure_future(device.run()) for device in devices]
+        looking = asyncio.ensure_future(self._look())
+        try:
+            pending: set[asyncio.Future[Counter[str]]] = set(runs)
+            while pending and not self._is_over():
+                _, pending = await asyncio.wait(pending, timeout=_TOLD_EVERY_SECONDS)
+                tell(self._stands(self._watch.step))
+        finally:
+            for task in (looking, *runs):
+                task.cancel()
+            await asyncio.gather(looking, *runs, return_exceptions=True)
+        return self._result(runs)
+
+    def _is_over(self) -> bool:
+        """Whether nobody will answer any more."""
+        silent = self._watch.silent_seconds()
+        return silent > (0.0 if self._watch.finished else self._patience)
+
+    async def _look(self) -> None:
+        """Ask for the status while no device does: all of them may sleep until a later step."""
+        while True:
+            await asyncio.sleep(_LOOKED_EVERY_SECONDS)
+            if self._watch.quiet_seconds() >= _LOOKED_EVERY_SECONDS:
+                with suppress(ProtocolError):
+                    await self._link.get(STATUS_PATH, _STATUS_BYTES)
+
+    def _stands(self, steps: int) -> Standing:
+        return standing(self._memories, steps, self._rule)
+
+    def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
+        """What became of all runs; those that were cut short are cancelled."""
+        cut = [memory for run, memory in zip(runs, self._memories, strict=True) if run.cancelled()]
+        errors = [
+            error for run in runs if not run.cancelled() and (error := run.exception()) is not None
+        ]
+        for error in errors:
+            if not isinstance(error, TurnoutError):
+                raise error
+        gone = 0 if self._watch.finished else len(cut)
+        steps = self._watch.step if gone else sys.maxsize
+        left = sum(memory.tally()["to come"] for memory in cut) if gone else 0
+        kind = _kind(errors[0]) if errors else RemoteProtocolError if gone else None
+        failures = Counter(str(error) for error in errors)
+        return FleetResult(self._stands(steps), failures, kind, gone, left)
 
 
 def _kind(error: BaseException) -> type[TurnoutError]:

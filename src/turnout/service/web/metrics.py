@@ -56,6 +56,12 @@ class Metrics:
             buckets=_SECONDS,
             registry=own,
         )
+        self.wrong_passwords = Counter(
+            "turnout_wrong_passwords",
+            "Passwords for the operator's pages that were refused, or not compared",
+            ["answer"],
+            registry=own,
+        )
         self.accuracy = Gauge("turnout_accuracy", "Of the newest evaluated model", registry=own)
         self.loss = Gauge("turnout_loss", "Of the newest evaluated model", registry=own)
 

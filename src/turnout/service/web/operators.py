@@ -1,16 +1,16 @@
-"""The operator: a password, a session in a signed cookie, metrics, counts.
+"""The operator: a password, sessions that end with logout, metrics, counts.
 
 The password comes from a file. Without one there is no operator, and nobody sees what is for the
-operator alone.
+operator alone. `guesses` compares it, whether it comes by the form or with a request.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import hmac
+import hashlib
 import os
+from collections import OrderedDict
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -19,15 +19,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from turnout.core.errors import ParameterError
-from turnout.service.web.running import Running
+from turnout.service.web.guesses import Guesses, source_of
+from turnout.service.web.running import Clock, Running
 
 COOKIE = "turnout-operator"
 SESSION_SECONDS = 12 * 3600
 SHORTEST_PASSWORD = 12
 
 _FORM_BYTES = 4096
-_WRONG_SECONDS = 0.5
-_MOST_WAITING = 8
+_MOST_SESSIONS = 32
 _NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -47,12 +47,53 @@ def password_of(path: Path) -> str:
     return text
 
 
+class Sessions:
+    """The sessions that are open in this process; a cookie opens what is kept here.
+
+    Guarantees:
+        A session ends on request, after half a day, with the process, and when so many newer
+        ones are open. From then on its cookie, or a copy of it, opens nothing.
+
+    Args:
+        clock: monotonic.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: OrderedDict[bytes, float] = OrderedDict()
+
+    def begin(self) -> str:
+        """A new session's name, for a cookie."""
+        name = os.urandom(32).hex()
+        self._ends[_digest(name)] = self._clock.now() + SESSION_SECONDS
+        if len(self._ends) > _MOST_SESSIONS:
+            self._ends.popitem(last=False)
+        return name
+
+    def is_open(self, name: str) -> bool:
+        """Whether a name is that of a session that did not end."""
+        digest, now = _digest(name), self._clock.now()
+        if self._ends.get(digest, now) > now:
+            return True
+        self._ends.pop(digest, None)
+        return False
+
+    def end(self, name: str) -> None:
+        """End one session."""
+        self._ends.pop(_digest(name), None)
+
+    def end_all(self) -> None:
+        """End every session."""
+        self._ends.clear()
+
+
 class Operators:
     """Who is the operator, and what only the operator gets.
 
     Guarantees:
-        Passwords are compared in constant time, and wrong ones cost half a second, one after the
-        other. Sessions end with the process, and after half a day.
+        The password is compared by `Guesses` alone, for every route and in whichever way it
+        comes: what holds of its answers holds of all of them.
+        A cookie opens nothing once its session ended; see `Sessions`.
 
     Args:
         running: the task.
@@ -61,31 +102,37 @@ class Operators:
 
     def __init__(self, running: Running, password: str | None) -> None:
         self._running = running
-        self._password = None if password is None else password.encode()
-        self._sessions = URLSafeTimedSerializer(os.urandom(32), salt="session")
+        self._guesses = Guesses(running, password)
+        self._sessions = Sessions(running.clock)
         self._forms = URLSafeTimedSerializer(os.urandom(32), salt="form")
-        self._wrong = asyncio.Lock()
-        self._waiting = 0
 
-    def known(self, request: Request) -> bool:
-        """Whether a request comes with a session, or with the password as a bearer token."""
-        return self._session(request) is not None or self._bears_password(request)
+    async def known(self, request: Request) -> bool:
+        """Whether a request comes with an open session, or with the password in its header.
+
+        Raises:
+            HTTPException: 429, too many wrong passwords.
+        """
+        if self._session(request) is not None:
+            return True
+        given = _password_in(request.headers.get("authorization", ""))
+        return given is not None and await self._guesses.is_right(given, source_of(request))
 
     def form_token(self, request: Request) -> str:
         """What a form that is shown to this visitor must bring back."""
-        return self._forms.dumps(self._session(request) or "nobody")
+        return self._forms.dumps(_named(self._session(request)))
 
     async def login(self, request: Request) -> Response:
         """Begin a session: form fields ``password`` and ``token``."""
         form = await _form(request)
         if form is None or not self._brought_back(request, form):
             return JSONResponse({"detail": "this form is not valid any more"}, 403, _NO_STORE)
-        if not self._is_password(form.get("password", "").encode()):
-            return await self._refused(request)
+        password = form.get("password", "").encode()
+        if not await self._guesses.is_right(password, source_of(request)):
+            return self._refused(request)
         response = RedirectResponse("/operator", 303, _NO_STORE)
         response.set_cookie(
             COOKIE,
-            str(self._sessions.dumps(os.urandom(16).hex())),
+            self._sessions.begin(),
             max_age=SESSION_SECONDS,
             path="/",
             secure=request.url.scheme == "https",
@@ -95,54 +142,45 @@ class Operators:
         return response
 
     async def logout(self, request: Request) -> Response:
-        """Forget the session."""
+        """End the session: form field ``token``; with ``everywhere``, end every session."""
         form = await _form(request)
-        if form is None or not self._brought_back(request, form):
+        session = self._session(request)
+        if form is None or session is None or not self._brought_back(request, form):
             return JSONResponse({"detail": "this form is not valid any more"}, 403, _NO_STORE)
+        if "everywhere" in form:
+            self._sessions.end_all()
+        else:
+            self._sessions.end(session)
         response = RedirectResponse("/operator/login", 303, _NO_STORE)
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
     async def summary(self, request: Request) -> Response:
         """The operator's view as JSON."""
-        if not self.known(request):
+        if not await self.known(request):
             return _not_known()
         view = await self._running.operator()
         return JSONResponse(view.document(), headers=_NO_STORE)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus metrics."""
-        if not self.known(request):
+        if not await self.known(request):
             return _not_known()
         text = self._running.metrics.text(self._running.writer.waiting)
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(text, headers=_NO_STORE | {"Content-Type": kind})
 
-    async def _refused(self, request: Request) -> Response:
-        """The answer to a wrong password, slowly."""
-        if self._waiting >= _MOST_WAITING:
-            detail = {"detail": "too many wrong passwords; try again later"}
-            return JSONResponse(detail, 429, _NO_STORE | {"Retry-After": "5"})
-        self._waiting += 1
-        try:
-            async with self._wrong:
-                clock = self._running.clock
-                await clock.until(clock.now() + _WRONG_SECONDS)
-        finally:
-            self._waiting -= 1
+    def _refused(self, request: Request) -> Response:
+        """The login page, which says that the password was wrong."""
         from turnout.service.dashboard import headers, pages
 
         page = pages.login_page(self.form_token(request), refused=True)
         return Response(page, 403, headers.PAGE, media_type="text/html")
 
     def _session(self, request: Request) -> str | None:
-        """The session in the cookie, if it is one of this process."""
-        cookie = request.cookies.get(COOKIE, "")
-        try:
-            session = self._sessions.loads(cookie, max_age=SESSION_SECONDS)
-        except BadSignature:
-            return None
-        return session if self._password is not None else None
+        """The session in the cookie, if it is open."""
+        name = request.cookies.get(COOKIE, "")
+        return name if self._sessions.is_open(name) else None
 
     def _brought_back(self, request: Request, form: dict[str, str]) -> bool:
         """Whether the form is one that was shown to this visitor."""
@@ -150,21 +188,33 @@ class Operators:
             shown = self._forms.loads(form.get("token", ""), max_age=SESSION_SECONDS)
         except BadSignature:
             return False
-        return shown == (self._session(request) or "nobody")
+        return shown == _named(self._session(request))
 
-    def _is_password(self, given: bytes) -> bool:
-        return hmac.compare_digest(self._password or os.urandom(32), given)
 
-    def _bears_password(self, request: Request) -> bool:
-        kind, _, value = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "basic":
-            try:
-                value = base64.b64decode(value, validate=True).decode().partition(":")[2]
-            except (binascii.Error, ValueError):
-                return False
-        elif kind.lower() != "bearer":
-            return False
-        return self._is_password(value.encode())
+def _named(session: str | None) -> str:
+    """What forms know a visitor by; it does not open the session."""
+    return "nobody" if session is None else _digest(session).hex()
+
+
+def _digest(name: str) -> bytes:
+    """What is looked up in place of a session's name: how long that takes tells nothing of it."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def _password_in(header: str) -> bytes | None:
+    """The password in an Authorization header; None where nothing is asked with one.
+
+    A header that cannot be read counts as a wrong password, so that no answer is faster.
+    """
+    kind, _, value = header.partition(" ")
+    if kind.lower() == "bearer":
+        return value.encode()
+    if kind.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def _not_known() -> Response:

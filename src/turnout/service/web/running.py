@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -307,8 +307,8 @@ class Running:
         self._views[name] = now, view
         return view
 
-    def is_operator(self, request: Request) -> bool:
+    async def is_operator(self, request: Request) -> bool:
         """See `views.Views`; nobody is before `create_app` says how operators are known."""
-        return self.operator_known(request)
+        return self.operator_known is not None and await self.operator_known(request)
 
-    operator_known: Callable[[Any], bool] = staticmethod(lambda _request: False)
+    operator_known: Callable[[Any], Awaitable[bool]] | None = None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 _EVENTS = 200
+_BLOCK = 20
+"""Steps that count as a block where the law has no windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class OperatorView:
         counts: published steps.
         waiting_jobs, waiting_bytes: what the writer has not committed yet.
         events: the log's last lines, oldest first.
+        block: published steps of the law's last window, up to the last published one.
+        block_variance: bound on the variance of all check-ins in them.
     """
 
     public: PublicView
@@ -157,6 +161,8 @@ class OperatorView:
     waiting_jobs: int
     waiting_bytes: int
     events: tuple[Event, ...]
+    block: int = 0
+    block_variance: float = 0.0
 
     def document(self) -> dict[str, Any]:
         """The view as JSON has it."""
@@ -174,8 +180,12 @@ class Views(Protocol):
         """What the operator sees; only after `is_operator`."""
         ...
 
-    def is_operator(self, request: Request) -> bool:
-        """Whether a request comes with the operator's session."""
+    async def is_operator(self, request: Request) -> bool:
+        """Whether a request comes with the operator's session or password.
+
+        Raises:
+            HTTPException: 429, too many wrong passwords.
+        """
         ...
 
 
@@ -204,6 +214,19 @@ class Terms:
         plan = Plan.from_toml(charter.plan)
         counts = tuple(float(n) for n in expected)
         return cls(charter, charter.task, plan, counts, Certainties(charter))
+
+    def last_block(self, released: int) -> tuple[int, float]:
+        """Steps of the last window that are published, and a bound on their check-ins' variance.
+
+        Args:
+            released: steps that are published.
+        """
+        length = getattr(self.charter.scheme.participation, "window", _BLOCK)
+        expected = self.expected[max(0, released - 1) // length * length : released]
+        # Clients come independently, each step's variance is Σp(1 − p) ≤ μ − μ²/n, and turns of
+        # one client exclude each other within a window: the sum varies no more than its parts.
+        population = self.charter.population
+        return len(expected), sum(max(0.0, mean - mean**2 / population) for mean in expected)
 
 
 def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
@@ -260,6 +283,7 @@ def operator_view(
     expected = terms.expected
     counts = (count for count in reads.counts() if count[0] < progress.head.steps)
     running = progress.step < terms.charter.steps
+    block, variance = terms.last_block(progress.head.steps)
     return OperatorView(
         public=public_view(terms, progress, reads.scores()),
         invited=reads.invited(),
@@ -272,6 +296,8 @@ def operator_view(
         waiting_jobs=waiting[0],
         waiting_bytes=waiting[1],
         events=tuple(reads.events(_EVENTS)),
+        block=block,
+        block_variance=variance,
     )
 
 
