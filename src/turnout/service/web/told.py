@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from turnout.service.engine import SetBackError
 from turnout.service.signatures import verified
 from turnout.service.web.answers import (
     BUSY,
     TOO_LARGE,
-    TOO_SLOW,
     Receive,
     RefusedError,
     Scope,
@@ -21,7 +18,7 @@ from turnout.service.web.answers import (
 from turnout.service.web.running import Running
 from turnout.service.wire import SignedHead, head_bytes
 
-_MOST_BYTES, _SECONDS = 256, 10.0
+_MOST_BYTES = 256
 _ACCEPTED = b'{"answer":"accepted"}'
 _REFUSED = b'{"answer":"refused","detail":"not a head that this coordinator signed"}'
 
@@ -70,17 +67,13 @@ class HeadsRoute:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body, which is short and comes soon."""
+    """The whole body, which is short; its deadline is the connection's."""
     for name, value in scope["headers"]:
         if name == b"content-length" and (
             not value.isdigit() or len(value) > 9 or int(value) > _MOST_BYTES
         ):
             raise RefusedError(413, TOO_LARGE)
-    try:
-        async with asyncio.timeout(_SECONDS):
-            begun, more = await part_of(receive)
-            if len(begun) > _MOST_BYTES:
-                raise RefusedError(413, TOO_LARGE)
-            return await received(receive, begun, _MOST_BYTES) if more else begun
-    except TimeoutError:
-        raise RefusedError(408, TOO_SLOW) from None
+    begun, more = await part_of(receive)
+    if len(begun) > _MOST_BYTES:
+        raise RefusedError(413, TOO_LARGE)
+    return await received(receive, begun, _MOST_BYTES) if more else begun
