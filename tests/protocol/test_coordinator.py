@@ -243,7 +243,7 @@ def test_goes_on_after_a_stop_with_the_turns_that_were_used(first):
 @pytest.mark.parametrize("used", [([1], [0]), ([1], [2]), ([99], [1]), ([-1], [1]), ([1, 2], [1])])
 def test_turns_that_the_law_does_not_allow_are_refused(used):
     turns = tuple(np.array(column, dtype=np.int64) for column in used)
-    with pytest.raises(ParameterError, match="used|clients"):
+    with pytest.raises(ParameterError, match=r"used|clients"):
         coordinator(law=CheckIn(window=4), first_step=1, used=turns)
 
 
