@@ -216,6 +216,37 @@ def test_goes_on_after_a_stop_with_the_window_it_remembers():
     assert check_in(after, 1, 2, 3).verdicts.tolist() == [DUPLICATE, DUPLICATE, ACCEPTED]
 
 
+@pytest.mark.parametrize("first", [4, 5, 6, 7])
+def test_goes_on_after_a_stop_with_the_turns_that_were_used(first):
+    """Turns alone say as much as the steps in which they were taken."""
+    law = KSubset(window=4, picks=2, windows=2)
+    came = {4: [1, 2], 5: [2, 3], 6: [3]}
+    earlier = [clients for step, clients in came.items() if step < first]
+    used = np.bincount([client for clients in earlier for client in clients], minlength=4)
+    clients = np.flatnonzero(used)
+    turns = (clients, used[clients].astype(np.int64))
+    by_turns = coordinator(law=law, first_step=first, used=turns)
+    steps = [CheckIns(step, ids(*clients)) for step, clients in came.items() if step < first]
+    by_steps = coordinator(law=law, first_step=first, admitted=steps)
+    for _ in range(8 - first):
+        verdicts = []
+        for machine in (by_turns, by_steps):
+            machine.open_step()
+            verdicts.append(check_in(machine, 0, 1, 2, 3, 3).verdicts.tolist())
+            close(machine)
+        assert verdicts[0] == verdicts[1]
+    if first < 7:
+        return
+    assert verdicts[0][1:] == [ACCEPTED, DUPLICATE, DUPLICATE, DUPLICATE]
+
+
+@pytest.mark.parametrize("used", [([1], [0]), ([1], [2]), ([99], [1]), ([-1], [1]), ([1, 2], [1])])
+def test_turns_that_the_law_does_not_allow_are_refused(used):
+    turns = tuple(np.array(column, dtype=np.int64) for column in used)
+    with pytest.raises(ParameterError, match=r"used|clients"):
+        coordinator(law=CheckIn(window=4), first_step=1, used=turns)
+
+
 def test_goes_on_after_a_stop_with_a_minibatch_half_full():
     rule = ReleaseRule.ONE_CLIENT
     whole = coordinator(rule, minibatch=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 import sys
@@ -275,53 +274,6 @@ def test_a_database_file_is_its_owners_alone(path):
     for file in beside:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
     storage.close()
-
-
-SERVE = (
-    "import sys; from turnout.service.storage.opening import open_storage\n"
-    "try: open_storage(sys.argv[1], serving=True)\n"
-    "except Exception as error: print(error)\n"
-)
-
-
-def refusal(name: object) -> str:
-    """What another process hears that wants to serve a database."""
-    told = subprocess.run(
-        [sys.executable, "-c", SERVE, str(name)], check=True, capture_output=True, text=True
-    )
-    return told.stdout
-
-
-def test_one_file_has_one_coordinator_whatever_it_is_called(path):
-    storage = filled(str(path))
-    link, other = path.with_name("link"), path.with_name("another")
-    link.symlink_to(path)
-    os.link(path, other)
-    for name in (link, other, f"sqlite:///{path}", os.path.relpath(path)):
-        with pytest.raises(StorageError, match="another coordinator"):
-            served(name)
-        assert "another coordinator serves" in refusal(name)
-    with storage.transaction() as tx:
-        check_in(tx, 3, 1)
-    storage.close()
-    for name in (path, other):
-        with pytest.raises(StorageError, match="hard links"):
-            served(name)
-    other.unlink()
-    again = served(path)
-    with again.snapshot() as reads:
-        assert reads.arrived(1).tolist() == [2, 3]
-    again.close()
-
-
-def test_the_lock_outlives_a_snapshot_that_is_still_read(path):
-    storage = filled(str(path))
-    with storage.snapshot() as reads:
-        storage.close()
-        assert reads.charter() == CHARTER
-        with pytest.raises(StorageError, match="another coordinator"):
-            served(path)
-    served(path).close()
 
 
 def test_a_killed_coordinator_leaves_no_lock(url):

@@ -60,6 +60,27 @@ def test_updates_of_released_steps_are_forgotten(tmp_path):
     asyncio.run(main())
 
 
+def test_deleted_rows_that_cannot_be_tidied_away_are_said(tmp_path, monkeypatch):
+    """Somebody reads an old moment all the time; then he stops."""
+    monkeypatch.setattr("turnout.service.web.conductor._BREATH_SECONDS", 0.0)
+    monkeypatch.setattr("turnout.service.web.conductor._LAST_TRIES", 3)
+
+    async def main():
+        async with world(tmp_path) as w:
+            await w.update(1, 0)
+            with w.running.storage.snapshot() as view:
+                assert view.charter()
+                await w.step_over()
+                await w.conductor._tidy_at_the_end()
+                assert not w.conductor._forgetting.done()  # it goes on trying
+            await w.conductor._forgetting
+            with w.running.storage.snapshot() as view:
+                texts = [e.text for e in view.events(9) if e.level == "warning"]
+            assert any("may still be in the database" in text for text in texts)
+
+    asyncio.run(main())
+
+
 def test_a_release_that_took_too_long_is_published_late_and_noted(tmp_path):
     async def main():
         async with world(tmp_path) as w:

@@ -216,6 +216,22 @@ def test_cancelled_jobs_do_not_disturb_a_failure(writer, journal, failures):
     assert len(failures) == 1
 
 
+def test_a_lone_job_runs_between_two_transactions(writer, journal):
+    held(writer, journal)
+    before = writer.submit(lambda tx: tx.append("before"))
+    alone = [writer.submit_alone(lambda storage: storage.done.append("alone")) for _ in range(2)]
+    after = writer.submit(lambda tx: tx.append("after"))
+    journal.permission.set()
+    for future in (before, *alone, after):
+        future.result()
+    writer.close()
+    lone = ["alone", "alone"]
+    inside = [[], ["before"], lone, ["after"]]
+    expected = [step if step is lone else ["begin", *step, "commit"] for step in inside]
+    assert journal.done == [event for step in expected for event in step]
+    assert writer.waiting == (0, 0)
+
+
 def test_a_batch_is_forgotten_when_it_is_done(writer):
     import gc
     import weakref

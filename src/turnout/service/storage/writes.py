@@ -218,9 +218,11 @@ class Writes(Reads):
 
     def _body_number(self) -> int:
         """A number for the next update; writers take turns, so none is given twice."""
-        if self._next_body is None:
-            self._next_body = self._value("SELECT coalesce(max(id) + 1, 0) FROM bodies")
-        return self._next_body
+        number = self._next_body
+        if number is None:
+            number = int(self._value("SELECT coalesce(max(id) + 1, 0) FROM bodies"))
+            self._next_body = number
+        return number
 
     def _store_body(self, participation: Participation, body: bytes) -> None:
         """Store an update, readable as long as the key of its step is there."""
