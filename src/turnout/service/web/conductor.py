@@ -153,7 +153,8 @@ class Conductor:
         running = self._running
         receipt = await self._witnessed(running.record)
         if receipt is not None and receipt != running.receipt:
-            await self._submit(partial(_keep, receipt))
+            kept = receipt
+            await self._submit(lambda tx: tx.keep_receipt(kept))
             running.receipt = receipt
         running.withheld = False
 
@@ -206,7 +207,3 @@ class Conductor:
 
 def _forget_some(before: int, tx: Transaction) -> int:
     return tx.forget_bodies(before, _FORGOTTEN_AT_ONCE)
-
-
-def _keep(receipt: WitnessReceipt, tx: Transaction) -> None:
-    tx.keep_receipt(receipt)
