@@ -74,6 +74,7 @@ class Server:
     ) -> None:
         self._arguments, self._log, self._prepare = arguments, log, prepare
         self._process: Forked | None = None
+        self._killed = False
 
     @property
     def runs(self) -> bool:
@@ -82,16 +83,20 @@ class Server:
 
     def start(self) -> None:
         """Start it, unless it runs; it may take a moment until it answers."""
-        if not self.runs:
-            ended = None if self._process is None else self._process.poll()
-            assert ended in {None, -signal.SIGKILL}, self._log.read_text()[-3000:]
+        if self._process is None or self._killed:
             self._process = turnout(*self._arguments, log=self._log, prepare=self._prepare)
+            self._killed = False
+        self.require_running()
+
+    def require_running(self) -> None:
+        """It has not ended by itself."""
+        assert self.runs, self._log.read_text()[-3000:]
 
     def kill(self) -> None:
         """End it as the power would."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._killed = self._process.wait() == -signal.SIGKILL
 
 
 def answers(port: int) -> bool:

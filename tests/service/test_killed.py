@@ -63,8 +63,15 @@ learning_rate = 1.0
 TIMING = ["--step-seconds", "0.06", "--check-in-seconds", "0.04", "--answer-seconds", "0.005"]
 
 
-def await_news(crowds, acknowledged, *, steps):
-    """Wait until so many more updates are acknowledged, and so many more steps over."""
+def await_news(crowds, acknowledged, over, *, steps):
+    """Wait until so many more updates are acknowledged, and so many more steps over.
+
+    Args:
+        crowds: the clients.
+        acknowledged: updates.
+        over: whether nothing will come any more.
+        steps: so many.
+    """
 
     def news():
         return sum(len(crowd.diary.acknowledged) for crowd in crowds)
@@ -73,12 +80,7 @@ def await_news(crowds, acknowledged, *, steps):
         return max(crowd.diary.step for crowd in crowds)
 
     enough, later = news() + acknowledged, step() + steps
-    until(lambda: dead(crowds) or (news() >= enough and step() >= later))
-
-
-def dead(crowds):
-    """Whether a promise was broken already, so that nothing will come any more."""
-    return any(crowd.diary.errors for crowd in crowds)
+    until(lambda: over() or (news() >= enough and step() >= later))
 
 
 @dataclass
@@ -94,13 +96,21 @@ class Run:
 def kill_again_and_again(server, witness, port, crowds):
     """So many processes are killed: the coordinator, the witness, or both at once."""
     dice, kills, life = random.Random(1), 0, 0
+
+    def over():
+        """Whether a promise was broken, or a process ended by itself: the next start says why."""
+        ran = server.runs and witness.runs
+        return not ran or any(crowd.diary.errors for crowd in crowds)
+
+    def ready():
+        until(lambda: over() or answers(port))
+
     while kills < KILLS:
         witness.start()
         server.start()
         if dice.random() < 0.9:
-            until(lambda: dead(crowds) or answers(port))
-            steps = 4 if life % 8 == 0 else life % 3 == 0
-            await_news(crowds, dice.randrange(4), steps=steps)
+            ready()
+            await_news(crowds, dice.randrange(4), over, steps=4 if life % 8 == 0 else 0)
             time.sleep(dice.random() * 0.05)
         else:  # in the middle of starting
             time.sleep(dice.random() * 0.2)
@@ -110,8 +120,10 @@ def kill_again_and_again(server, witness, port, crowds):
         kills, life = kills + len(victims), life + 1
     witness.start()
     server.start()
-    until(lambda: dead(crowds) or answers(port))
-    await_news(crowds, 1, steps=1)
+    ready()
+    await_news(crowds, 1, over, steps=1)
+    for process in (server, witness):
+        process.require_running()
 
 
 @pytest.fixture

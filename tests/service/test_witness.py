@@ -267,14 +267,16 @@ def test_a_witness_that_does_not_answer_is_asked_again(store):
             raise httpx.ConnectError("refused")
         if len(calls) == 2:
             return 503, b""
-        if len(calls) == 3:
+        if len(calls) == 3:  # as uvloop does where a connection ends while it begins
+            raise AttributeError("'NoneType' object has no attribute 'getpeername'")
+        if len(calls) == 4:
             return 200, bytes(2 * MOST_BYTES)
         signature = store.receipt(Shown.decoded(request.content))
         return 200, b'{"receipt":"%s"}' % signature.hex().encode()
 
     receipt = judged(answer, message, store.key.public)
     assert (receipt.steps, receipt.witness_key) == (1, store.key.public)
-    assert calls == 4 * [f"Bearer {TOKEN}"]
+    assert calls == 5 * [f"Bearer {TOKEN}"]
 
 
 # -- a coordinator that has one ---------------------------------------------------------------

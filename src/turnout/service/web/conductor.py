@@ -156,7 +156,8 @@ class Conductor:
         running = self._running
         receipt = await self._witnessed(running.record)
         if receipt is not None and receipt != running.receipt:
-            await self._submit(partial(_keep, receipt))
+            kept = receipt
+            await self._submit(lambda tx: tx.keep_receipt(kept))
             running.receipt = receipt
         running.withheld = False
 
@@ -229,7 +230,3 @@ class Conductor:
 
 def _reclaim_some(tx: Transaction) -> int:
     return tx.reclaim(_RECLAIMED_AT_ONCE)
-
-
-def _keep(receipt: WitnessReceipt, tx: Transaction) -> None:
-    tx.keep_receipt(receipt)

@@ -8,6 +8,7 @@ import json
 import logging
 import ssl
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -100,8 +101,7 @@ class Witness:
 
     async def close(self) -> None:
         """Close its connections."""
-        if self._http is not None:
-            await self._http.aclose()
+        await self._let_go()
 
     async def _asked(self, shown: Shown) -> tuple[int, bytes]:
         """Status and bounded body of one request."""
@@ -127,8 +127,20 @@ class Witness:
                     if len(received) > MOST_BYTES:
                         raise UnreachableError("an answer that is too long")
                 return response.status_code, bytes(received)
-        except (httpx.TransportError, TimeoutError) as error:
+        except UnreachableError:
+            raise
+        except Exception as error:
+            # A connection that ends at an odd moment raises more than httpx's own errors: under
+            # uvloop anyio finds no socket any more (AttributeError). Such a client is thrown away.
+            await self._let_go()
             raise UnreachableError(str(error) or type(error).__name__) from None
+
+    async def _let_go(self) -> None:
+        """Forget connections that may be broken."""
+        http, self._http = self._http, None
+        if http is not None:
+            with suppress(Exception):
+                await http.aclose()
 
     def _judged(self, shown: Shown, status: int, body: bytes) -> WitnessReceipt:
         """What an answer means."""
