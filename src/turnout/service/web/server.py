@@ -149,6 +149,8 @@ def _server(
     settings: Settings,
     tls: tuple[Path, Path] | None,
     most: int,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> uvicorn.Server:
     import uvicorn
 
@@ -158,10 +160,12 @@ def _server(
     from turnout.service.web.http_connection import HttpConnection
 
     exempt = proxies(settings.forwarded_allow_ips)
-    connections = Connections(most, max(1, most // 2), exempt, time.monotonic)
+    connections = Connections(most, max(1, most // 2), exempt, clock)
 
     class Server(uvicorn.Server):
         """A server that leaves signals to the process, and accepts in its own way."""
+
+        table = connections
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:

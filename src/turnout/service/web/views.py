@@ -146,6 +146,7 @@ class OperatorView:
         counts: published steps.
         waiting_jobs, waiting_bytes: what the writer has not committed yet.
         events: the log's last lines, oldest first.
+        evaluation: whether models are evaluated, and why not.
     """
 
     public: PublicView
@@ -157,6 +158,7 @@ class OperatorView:
     waiting_jobs: int
     waiting_bytes: int
     events: tuple[Event, ...]
+    evaluation: str = ""
 
     def document(self) -> dict[str, Any]:
         """The view as JSON has it."""
