@@ -71,7 +71,7 @@ def attacks(version: Version, folder: Path, named: Named, options: argparse.Name
 def memory(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
     """Resident memory over uploads in ten steps of one task, each released at its end."""
     steps, each = 10, options.uploads // 10
-    task = Task(options.uploads, options.bytes, steps, step_seconds=max(5, each // 250))
+    task = Task(options.uploads, options.bytes, steps, step_seconds=max(30, each // 200))
     rows: Figure = {}
     with serving(version, folder, named(), task) as server:
         for step in range(steps):
