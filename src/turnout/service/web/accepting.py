@@ -19,8 +19,8 @@ from typing import Protocol
 
 from turnout.service.web.connections import Awaits, Connections, Entry, Held
 
-ACCEPTED_AT_ONCE = 64
-BEGUN_AT_ONCE = 16
+ACCEPTED_AT_ONCE = 256
+BEGUN_AT_ONCE = 256
 BACKLOG = 4096
 
 _PAUSE_SECONDS = 0.05

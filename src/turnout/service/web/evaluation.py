@@ -2,25 +2,34 @@
 
 A thread of its own looks at the newest published model first, then at those before it that the
 charter's curve names. It loads PyTorch and the plan's data once the service is ready; a step never
-waits for it.
+waits for it. Where it cannot be done, the operator is told so; what fails once is tried again.
 """
 
 from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from turnout.core.errors import StorageError, TurnoutError
+from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.learner import Learner, PlanLearner
-from turnout.service.storage.interface import Scored, Transaction
+from turnout.service.storage.interface import Event, Scored, Transaction
 from turnout.service.web import logs
 from turnout.service.web.running import Running
+
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_ON = "models are evaluated"
 
 Evaluate = Callable[[Any], tuple[float, float]]
 """Accuracy and loss of parameters."""
@@ -86,17 +95,55 @@ class Evaluator:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        try:
-            evaluate = self._prepare()
-            gc.freeze()  # PyTorch's modules; looking through them would make requests wait
-            with self._running.storage.snapshot() as view:
-                done = {scored.steps for scored in view.scores()}
-            while (steps := self._next(done)) is not None:
-                self._score(steps, evaluate)
-                done.add(steps)
-        except (TurnoutError, ImportError, OSError) as error:
-            if not self._stopped:
-                logs.logger().warning("models are not evaluated", reason=str(error))
+        evaluate = self._tried(self._prepared)
+        if evaluate is None:
+            return
+        self._say(_ON, on=True)
+        done = self._tried(self._scored) or set()
+        while (steps := self._next(done)) is not None:
+            self._tried(partial(self._score, steps, evaluate))
+            done.add(steps)
+
+    def _prepared(self) -> Evaluate:
+        evaluate = self._prepare()
+        gc.freeze()  # PyTorch's modules; looking through them would make requests wait
+        return evaluate
+
+    def _scored(self) -> set[int]:
+        with self._running.storage.snapshot() as view:
+            return {scored.steps for scored in view.scores()}
+
+    def _tried(self, work: Callable[[], T]) -> T | None:
+        """What it returns, tried until it does; None at the end, and where no trial would help."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self._stopped:
+            try:
+                return work()
+            except (ParameterError, ImportError, FileNotFoundError) as error:
+                self._say(f"models are not evaluated: {error}", on=False)
+                return None
+            except Exception as error:  # no descriptor, no memory, a bug: no model waits for it
+                if self._stopped:
+                    return None
+                reason = f"{type(error).__name__}: {error}"
+                self._say(f"an evaluation failed, and is tried again: {reason}", on=False)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return None
+
+    def _say(self, text: str, *, on: bool) -> None:
+        """Tell the operator, by log, view and metric; the same thing once."""
+        running = self._running
+        if text == running.evaluation or self._stopped:
+            return
+        running.evaluation = text
+        running.metrics.evaluation.set(on)
+        level = "info" if on else "warning"
+        getattr(logs.logger(), level)(text)
+        event = Event(time.time(), level, text)
+        with suppress(StorageError):  # the log has it, the database need not
+            running.writer.submit(lambda tx: tx.log(event))
 
     def _next(self, done: set[int]) -> int | None:
         """The next model to look at; waits until there is one. None at the end."""
@@ -119,6 +166,7 @@ class Evaluator:
         self._running.writer.submit(lambda tx: tx.score(scored)).result()
         if steps == self._newest:
             self._running.metrics.scored(scored)
+        self._say(_ON, on=True)
 
     def _handed_out(self, view: Transaction, steps: int) -> Any:
         """The parameters that would be used after so many releases."""

@@ -63,6 +63,10 @@ class Metrics:
             registry=own,
         )
         self.accuracy = Gauge("turnout_accuracy", "Of the newest evaluated model", registry=own)
+        self.evaluation = Gauge(
+            "turnout_evaluation", "Whether models are evaluated, or about to be", registry=own
+        )
+        self.evaluation.set(True)
         self.loss = Gauge("turnout_loss", "Of the newest evaluated model", registry=own)
 
     def published(self, charter: Charter, steps: int) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from turnout.core.errors import StorageError
@@ -150,6 +150,7 @@ class Running:
         self.terms = Terms.of(self.charter)
         self.ended = False
         self.reading_bytes = 0
+        self.evaluation = "the evaluation begins"
         self.bodies_of: Counter[int] = Counter()
         self._metered = MeteredStorage(storage, self.metrics)
         self.writer = Writer(
@@ -288,9 +289,12 @@ class Running:
     async def operator(self) -> OperatorView:
         """See `views.Views`."""
         waiting = self.writer.waiting
-        return await self._view(
-            "operator", lambda at, tx: see_as_operator(self.terms, at, tx, waiting)
-        )
+
+        def looked(at: Progress, tx: Transaction) -> OperatorView:
+            view = see_as_operator(self.terms, at, tx, waiting)
+            return replace(view, evaluation=self.evaluation)
+
+        return await self._view("operator", looked)
 
     async def _view(self, name: str, looked: Callable[[Progress, Transaction], T]) -> T:
         """A view of at most a second ago, or of the same step at least."""

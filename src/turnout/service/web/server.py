@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError
 from turnout.service.storage.opening import open_storage
@@ -156,6 +156,8 @@ def _server(
     settings: Settings,
     tls: tuple[Path, Path] | None,
     most: int,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> uvicorn.Server:
     import uvicorn
 
@@ -165,10 +167,12 @@ def _server(
     from turnout.service.web.http_connection import HttpConnection
 
     exempt = proxies(settings.forwarded_allow_ips)
-    connections = Connections(most, max(1, most // 2), exempt, time.monotonic)
+    connections = Connections(most, max(1, most // 2), exempt, clock)
 
     class Server(uvicorn.Server):
         """A server that leaves signals to the process, and accepts in its own way."""
+
+        table = connections
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -177,16 +181,18 @@ def _server(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             assert sockets is not None
             (listening,) = sockets
-            address, loop = listening.getsockname()[:2], asyncio.get_running_loop()
+            here, loop = listening.getsockname()[:2], asyncio.get_running_loop()
 
             def make(
-                entry: Entry, peer: tuple[str, int], drop: Callable[[], object]
+                entry: Entry, address: tuple[str, int], drop: Callable[[], object]
             ) -> HttpConnection:
                 state = self.server_state
-                own = {"config": config, "state": state, "loop": loop, "server": address}
-                return HttpConnection(connections, entry, address=peer, drop=drop, **own)
+                own = {"config": config, "state": state, "loop": loop, "server": here}
+                return HttpConnection(connections, entry, address=address, drop=drop, **own)
 
-            self.servers = [Listener(listening, connections, make, config.ssl)]
+            # uvicorn asks of its servers no more than a listener can do.
+            taking: Any = Listener(listening, connections, make, config.ssl)
+            self.servers = [taking]
             self._sweeping = loop.create_task(connections.keep_sweeping())
             self.started = True
 

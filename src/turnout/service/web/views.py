@@ -150,6 +150,7 @@ class OperatorView:
         events: the log's last lines, oldest first.
         block: published steps of the law's last window, up to the last published one.
         block_variance: bound on the variance of all check-ins in them.
+        evaluation: whether models are evaluated, and why not.
     """
 
     public: PublicView
@@ -163,6 +164,7 @@ class OperatorView:
     events: tuple[Event, ...]
     block: int = 0
     block_variance: float = 0.0
+    evaluation: str = ""
 
     def document(self) -> dict[str, Any]:
         """The view as JSON has it."""

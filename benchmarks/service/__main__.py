@@ -1,0 +1,95 @@
+"""How many signed, durable updates a coordinator takes, how soon, and what attackers change.
+
+    python benchmarks/service                              # this version, on SQLite
+    python benchmarks/service --before REV --databases sqlite,postgres
+    python benchmarks/service --only attacks               # or load, memory, ready
+    python benchmarks/service --only memory --uploads 100000
+
+A real `turnout serve` process takes updates of 50 KB that were signed beforehand, from a process
+of its own on the same machine, over plain HTTP. Times run from connect to receipt, with every
+"come again" in them; an answer counts when it says that the update is stored. With --before, a
+worktree of another revision is measured in turns with this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from scenarios import Figure, Rows, attacks, load, memory, ready
+from servers import databases, versions
+
+_SCENARIOS: dict[str, Callable[..., Figure]] = {
+    "load": load,
+    "attacks": attacks,
+    "memory": memory,
+    "ready": ready,
+}
+
+
+def main() -> None:
+    """Run the scenarios on each database and version, in turns."""
+    options = _options()
+    rows: Rows = {}
+    with ExitStack() as stack:
+        beside = stack.enter_context(versions(options.before))
+        for kind in options.databases.split(","):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder)))
+            named = stack.enter_context(databases(kind, folder))
+            for scenario in options.only.split(","):
+                for repeat in range(options.repeats):
+                    for version in beside if repeat % 2 == 0 else beside[::-1]:
+                        found = _SCENARIOS[scenario](version, folder, named, options)
+                        for name, value in found.items():
+                            key = f"{kind}, {version.name}: {name}"
+                            rows.setdefault(key, []).append(value)
+                            print(f"{key:64s} {value:>12.4g}", flush=True)
+    print()
+    _show(rows, [version.name for version in beside])
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--before", metavar="REV", help="a revision to measure beside this one")
+    parser.add_argument("--databases", default="sqlite", help="sqlite, postgres or both")
+    parser.add_argument("--only", default="load,attacks", help=", ".join(_SCENARIOS))
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--devices", type=int, default=512, help="that connect at once")
+    parser.add_argument("--rounds", type=int, default=6, help="how often they do")
+    parser.add_argument("--bytes", type=int, default=50_000, help="of an update")
+    parser.add_argument("--uploads", type=int, default=100_000, help="for memory")
+    parser.add_argument("--stored", type=int, default=100_000, help="updates, for ready")
+    parser.add_argument("--folder", help="where databases go; the system's for temporary files")
+    parser.add_argument("--json", help="write all figures to this file")
+    return parser.parse_args()
+
+
+def _show(rows: Rows, names: list[str]) -> None:
+    """The medians, and their ratio where two versions were measured."""
+    measured = list(dict.fromkeys(_split(key) for key in rows))
+    print(f"{'median':54s}" + "".join(f"{name:>12s}" for name in names) + f"{'ratio':>9s}")
+    for kind, name in measured:
+        values = [_median(rows.get(f"{kind}, {version}: {name}", [])) for version in names]
+        line = f"{kind}: {name}"
+        ratio = values[-1] / values[0] if len(values) == 2 and values[0] else float("nan")
+        print(f"{line:54s}" + "".join(f"{value:12.4g}" for value in values) + f"{ratio:9.2f}")
+
+
+def _split(key: str) -> tuple[str, str]:
+    label, _, name = key.partition(": ")
+    return label.partition(", ")[0], name
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else float("nan")
+
+
+if __name__ == "__main__":
+    main()

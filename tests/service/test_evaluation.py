@@ -1,0 +1,86 @@
+"""Evaluation beside the service: what it cannot do is said, and what failed once is tried again."""
+
+import asyncio
+import errno
+
+import pytest
+from forked import HANGS_SECONDS
+from web_world import Adding, world
+
+from turnout.core.errors import ParameterError
+from turnout.service.web import evaluation
+from turnout.service.web.evaluation import Evaluator
+
+
+async def until(condition):
+    async with asyncio.timeout(HANGS_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def texts(running):
+    with running.storage.snapshot() as view:
+        return [event.text for event in view.events(100)]
+
+
+def metric(running):
+    lines = running.metrics.text((0, 0)).decode().splitlines()
+    return next(line for line in lines if line.startswith("turnout_evaluation "))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ParameterError("data.name", "digits", "TURNOUT_DATA"), ImportError("no torch"), OSError()],
+    ids=["no data", "no PyTorch", "no descriptor"],
+)
+def test_the_operator_is_told_that_models_are_not_evaluated(tmp_path, error):
+    def prepare():
+        raise error
+
+    async def main():
+        async with world(tmp_path) as w:
+            evaluator = Evaluator(w.running, prepare, Adding())
+            assert metric(w.running) == "turnout_evaluation 1.0"
+            evaluator.start()
+            await until(lambda: metric(w.running) == "turnout_evaluation 0.0")
+            view = await w.running.operator()
+            assert str(error) in view.evaluation
+            assert "evaluat" in view.evaluation
+            await until(lambda: view.evaluation in texts(w.running))
+            assert await asyncio.to_thread(evaluator.stop)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["prepare", "evaluate", "snapshot"])
+def test_what_failed_once_is_tried_again(tmp_path, monkeypatch, where):
+    failures = [OSError(errno.EMFILE, "too many open files"), MemoryError()]
+    monkeypatch.setattr(evaluation, "FIRST_PAUSE_SECONDS", 0.001)
+
+    def maybe(place):
+        if place == where and failures:
+            raise failures.pop()
+
+    def prepare():
+        maybe("prepare")
+
+        def evaluate(parameters):
+            maybe("evaluate")
+            return 0.5, 1.0
+
+        return evaluate
+
+    async def main():
+        async with world(tmp_path) as w:
+            evaluator = Evaluator(w.running, prepare, Adding())
+            scored = evaluator._scored
+            monkeypatch.setattr(evaluator, "_scored", lambda: (maybe("snapshot"), scored())[1])
+            evaluator.start()
+            await until(lambda: w.running.metrics.accuracy._value.get() == 0.5)
+            assert not failures
+            await until(lambda: metric(w.running) == "turnout_evaluation 1.0")
+            assert (await w.running.operator()).evaluation == "models are evaluated"
+            assert any("tried again" in text for text in texts(w.running))
+            assert await asyncio.to_thread(evaluator.stop)
+
+    asyncio.run(main())
