@@ -71,7 +71,6 @@ def _vector(name, computation, clip_norm, parameters, records):
     q = lattice.quantise(clipped)
     long = len(at) > 100
     kept = slice(None, None, EVERY if long else 1)
-    sizes = _layer_sizes(computation)
     made = {
         "name": name,
         "model": computation.model_document(hashlib.sha256(at.astype("<f4").tobytes()).digest()),
@@ -83,10 +82,8 @@ def _vector(name, computation, clip_norm, parameters, records):
         "features": [[float(x) for x in row.reshape(-1)[kept]] for row in featured],
     }
     if moved is not None:
-        parts = np.split(moved, np.cumsum(sizes)[:-1])
         made["norm"] = float(np.linalg.norm(moved))
         made["moved"] = [float(x) for x in moved[kept]]
-        made["layer_sums"] = [float(part.sum()) for part in parts]
     made |= {"norm_squared_limit": lattice.norm_squared_limit, "quantised": q[kept].tolist()}
     return made if long else made | {"body": lattice.encode(q).hex()}
 
@@ -119,19 +116,6 @@ def _computed(computation, clip_norm, at, inputs, labels):
     moved = at_norm(UNCLIPPED)
     zero = not moved.any()
     return featured, None if zero else moved, at_norm(clip_norm)
-
-
-def _layer_sizes(computation):
-    """Numbers of each layer's weights and biases, in the vector's order."""
-    n, k = math.prod(computation.input_shape), computation.classes
-    if computation.architecture == "logistic-1":
-        return [k * n, k]
-    image = (*computation.input_shape, 1)[:3]
-    filters = {"tanh-cnn-13k-1": 16, "tanh-cnn-26k-1": 32}[computation.architecture]
-    height, width = ((side + 6 - 8) // 2 + 1 - 1 for side in image[:2])
-    deep = [((side - 4) // 2 + 1) - 1 for side in (height, width)]
-    flat = deep[0] * deep[1] * filters
-    return [16 * 64 * image[2], 16, filters * 256, filters, 32 * flat, 32, k * 32, k]
 
 
 # -- by the page's words, in float64 ---------------------------------------------------------
