@@ -31,7 +31,7 @@ check: $(VENV)/.dev  ## Run everything that a change must pass.
 malformed: $(VENV)/.dev  ## Send the coordinator 50,000 bodies that no device sends.
 	TURNOUT_BODIES=50000 $(BIN)/python -m pytest tests/service/test_malformed.py
 
-kills: $(VENV)/.dev  ## Kill the coordinator 1,000 times while devices talk to it.
+kills: $(VENV)/.dev  ## Kill coordinator and witness 1,000 times while devices talk.
 	OMP_NUM_THREADS=1 TURNOUT_KILLS=1000 $(BIN)/python -m pytest tests/service/test_killed.py
 
 power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
