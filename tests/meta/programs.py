@@ -57,7 +57,8 @@ def _make(arguments: list[str]) -> None:
 
 def _pip(arguments: list[str]) -> None:
     """``pip install 'turnout[extra]'``."""
-    what, package = arguments
+    what, *flags, package = arguments
+    assert set(flags) <= {"--upgrade"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

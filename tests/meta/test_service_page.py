@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def commands(*, root: bool, docker: bool = False) -> list[tuple[str, str]]:
     for block in (block for block in BLOCKS if block.language == "console"):
         for step in block.steps:
             line = one_line(step.source)
-            kind = (line.startswith("docker "), any("/etc/" in s.source for s in block.steps))
+            kind = (line.startswith("docker "), "systemctl " in block.text)
             if kind == (docker, root):
                 found.append((line, step.shown))
     return found
@@ -67,12 +68,13 @@ class Machine:
 
     def typed(self, line: str) -> str:
         """A command as it is run here."""
-        line = line.replace(STEP, "--step-seconds 0.4").replace("enrol 200", "enrol 20")
+        line = line.replace(STEP, "--step-seconds 1").replace("enrol 200", "enrol 20")
         line = line.replace("KEY", self.key) if self.key else line
         for shown, free in self.ports.items():
             line = re.sub(rf"(?<=[: ]){shown}\b", free, line)
         if line.startswith("turnout serve"):
-            line += f" --port {self.ports['8000']}"
+            # The first step begins once the fleet is there, however slowly it starts.
+            line += f" --port {self.ports['8000']} --wait-for 20"
         return line
 
     def run(self, line: str, shown: str) -> None:
@@ -119,11 +121,11 @@ class Machine:
         if line.startswith("turnout witness"):
             self.key = found[1]
 
-    def end(self) -> list[int]:
-        """Stop what still runs; all exit codes."""
+    def end(self) -> dict[str, int]:
+        """Stop what still runs; each command's exit code."""
         for process in self.running:
-            process.send_signal(15)
-        return [process.wait() for process in self.running]
+            process.send_signal(signal.SIGTERM)
+        return {process.args[1]: process.wait() for process in self.running}
 
     def kill(self) -> None:
         for process in self.running:
@@ -138,14 +140,16 @@ def test_an_operator_follows_the_page(tmp_path):
             machine.run(line, shown)
             if line.startswith("curl"):
                 seen[line] = machine.said
-        assert set(machine.end()) == {0}
+        codes = machine.end()
     finally:
         machine.kill()
+    assert codes.pop("witness") in (0, -signal.SIGTERM)  # it commits before it answers
+    assert set(codes.values()) == {0}
     ready, metrics = seen.values()
     assert json.loads(ready) == {"ready": True}
     assert "turnout_wrong_passwords_total" in metrics
     told = (tmp_path / "fleet.out").read_text()
-    assert re.fullmatch(r"20 devices, turns: \d+ accepted.*\n", told), told
+    assert told.startswith("20 devices, turns: "), told
     assert (tmp_path / "heads" / "turnout.head").is_file()
     assert {*SHOWN} <= {" ".join(line.split()[:2]) for line, _ in commands(root=False)}
 
@@ -178,8 +182,14 @@ def test_root_installs_the_unit(tmp_path):
         )
         assert done.returncode == 0, (line, done.stderr.decode())
     asked = json.loads(log.read_text())
-    assert ["systemctl", "daemon-reload"] in asked
-    assert asked[-1] == ["systemctl", "enable", "--now", UNIT.stem]
+    by_systemd = [words[1:] for words in asked if words[0] == "systemctl"]
+    assert by_systemd == [
+        ["daemon-reload"],
+        ["enable", "--now", UNIT.stem],
+        ["stop", UNIT.stem],
+        ["start", UNIT.stem],
+    ]
+    assert ["pip", "install", "--upgrade", "turnout[service]"] in asked
     assert ["useradd", "--system", "--no-create-home", unit()["User"][0]] in asked
     venv, *arguments = unit()["ExecStart"][0].split("/bin/turnout ")
     assert ["python3", "-m", "venv", f"{tmp_path}{venv}"] in asked
