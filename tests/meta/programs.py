@@ -57,7 +57,8 @@ def _make(arguments: list[str]) -> None:
 
 def _pip(arguments: list[str]) -> None:
     """``pip install 'turnout[extra]'``."""
-    what, package = arguments
+    what, *flags, package = arguments
+    assert set(flags) <= {"--upgrade"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
@@ -84,10 +85,27 @@ def _pytest(arguments: list[str]) -> None:
     assert all((ROOT / path).exists() for path in arguments)
 
 
+def _docker(arguments: list[str]) -> None:
+    """A command that a container runs is one of ``turnout``; test_service_page.py has the rest."""
+    if arguments[0] == "exec":
+        assert arguments[2] == "turnout"
+        _turnout(arguments[3:])
+
+
+def _system(arguments: list[str]) -> None:
+    """A program of the system's; test_service_page.py runs it, or something in its place."""
+
+
+SYSTEM = ("chmod", "cp", "curl", "install", "mkdir", "openssl", "systemctl", "useradd")
+
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     "turnout": _turnout,
     "make": _make,
     "pip": _pip,
     "python": _python,
     "pytest": _pytest,
+    "docker": _docker,
+    "python3": _system,
+    "/opt/turnout/bin/pip": _pip,
+    **dict.fromkeys(SYSTEM, _system),
 }

@@ -23,7 +23,8 @@ PUBLIC = {
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
-    "draw_run empty_steps_bound expected_check_ins expected_empty_steps joined trace_statistics",
+    "draw_run empty_steps_bound expected_check_ins expected_empty_steps expected_turns "
+    "is_far_below joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep account all_keys ask "
     "calibrate prepare read_plan solvable sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "

@@ -25,23 +25,20 @@ from turnout.cli.main import turnout
 from turnout.datasets import MissingFileError
 
 NOT_RUN = {
-    "turnout serve plan.toml --db turnout.sqlite --step-seconds 60": "serves until it is stopped",
     "turnout witness --db witness.sqlite --host 0.0.0.0 --token-file token --tls-cert cert.pem "
     "--tls-key key.pem": "serves until it is stopped; tests/service/test_witness.py runs one",
     "turnout serve plan.toml --db turnout.sqlite --witness https://witness.example:8100 "
     "--witness-key 1b6a4c… --witness-token-file token": "tests/service/test_killed.py runs one",
     "turnout-witness-1": "a form with blanks: `receipt_bytes` has it as an example",
-    "docker build -t turnout -f Containerfile .": "needs docker and a network",
-    "docker run -d --name turnout -p 127.0.0.1:8000:8000 -v turnout:/data "
-    '-v "$PWD/plan.toml:/plan/plan.toml:ro" turnout': "needs docker",
-    "docker exec turnout turnout enrol 10 --db /data/turnout.sqlite": "needs docker",
-    "server {": "settings of nginx",
     "turnout-head-1": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "turnout-request-2": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
     "(the one that a simulation drives)": "a drawing of what calls what",
 }
 """Commands that are not run, and first lines of blocks that are not checked, with the reason."""
+
+RUN_BY = {"docs/service.md": "tests/meta/test_service_page.py"}
+"""Pages whose commands and settings a test of their own runs, all of them and in order."""
 
 MASKS = {
     r'(?<="seconds": )[\d.]+': "elapsed seconds",
@@ -118,7 +115,7 @@ def is_run(block: Block) -> bool:
     """Whether a block is Python, or shows what commands print that can all be run."""
     if block.language == "python":
         return True
-    shown = any(step.shown for step in block.steps)
+    shown = block.page not in RUN_BY and any(step.shown for step in block.steps)
     return shown and not any(one_line(step.source) in NOT_RUN for step in block.steps)
 
 

@@ -1,0 +1,347 @@
+"""docs/service.md, followed by an operator: every command runs, in order, on one machine.
+
+What would need root, Docker or the network is run against a stand-in that checks what it is asked
+for; proxies' settings are checked by the proxies themselves where they are installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from forked import HANGS_SECONDS, Forked
+from pages import ROOT, Block, blocks
+from programs import PROGRAMS, options, read_command
+from transcripts import RUN_BY, one_line
+
+from turnout.cli.serve import serve
+from turnout.service.web.settings import PREFIX, Settings
+
+PAGE = "docs/service.md"
+BLOCKS = blocks(PAGE)
+UNIT = ROOT / "examples" / "systemd" / "turnout.service"
+CONTAINER = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
+SETTINGS = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | {f"{PREFIX}CONFIG"}
+SHOWN = {"turnout serve": r"Serving task [0-9a-f]{16} \(step 0 of \d+\) on (\S+)\n"}
+SHOWN["turnout witness"] = r"Witness ([0-9a-f]{64}) on \S+\n"
+STEP = "--step-seconds 60"
+
+
+def commands(*, root: bool, docker: bool = False) -> list[tuple[str, str]]:
+    """Command lines and what the page shows of them: an operator's, root's, or Docker's."""
+    found = []
+    for block in (block for block in BLOCKS if block.language == "console"):
+        for step in block.steps:
+            line = one_line(step.source)
+            kind = (line.startswith("docker "), "systemctl " in block.text)
+            if kind == (docker, root):
+                found.append((line, step.shown))
+    return found
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+class Machine:
+    """An operator's terminals, in one folder; ports, steps and the plan's size are a test's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ports = folder, {"8000": free_port(), "8100": free_port()}
+        self.key, self.running = "", []
+        kept = {k: v for k, v in os.environ.items() if k not in ("TURNOUT_DATA", "COLUMNS")}
+        state = str(folder / "state")
+        proxies = {"no_proxy": "127.0.0.1", "XDG_STATE_HOME": state, "TURNOUT_OFFLINE": "1"}
+        self.environment = {**kept, **proxies, "OMP_NUM_THREADS": "1"}
+
+    def typed(self, line: str) -> str:
+        """A command as it is run here."""
+        line = line.replace(STEP, "--step-seconds 1").replace("enrol 200", "enrol 20")
+        line = line.replace("KEY", self.key) if self.key else line
+        for shown, free in self.ports.items():
+            line = re.sub(rf"(?<=[: ]){shown}\b", free, line)
+        if line.startswith("turnout serve"):
+            # The first step begins once the fleet is there, however slowly it starts.
+            line += f" --port {self.ports['8000']} --wait-for 20"
+        return line
+
+    def run(self, line: str, shown: str) -> None:
+        """Run one command; what serves goes on in the background."""
+        words = shlex.split(self.typed(line))
+        if words[0] == "turnout":
+            self._turnout(line, words[1:], shown)
+        elif words[0] == "pip":
+            read_command(line)
+        else:
+            done = subprocess.run(
+                ["bash", "-ec", self.typed(line)],
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, (line, done.stderr)
+            assert shown in done.stdout
+            self.said = done.stdout
+        if line.endswith(" plan.toml") and line.startswith("cp "):
+            plan = self.folder / "plan.toml"
+            small = plan.read_text().replace("clients = 200", "clients = 20")
+            plan.write_text(small.replace("windows = 8", "windows = 1"))
+
+    def _turnout(self, line: str, arguments: list[str], shown: str) -> None:
+        out, err = (self.folder / f"{arguments[0]}.{name}" for name in ("out", "err"))
+        process = Forked(
+            *arguments, folder=self.folder, environment=self.environment, outputs=(out, err)
+        )
+        self.running.append(process)
+        pattern = SHOWN.get(" ".join(line.split()[:2]))
+        if pattern is None:
+            code = process.wait()
+            assert code == 0, (line, out.read_text(), err.read_text())
+            return
+        assert re.fullmatch(pattern.replace("0-9a-f", "0-9a-zA-Z").replace("{64}", "+"), shown)
+        deadline = time.monotonic() + HANGS_SECONDS
+        while not (found := re.fullmatch(pattern, out.read_text() if out.exists() else "")):
+            assert process.poll() is None, err.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if line.startswith("turnout witness"):
+            self.key = found[1]
+
+    def end(self) -> dict[str, int]:
+        """Stop what still runs; each command's exit code."""
+        for process in self.running:
+            process.send_signal(signal.SIGTERM)
+        return {process.args[1]: process.wait() for process in self.running}
+
+    def kill(self) -> None:
+        for process in self.running:
+            process.kill()
+
+
+def test_an_operator_follows_the_page(tmp_path):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    machine, seen = Machine(tmp_path), {}
+    try:
+        for line, shown in commands(root=False):
+            machine.run(line, shown)
+            if line.startswith("curl"):
+                seen[line] = machine.said
+        codes = machine.end()
+    finally:
+        machine.kill()
+    assert codes.pop("witness") in (0, -signal.SIGTERM)  # it commits before it answers
+    assert set(codes.values()) == {0}
+    ready, metrics = seen.values()
+    assert json.loads(ready) == {"ready": True}
+    assert "turnout_wrong_passwords_total" in metrics
+    told = (tmp_path / "fleet.out").read_text()
+    assert told.startswith("20 devices, turns: "), told
+    assert (tmp_path / "heads" / "turnout.head").is_file()
+    assert {*SHOWN} <= {" ".join(line.split()[:2]) for line, _ in commands(root=False)}
+
+
+STAND_IN = """#!{python}
+import json, sys
+from pathlib import Path
+place = Path({log!r})
+said = json.loads(place.read_text()) if place.exists() else []
+place.write_text(json.dumps([*said, [Path(sys.argv[0]).name, *sys.argv[1:]]]))
+"""
+
+
+def test_root_installs_the_unit(tmp_path):
+    """useradd, systemctl, python3 and pip are stand-ins; files are installed for real."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copy(tmp_path / "examples" / "trial.toml", tmp_path / "plan.toml")
+    (tmp_path / "password").write_text("x" * 12)
+    log, programs = tmp_path / "log.json", tmp_path / "programs"
+    for place in (programs, tmp_path / "opt" / "turnout" / "bin"):
+        place.mkdir(parents=True)
+        for name in ("useradd", "systemctl", "python3", "pip"):
+            (place / name).write_text(STAND_IN.format(python=sys.executable, log=str(log)))
+            (place / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    for line, _ in commands(root=True):
+        inside = re.sub(r"(?<![\w.])/(?=etc/|opt/)", f"{tmp_path}/", line)
+        done = subprocess.run(
+            ["bash", "-ec", inside], cwd=tmp_path, env=environment, capture_output=True, check=False
+        )
+        assert done.returncode == 0, (line, done.stderr.decode())
+    asked = json.loads(log.read_text())
+    by_systemd = [words[1:] for words in asked if words[0] == "systemctl"]
+    assert by_systemd == [
+        ["daemon-reload"],
+        ["enable", "--now", UNIT.stem],
+        ["stop", UNIT.stem],
+        ["start", UNIT.stem],
+    ]
+    assert ["pip", "install", "--upgrade", "turnout[service]"] in asked
+    assert ["useradd", "--system", "--no-create-home", unit()["User"][0]] in asked
+    venv, *arguments = unit()["ExecStart"][0].split("/bin/turnout ")
+    assert ["python3", "-m", "venv", f"{tmp_path}{venv}"] in asked
+    plan = tmp_path / arguments[0].split()[-1].lstrip("/")
+    password = tmp_path / unit()["LoadCredential"][0].partition(":")[2].lstrip("/")
+    assert plan.is_file()
+    assert password.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "etc" / "systemd" / "system" / UNIT.name).read_bytes() == UNIT.read_bytes()
+
+
+def unit() -> dict[str, list[str]]:
+    """The unit's keys in [Service], each with all of its values."""
+    found: dict[str, list[str]] = {}
+    section = UNIT.read_text().partition("[Service]\n")[2].partition("\n[Install]")[0]
+    for line in section.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def test_the_unit_starts_what_there_is():
+    keys = unit()
+    words = shlex.split(keys["ExecStart"][0])
+    assert Path(words[0]).name == "turnout"
+    read_command(shlex.join(["turnout", *words[1:]]))
+    named = {value.partition("=")[0] for value in keys["Environment"]}
+    assert {name for name in named if name.startswith(PREFIX)} <= SETTINGS
+    states = [f"/var/lib/{name}/" for name in keys["StateDirectory"][0].split()]
+    values = dict(value.split("=", 1) for value in keys["Environment"])
+    places = [values[f"{PREFIX}{name}"] for name in ("DB", "HEAD_FILE")]
+    assert all(place.startswith(state) for place, state in zip(places, states, strict=True))
+    assert set(keys["RestartPreventExitStatus"][0].split()) == {"2", "4", "71"}
+    assert int(keys["LimitNOFILE"][0]) >= Settings.model_fields["connections"].default + 256
+    assert keys["Restart"] == ["on-failure"]
+    assert int(keys["TimeoutStopSec"][0]) > 20  # the grace of open requests
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_systemd_takes_the_unit(tmp_path):
+    text = UNIT.read_text().replace("/opt/turnout/bin/turnout", "/bin/true")
+    copy = tmp_path / UNIT.name
+    copy.write_text(text)
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
+    assert not [line for line in found.stderr.splitlines() if UNIT.name in line], found.stderr
+
+
+def instructions(name: str) -> list[str]:
+    """What follows an instruction of the Containerfile's last stage."""
+    last = CONTAINER.rpartition("\nFROM ")[2]
+    return re.findall(rf"^{name} (.*)$", last, re.MULTILINE)
+
+
+def test_docker_is_asked_for_what_the_image_has():
+    (build, _), (run, _), (inside, _) = commands(root=False, docker=True)
+    _, _, _, image, _, file, folder = shlex.split(build)
+    assert (ROOT / folder / file).is_file()
+    words = shlex.split(run.replace("$PWD", str(ROOT)))
+    assert words[-1] == image
+    flags = {word for word in words if word.startswith("-")}
+    given = {flag: [words[i + 1] for i, w in enumerate(words) if w == flag] for flag in flags}
+    volumes = set(json.loads(instructions("VOLUME")[0]))
+    mounted = {place.split(":")[1]: place.split(":")[0] for place in given["-v"]}
+    plan = json.loads(instructions("CMD")[0])[1]
+    assert mounted.keys() == volumes | {plan}
+    assert len({mounted[volume] for volume in volumes}) == len(volumes)
+    assert given["-p"][0].split(":")[2] == instructions("EXPOSE")[0]
+    soft, hard = given["--ulimit"][0].removeprefix("nofile=").split(":")
+    assert soft == hard
+    assert int(soft) >= Settings.model_fields["connections"].default + 256
+    words = shlex.split(inside)
+    assert words[:3] == ["docker", "exec", given["--name"][0]]
+    assert words[words.index("--db") + 1] == variables()[f"{PREFIX}DB"]
+    read_command(shlex.join(words[3:]))
+
+
+def variables() -> dict[str, str]:
+    return dict(word.split("=", 1) for line in instructions("ENV") for word in line.split())
+
+
+def test_the_image_serves_as_its_own_user_with_the_head_elsewhere():
+    volumes = json.loads(instructions("VOLUME")[0])
+    places = [Path(variables()[f"{PREFIX}{name}"]).parent for name in ("DB", "HEAD_FILE")]
+    assert [str(place) for place in places] == volumes
+    assert {name for name in variables() if name.startswith(PREFIX)} <= SETTINGS
+    (user,) = instructions("USER")
+    assert re.search(rf"useradd .*\b{user}\b", instructions("RUN")[0])
+    assert f"chown {user}" in instructions("RUN")[0]
+    entry, command = (json.loads(instructions(name)[0]) for name in ("ENTRYPOINT", "CMD"))
+    read_command(shlex.join([*entry, *command]))
+    assert f":{instructions('EXPOSE')[0]}/readyz" in instructions("HEALTHCHECK")[0]
+
+
+def settings_of(language: str) -> Block:
+    (block,) = (block for block in BLOCKS if block.language == language)
+    return block
+
+
+PROMISED = {
+    "access_log": "off",
+    "client_header_timeout": "10s",
+    "client_body_timeout": "10s",
+    "proxy_request_buffering": "on",
+    "proxy_http_version": "1.1",
+    "proxy_pass": "http://turnout",
+    "limit_conn": "peers 64",
+    "limit_req": "zone=logins burst=10 nodelay",
+    "client_max_body_size": "1m",
+}
+FORWARDED = {"X-Forwarded-Proto $scheme", "X-Forwarded-For $remote_addr", 'Connection ""'}
+
+
+def test_nginx_is_told_what_a_proxy_must_add(tmp_path):
+    text = re.sub(r"#.*", "", settings_of("nginx").text)
+    assert text.count("{") == text.count("}")
+    for line in filter(None, map(str.strip, text.splitlines())):
+        assert line[-1] in "{};", line
+    for name, value in PROMISED.items():
+        assert set(re.findall(rf"\b{name}\s+([^;]*);", text)) == {value}, name
+    for place in re.findall(r"location[^{]*\{[^}]*proxy_pass[^}]*\}", text):
+        assert set(re.findall(r"proxy_set_header\s+([^;]*);", place)) == FORWARDED
+    assert re.search(r"location = /metrics \{ deny all; \}", text)
+    if not shutil.which("nginx"):
+        return  # .ci/run installs none: the lines above hold what the page promises
+    made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout t.key -out t.pem"
+    subprocess.run(["openssl", *made.split()], cwd=tmp_path, check=True, capture_output=True)
+    text = text.replace("/etc/ssl/turnout", f"{tmp_path}/t")
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; events {{}} http {{ {text} }}")
+    tested = ["nginx", "-t", "-e", "stderr", "-c", str(tmp_path / "nginx.conf")]
+    subprocess.run(tested, check=True, capture_output=True)
+
+
+def test_caddy_is_told_the_same(tmp_path):
+    text = settings_of("caddy").text
+    assert text.count("{") == text.count("}")
+    for words in ("read_header 10s", "max_size 1MB", "respond /metrics 404", "request_buffers 1MB"):
+        assert words in text
+    if shutil.which("caddy"):
+        (tmp_path / "Caddyfile").write_text(text)
+        adapted = ["caddy", "adapt", "--config", str(tmp_path / "Caddyfile")]
+        subprocess.run(adapted, check=True, capture_output=True)
+
+
+def test_no_block_of_the_page_is_left_out():
+    """Python and YAML are run and read by test_transcripts.py."""
+    assert RUN_BY[PAGE] == str(Path(__file__).relative_to(ROOT))
+    languages = {block.language for block in BLOCKS}
+    assert languages == {"console", "nginx", "caddy", "yaml", "python"}
+    lines = [one_line(s.source) for b in BLOCKS if b.language == "console" for s in b.steps]
+    kinds = [{"root": False}, {"root": True}, {"root": False, "docker": True}]
+    assert sorted(lines) == sorted(line for kind in kinds for line, _ in commands(**kind))
+    assert {line.split()[0] for line in lines} <= set(PROGRAMS)
+    assert {f"--{name}" for name in ("witness", "head-file")} <= options(serve)
