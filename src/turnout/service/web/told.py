@@ -9,7 +9,6 @@ from turnout.service.signatures import verified
 from turnout.service.web.answers import (
     BUSY,
     TOO_LARGE,
-    TOO_SLOW,
     Receive,
     RefusedError,
     Scope,
@@ -22,6 +21,7 @@ from turnout.service.web.running import Running
 from turnout.service.wire import SignedHead, head_bytes
 
 _MOST_BYTES, _SECONDS = 256, 10.0
+_TOO_SLOW = b'{"detail":"the body took too long"}'
 _ACCEPTED = b'{"answer":"accepted"}'
 _REFUSED = b'{"answer":"refused","detail":"not a head that this coordinator signed"}'
 
@@ -83,4 +83,4 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
                 raise RefusedError(413, TOO_LARGE)
             return await received(receive, begun, _MOST_BYTES) if more else begun
     except TimeoutError:
-        raise RefusedError(408, TOO_SLOW) from None
+        raise RefusedError(408, _TOO_SLOW) from None
