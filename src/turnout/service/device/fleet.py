@@ -295,7 +295,8 @@ class _Crowd:
                 raise error
         gone = 0 if self._watch.finished else len(cut)
         steps = self._watch.step if gone else sys.maxsize
-        left = sum(memory.tally()["to come"] for memory in cut) if gone else 0
+        ahead = ("to come", "checked in")
+        left = sum(memory.tally()[how] for memory in cut for how in ahead) if gone else 0
         kind = _kind(errors[0]) if errors else RemoteProtocolError if gone else None
         failures = Counter(str(error) for error in errors)
         return FleetResult(self._stands(steps), failures, kind, gone, left)
