@@ -76,7 +76,6 @@ def _charter(population: int, dimension: int, steps: int, seconds: float):
 
 def _store(url: str, charter, key, population: int, stored: int) -> None:
     from turnout.service.signatures import SigningKey
-    from turnout.service.storage.interface import Participation
     from turnout.service.storage.opening import open_storage
 
     device, size = SigningKey(DEVICE_SEED), charter.lattice.encoded_size
@@ -91,8 +90,18 @@ def _store(url: str, charter, key, population: int, stored: int) -> None:
             for client in range(first, min(first + _AT_ONCE, stored)):
                 body = update_of(client, size)
                 digest = hashlib.sha256(body).digest()
-                tx.check_in(Participation(client, 0, 0, 0, digest), body)
+                _check_in(tx, client, digest, body)
     storage.close()
+
+
+def _check_in(tx, client: int, digest: bytes, body: bytes) -> None:
+    """A check-in at step 0, in this version's way or in the one before."""
+    from turnout.service.storage.interface import Participation
+
+    if "block" in Participation.__dataclass_fields__:
+        tx.check_in(Participation(client, 0, 0, 0, digest), body)
+    else:
+        tx.check_in(Participation(client, 0, digest), body, 1)
 
 
 if __name__ == "__main__":

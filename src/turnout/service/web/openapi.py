@@ -15,6 +15,7 @@ from turnout.service.wire import (
     ENROLMENT_FORMAT,
     FORMAT_HEADER,
     HEAD_HEADER,
+    HEADS_PATH,
     NONCE_HEADER,
     PREFIX,
     RECORDS_PATH,
@@ -44,6 +45,7 @@ _DETAILS = {
     413: "the body is too long",
     503: "nothing happened; send the same again after Retry-After seconds",
 }
+_RETRIED = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}}
 
 
 def document(charter: Charter) -> Document:
@@ -75,6 +77,7 @@ def document(charter: Charter) -> Document:
             f"{step}/requests": {"post": _signed("Is my update asked for? (one-client)")},
             f"{step}/updates": {"post": _signed("Send an update", _BINARY, update)},
             f"{step}/covered": {"post": _signed("Send cover traffic", _BINARY, update)},
+            HEADS_PATH: {"post": _told()},
         },
         "components": {"schemas": _schemas(), "headers": _headers()},
     }
@@ -116,6 +119,7 @@ def _schemas() -> Document:
             },
         },
         "Unknown": _object(answer={"const": Answer.UNKNOWN.value}),
+        "Told": _object(answer={"const": Answer.ACCEPTED.value}),
         "Detail": _object(detail=text),
     }
 
@@ -141,9 +145,7 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
             **{str(code): _answer(text, _json("Detail")) for code, text in _DETAILS.items()},
         },
     }
-    operation["responses"]["503"]["headers"] = {
-        "Retry-After": {"$ref": "#/components/headers/RetryAfter"}
-    }
+    operation["responses"]["503"] |= _RETRIED
     if summary != "Use an invitation":
         operation["parameters"].insert(0, _path("step"))
     if kind is not None:
@@ -152,6 +154,21 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
         operation["parameters"].append(named)
         operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
     return operation
+
+
+def _told() -> Document:
+    """A head that is newer than the coordinator's own, from anybody."""
+    told = {"text/plain": {"schema": {"type": "string", "maxLength": 256}}}
+    answers = {code: _DETAILS[code] for code in (408, 413, 503)}
+    answers[422] = "not a head that this coordinator signed"
+    responses = {str(code): _answer(text, _json("Detail")) for code, text in answers.items()}
+    responses["503"] |= _RETRIED
+    responses["200"] = _answer("the ledger holds it", _json("Told"))
+    return {
+        "summary": "Tell a newer head",
+        "requestBody": {"required": True, "content": told},
+        "responses": responses,
+    }
 
 
 def _get(summary: str, content: Document, *parameters: Document) -> Document:
