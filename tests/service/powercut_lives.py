@@ -77,7 +77,7 @@ class History:
                 is none.
         """
         raw = storage._write.raw  # pyright: ignore[reportAttributeAccessIssue]
-        if raw.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+        if not _is_whole(raw):
             raise Fault("the file is damaged")
         facts = stored(raw)
         if len(set(facts)) != len(facts):
@@ -111,6 +111,14 @@ class History:
             here = {p.client: p.digest for p in reads.participations(head.steps)}
             if bodies != {client: name for client, name in here.items() if name is not None}:
                 raise Fault("an update is missing, or another one")
+
+
+def _is_whole(raw: apsw.Connection) -> bool:
+    """Whether SQLite finds nothing wrong; of some files it cannot even read the first page."""
+    try:
+        return raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    except apsw.CorruptError:
+        return False
 
 
 class HastyWriter(Writer):

@@ -135,6 +135,7 @@ def test_a_fleet_that_slept_through_the_end_says_so_and_ends(tmp_path, capsys, t
         CheckIn(2),
         dimension=DIMENSION,
         population=40,
+        computation=COMPUTATION,
         plan=PLAN.replace("window = 3", "window = 2"),
         step_seconds=3600.0,
     )

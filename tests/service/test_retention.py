@@ -18,6 +18,7 @@ from turnout.service.engine import Upload
 from turnout.service.storage import sqlite
 from turnout.service.storage.interface import Participation
 from turnout.service.storage.writes import Writes
+from turnout.service.web.heads import HeadFile
 from turnout.service.wire import Answer
 from turnout.spec import CheckIn
 
@@ -78,7 +79,7 @@ def finished(folder: Path) -> tuple[Task, Finding, Finding]:
     task = Task(folder)
 
     async def main() -> Finding:
-        async with world(folder, charter=CHARTER, head_file=folder / "head") as w:
+        async with world(folder, charter=CHARTER, head_file=HeadFile(folder / "head")) as w:
             await task.run(LAW.steps, w)
             await w.conductor.run()
             assert not w.ends.calls

@@ -159,11 +159,12 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
 def _told() -> Document:
     """A head that is newer than the coordinator's own, from anybody."""
     told = {"text/plain": {"schema": {"type": "string", "maxLength": 256}}}
-    answers = {code: _DETAILS[code] for code in (408, 413, 503)}
-    answers[422] = "not a head that this coordinator signed"
-    responses = {str(code): _answer(text, _json("Detail")) for code, text in answers.items()}
+    responses = {
+        "200": _answer("the ledger holds it", _json("Told")),
+        "422": _answer("not a head that this coordinator signed", _json("Receipt")),
+        **{str(code): _answer(_DETAILS[code], _json("Detail")) for code in (408, 413, 503)},
+    }
     responses["503"] |= _RETRIED
-    responses["200"] = _answer("the ledger holds it", _json("Told"))
     return {
         "summary": "Tell a newer head",
         "requestBody": {"required": True, "content": told},
