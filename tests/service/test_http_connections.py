@@ -157,6 +157,35 @@ def test_when_all_places_are_taken_the_silent_ones_make_room(tmp_path, said):
     run(main)
 
 
+def test_who_takes_no_answer_holds_no_place(tmp_path):
+    """Requests that come at once have answers that wait for one another's reader."""
+
+    async def main():
+        async with served(tmp_path) as s:
+            loop, table = asyncio.get_running_loop(), s.server.table
+            with socket.socket() as greedy:
+                greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                greedy.setblocking(False)
+                await loop.sock_connect(greedy, ("127.0.0.1", s.port))
+                asked = b"GET /v1/charter HTTP/1.1\r\nHost: x\r\n\r\n"
+                sending = asyncio.create_task(loop.sock_sendall(greedy, 2_000 * asked))
+                while not (made := list(s.server.server_state.connections)):
+                    await asyncio.sleep(0)
+                while not made[0].flow.write_paused:
+                    await asyncio.sleep(0)
+                for _ in range(3):
+                    s.now += 31
+                    assert not [*table.sweep()]
+                sending.cancel()
+                assert table.given_up
+                while len(table):
+                    s.now += 31
+                    [*table.sweep()]
+                    await asyncio.sleep(0)
+
+    run(main)
+
+
 def test_all_who_wait_are_accepted_in_a_few_turns_of_the_loop(tmp_path):
     async def main():
         async with served(tmp_path) as s:

@@ -5,6 +5,7 @@ import contextlib
 import re
 import signal
 import sqlite3
+import threading
 import time
 
 import httpx
@@ -67,6 +68,31 @@ def beginning(message):
 def store(tmp_path):
     with contextlib.closing(WitnessStore(tmp_path / "witness")) as opened:
         yield opened
+
+
+def test_who_reads_heads_turns_no_receipt_away(store):
+    done, turned_away = threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            try:
+                store.newest(TASK)
+            except StorageError as error:
+                turned_away.append(error)
+                return
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        messages = chain(40)
+        for message in (beginning(messages[0]), *messages[1:]):
+            store.receipt(message)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert not turned_away
 
 
 # -- what it keeps ---------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class Awaits(Enum):
     HEAD = "head"
     BODY = "body"
     ANSWER = "answer"
+    READER = "reader of its answer"
     NEXT = "next request"
     CLOSE = "close"
 
@@ -43,6 +44,7 @@ _SECONDS = {
     Awaits.HEAD: 10.0,
     Awaits.BODY: 10.0,
     Awaits.ANSWER: math.inf,
+    Awaits.READER: 30.0,
     Awaits.NEXT: 30.0,
     Awaits.CLOSE: 3.0,
 }

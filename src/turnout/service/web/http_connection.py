@@ -97,8 +97,21 @@ class HttpConnection(HttpToolsProtocol, Begun):
             if entry.awaits is not Awaits.BODY:
                 self._table.waits(entry, Awaits.BODY)
             entry.received += size
-        elif entry.awaits is not Awaits.ANSWER and self._answering:
-            self._table.waits(entry, Awaits.ANSWER)
+        elif entry.awaits not in (Awaits.ANSWER, Awaits.READER) and self._answering:
+            reads = not self.flow.write_paused
+            self._table.waits(entry, Awaits.ANSWER if reads else Awaits.READER)
+
+    def pause_writing(self) -> None:
+        """Its answers are not taken: what is still asked for waits for their reader, not for us."""
+        super().pause_writing()
+        if not self._leaving:
+            self._table.waits(self.entry, Awaits.READER)
+
+    def resume_writing(self) -> None:
+        """They are taken again."""
+        super().resume_writing()
+        if self.entry.awaits is Awaits.READER:
+            self._table.waits(self.entry, Awaits.ANSWER if self._answering else Awaits.NEXT)
 
     @property
     def _answering(self) -> bool:

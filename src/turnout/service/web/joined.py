@@ -44,9 +44,9 @@ class JoinedTransport:
         return self._closing or self._transport.is_closing()
 
     def _flush(self) -> None:
-        if self._waiting:
+        if self._waiting and not self._transport.is_closing():  # it may have been dropped
             self._transport.write(b"".join(self._waiting))
-            self._waiting.clear()
+        self._waiting.clear()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -88,7 +88,7 @@ class WitnessStore:
     """
 
     def __init__(self, path: Path, most_tasks: int = MOST_TASKS) -> None:
-        self._most_tasks, self._using = most_tasks, threading.Lock()
+        self._most_tasks, self._using = most_tasks, threading.RLock()
         self._lock = _locked(path)
         try:
             self._db = self._opened(path)
@@ -132,7 +132,8 @@ class WitnessStore:
     def newest(self, task: str) -> SignedHead | None:
         """The newest head of a task."""
         sql = "SELECT head FROM heads WHERE task = ? ORDER BY steps DESC LIMIT 1"
-        rows = self._rows(sql, task)
+        with self._using:  # one connection: a thread that reads would turn the other's receipt away
+            rows = self._rows(sql, task)
         return SignedHead.parsed(rows[0][0]) if rows else None
 
     def close(self) -> None:
