@@ -28,10 +28,10 @@ from turnout.protocol.admissions import quota
 from turnout.protocol.messages import Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.service.charter import Charter
+from turnout.service.last_step import Remembered
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head
 from turnout.service.releases import IntegerNoise, Releases
-from turnout.service.remembered import Remembered
 from turnout.service.storage.interface import Participation, Release, Storage, Transaction
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
 from turnout.spec import ReleaseRule
