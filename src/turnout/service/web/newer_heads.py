@@ -20,7 +20,7 @@ from turnout.service.wire import SignedHead, head_bytes
 
 _MOST_BYTES = 256
 _ACCEPTED = b'{"answer":"accepted"}'
-_REFUSED = b'{"answer":"refused","detail":"not a head that this coordinator signed"}'
+_REFUSED = b'{"detail":"not a head that this coordinator signed"}'
 
 
 def holds(running: Running, seen: SignedHead) -> bool:
