@@ -43,7 +43,7 @@ def protocol_of(source: Path) -> int:
 
 
 def signed_head(protocol: int, task: str, step: int, client: int, bodies: Bodies) -> bytes:
-    """The head of a client's request with her update."""
+    """The head of a client's request with its update."""
     path, nonce = f"/v1/steps/{step}/updates", os.urandom(16).hex()
     digest = bodies.digests[client % 64]
     headers = {"Turnout-Client": str(client), "Turnout-Nonce": nonce}

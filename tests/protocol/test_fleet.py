@@ -92,7 +92,7 @@ def test_a_step_that_is_opened_again_after_a_later_one_is_refused():
     fleet = Fleet(schedule_of(slots))
     for step in (FIRST, FIRST + 1):
         fleet.on_step(StepOpened(step))
-    with pytest.raises(RemoteProtocolError, match=f"step {FIRST}: 'a step before"):
+    with pytest.raises(RemoteProtocolError, match=f"step {FIRST}: 'earlier step"):
         fleet.on_step(StepOpened(FIRST))
 
 

@@ -129,7 +129,7 @@ def posted_steps(coordinator):
 
 
 def accepted_once_each(world, client=3):
-    """The guarantee that all else serves: her slots, each once, with one body."""
+    """The guarantee that all else serves: its slots, each once, with one body."""
     drawn = world.slots(client)
     for (who, step), bodies in world.coordinator.posts.items():
         if who == client:

@@ -1,6 +1,6 @@
 """A coordinator whose clock waits for its devices: a phase is over once nobody has to do anything.
 
-On a slow machine a device would miss the steps that she drew, as it should be, and a test could
+On a slow machine a device would miss the steps that it drew, as it should be, and a test could
 not say how many come. Here a step lasts until all who drew it are through with it.
 """
 

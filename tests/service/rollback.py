@@ -16,8 +16,8 @@ from turnout.service.engine import SetBackError
 from turnout.service.storage.opening import open_storage
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.heads import HeadFile
+from turnout.service.web.newer_heads import HeadsRoute
 from turnout.service.web.running import Running
-from turnout.service.web.told import HeadsRoute
 from turnout.service.wire import HEADS_PATH
 from turnout.service.witness.app import create_app
 from turnout.service.witness.client import Witness

@@ -200,7 +200,7 @@ MUTANTS = {
         turning.test_an_update_that_arrives_late_is_lost_and_that_is_all,
         (device.Device, "_step", "elif after is After.DONE:", "else:"),
     ),
-    "covers her own step as well": (
+    "covers its own step as well": (
         turning.test_with_cover_every_step_looks_alike,
         (turns.Turns, "_is_bare", " and step not in self._diary.memory.turns.slots", ""),
     ),

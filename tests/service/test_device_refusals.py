@@ -107,7 +107,7 @@ def test_another_ledger_of_the_same_length_is_refused(tmp_path):
 
 
 def test_a_ledger_that_grew_again_after_it_was_set_back_is_refused(tmp_path):
-    """Longer than what she saw, and yet another one."""
+    """Longer than what it saw, and yet another one."""
     world = World(tmp_path, charter_of(CheckIn(6, 2)))
     halted_at(world, 3, 3, 5)
     sent = len(world.coordinator.heads)
@@ -128,7 +128,7 @@ def test_a_coordinator_that_opens_an_earlier_step_is_refused(tmp_path):
     world.coordinator.says = {"step": 3, "model_steps": 3, "phase": "check-ins"}
     document = json.loads(world.path().read_bytes())
     assert document["state"]["head"].startswith("11:")
-    with pytest.raises(RemoteProtocolError, match="a step before her slot"):
+    with pytest.raises(RemoteProtocolError, match="earlier step opens"):
         world.start()
 
 
@@ -170,7 +170,7 @@ def test_a_ledger_that_does_not_begin_with_the_charter_is_refused(tmp_path):
 
 
 def test_a_status_between_two_steps_is_asked_again(tmp_path):
-    """Step and ledger that do not fit each other: she waits until they do."""
+    """Step and ledger that do not fit each other: it waits until they do."""
     world = World(tmp_path, charter_of(CheckIn(3)))
     asked = []
 
@@ -333,7 +333,7 @@ def test_addresses_that_are_taken():
 
 
 def asked(answer, world):
-    """What a device makes of one HTTP answer to her first request."""
+    """What a device makes of one HTTP answer to its first request."""
     world.wire.handle_async_request = answer
     return world.start()
 

@@ -1,4 +1,4 @@
-"""What a device does on time, late, early, off line, over a bad link, and beside a copy of her."""
+"""What a device does on time, late, early, off line, over a bad link, and beside a copy of it."""
 
 import random
 import shutil

@@ -181,7 +181,7 @@ def test_a_replay_gets_the_same_receipt_and_another_body_a_conflict(tmp_path):
 
 
 def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
-    """The second line: (client, window) is stored once, whatever she draws again."""
+    """The second line: (client, window) is stored once, whatever it draws again."""
 
     async def main():
         async with world(tmp_path) as w:
@@ -190,7 +190,7 @@ def test_a_device_that_lost_its_state_cannot_take_part_twice(tmp_path):
             assert (await w.update(1, 1)).status_code == 409
             await w.step_over()
             await w.step_over()
-            assert (await w.update(1, 3)).status_code == 200  # her next window
+            assert (await w.update(1, 3)).status_code == 200  # its next window
 
     asyncio.run(main())
 
@@ -226,7 +226,7 @@ def test_what_is_no_update_is_refused_and_not_repaired(tmp_path, body):
             assert answer.status_code == 422
             with w.running.storage.snapshot() as view:
                 assert view.arrived(0).size == 0
-            assert (await w.update(1, 0)).status_code == 200  # her turn is not lost
+            assert (await w.update(1, 0)).status_code == 200  # its turn is not lost
 
     asyncio.run(main())
 

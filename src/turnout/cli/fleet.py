@@ -14,7 +14,7 @@ from turnout.cli.join import described
 from turnout.cli.packages import service_packages
 
 if TYPE_CHECKING:
-    from turnout.service.device.standing import Standing
+    from turnout.service.device.fleet_progress import Standing
 
 
 @click.command(cls=Command)

@@ -1,4 +1,4 @@
-"""``turnout join``: one device, from her invitation to her last turn."""
+"""``turnout join``: one device, from its invitation to its last turn."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from turnout.cli.packages import service_packages
     metavar="FILE",
     type=click.Path(path_type=Path),
     required=True,
-    help="Her records: an .npz file with the arrays inputs and labels.",
+    help="Its records: an .npz file with the arrays inputs and labels.",
 )
 @click.option(
     "--state",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where her key and her slots are kept; by default in $XDG_STATE_HOME/turnout.",
+    help="Where its key and its slots are kept; by default in $XDG_STATE_HOME/turnout.",
 )
 @click.option(
     "--ca", metavar="FILE", type=click.Path(path_type=Path), help="Certificates (PEM) to trust."
 )
 @click.option(
-    "--cover", is_flag=True, help="Send as much in every step as in her own, so that none shows."
+    "--cover", is_flag=True, help="Send as much in every step as in its own, so that none shows."
 )
 @click.option(
     "--allow-http",
     is_flag=True,
-    help="Take http:// to another machine; whoever listens then reads her updates.",
+    help="Take http:// to another machine; whoever listens then reads its updates.",
 )
 def join(
     *,
@@ -56,8 +56,8 @@ def join(
 ) -> int:
     """Takes part in the task of the coordinator at URL as one device.
 
-    Draws her slots before the first contact and stores them, sleeps until each, fetches the
-    model, sends one clipped update of it on her own records, and leaves after the last.
+    Draws its slots before the first contact and stores them, sleeps until each, fetches the
+    model, sends one clipped update of it on its own records, and leaves after the last.
     """
     with service_packages():
         import asyncio

@@ -1,8 +1,8 @@
 """Who may check in: the coordinator's side of a participation law.
 
-The law promises how often a client takes part. Whether a device drew her slot as she should
-cannot be seen from here, but that she comes at most as often as the law allows, and only where
-the law gives her a chance, is enforced here, vectorised over clients.
+The law promises how often a client takes part. Whether a device drew its slot as it should
+cannot be seen from here, but that it comes at most as often as the law allows, and only where
+the law gives it a chance, is enforced here, vectorised over clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Admissions:
     """The record of accepted check-ins.
 
     Guarantees: each client is accepted at most once a step and at most ``quota`` times a
-    window, and never in a step in which the law gives her no chance.
+    window, and never in a step in which the law gives it no chance.
 
     Memory is 4 bytes a client (12 where a window allows several check-ins), touched only
     where clients come; nothing is cleared when a window ends.
@@ -77,7 +77,7 @@ class Admissions:
         first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
         allowed = self._has_quota(clients[first], step)
         verdicts[first] = np.where(allowed, Verdict.ACCEPTED, Verdict.DUPLICATE)
-        verdicts[~self._rule.eligible(self._law, clients, step)] = Verdict.OUTSIDE_HER_WINDOW
+        verdicts[~self._rule.eligible(self._law, clients, step)] = Verdict.OUTSIDE_ITS_WINDOW
         self._record(clients[verdicts == Verdict.ACCEPTED], step)
         return verdicts
 

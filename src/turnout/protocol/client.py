@@ -1,8 +1,8 @@
 """One device as a state machine: no network, no clock, no storage.
 
-She draws her slots *before* she makes contact, so nothing that the coordinator says can bend
+It draws its slots *before* it makes contact, so nothing that the coordinator says can bend
 them. A device that may lose its memory stores `Client.slots` before the first contact and
-starts again with exactly these; drawing again would double her chances of a step.
+starts again with exactly these; drawing again would double its chances of a step.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Client:
     """The slots of one client in one block of the participation law.
 
     Guarantees:
-        She says that she is there in the steps that she drew and in no other, once each.
-        She answers at most one request for each slot, and none that comes late, early or
-        without her check-in.
+        It says that it is there in the steps that it drew and in no other, once each.
+        It answers at most one request for each slot, and none that comes late, early or
+        without its check-in.
 
     Args:
-        client: her id.
-        slots: the steps that she drew, all different; empty when she does not come. What
-            `slots` gave goes on where she stood.
+        client: its id.
+        slots: the steps that it drew, all different; empty when it does not come. What
+            `slots` gave goes on where it stood.
     """
 
     def __init__(self, client: int, slots: Iterable[int] | Mapping[int, ClientState]) -> None:
@@ -43,16 +43,16 @@ class Client:
 
     @classmethod
     def from_schedule(cls, client: int, schedule: Schedule) -> Client:
-        """The client whose slots a schedule of herself alone holds."""
+        """The client whose slots a schedule of itself alone holds."""
         return cls(client, schedule.slots().tolist())
 
     @property
     def slots(self) -> dict[int, ClientState]:
-        """Her slots and where each stands; the keys are what a device must not forget."""
+        """Its slots and where each stands; the keys are what a device must not forget."""
         return dict(self._states)
 
     def on_step(self, opened: StepOpened) -> CheckIns | None:
-        """What she says when she hears that a step is open: a check-in, or nothing."""
+        """What it says when it hears that a step is open: a check-in, or nothing."""
         moved = {slot: self._after(slot, _slot_event(slot, opened.step)) for slot in self._states}
         speaks = any(
             moved[slot] is ClientState.CHECKED_IN and state is ClientState.WAITING
@@ -62,7 +62,7 @@ class Client:
         return CheckIns(opened.step, np.array([self._client])) if speaks else None
 
     def on_refusal(self, step: int) -> None:
-        """Her check-in was refused."""
+        """Its check-in was refused."""
         self._move(step, ClientEvent.REFUSED)
 
     def on_close(self, step: int) -> None:
@@ -71,28 +71,30 @@ class Client:
             self._move(step, ClientEvent.CLOSED)
 
     def on_request(self, request: UpdateRequests, compute: Callable[[], UpdateSum]) -> Updates:
-        """Her answer to a request for her update.
+        """Its answer to a request for its update.
 
         Args:
-            request: must name her.
-            compute: makes her clipped update (a sum of one). She counts as having answered
+            request: must name it.
+            compute: makes its clipped update (a sum of one). It counts as having answered
                 before it runs, so a failure in it can never lead to two answers.
 
         Raises:
-            RemoteProtocolError: the request is not for her, or not for a slot in which she
+            RemoteProtocolError: the request is not for it, or not for a slot in which it
                 waits for one.
         """
         if self._client not in request.clients or request.step not in self._states:
             raise RemoteProtocolError(
                 f"client {self._client} was asked for an update in step {request.step}, "
-                "in which she did not check in"
+                "in which it did not check in"
             )
         self._move(request.step, ClientEvent.REQUESTED)
         return Updates(request.step, np.array([self._client]), compute())
 
     def _move(self, slot: int, event: ClientEvent) -> None:
         if slot not in self._states:
-            raise RemoteProtocolError(f"client {self._client}: '{event}' in step {slot}, not hers")
+            raise RemoteProtocolError(
+                f"client {self._client}: '{event}' in step {slot}, which it did not draw"
+            )
         self._states[slot] = self._after(slot, event)
 
     def _after(self, slot: int, event: ClientEvent) -> ClientState:

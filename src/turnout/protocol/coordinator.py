@@ -50,7 +50,7 @@ class Coordinator:
 
     Guarantees:
         A client is accepted at most as often as the participation law allows, per window and
-        per step, and never where it gives her no chance; late and early check-ins are refused.
+        per step, and never where it gives it no chance; late and early check-ins are refused.
         Only who was asked can answer, and only once.
         An update that is not finite, has the wrong length, or a norm above the clip norm never
         gets into a sum.

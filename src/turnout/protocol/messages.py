@@ -60,8 +60,8 @@ class Verdict(IntEnum):
     ACCEPTED = 0
     DUPLICATE = 1
     """She took part in this step, or as often as the law allows in this window, already."""
-    OUTSIDE_HER_WINDOW = 2
-    """The participation law gives her no chance of this step."""
+    OUTSIDE_ITS_WINDOW = 2
+    """The participation law gives the client no chance of this step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,26 +51,26 @@ class ClientState(StrEnum):
     WAITING = "waiting"
     """The slot is drawn and lies ahead."""
     CHECKED_IN = "checked in"
-    """Her slot is open and she said that she is there."""
+    """The slot is open, and the client said that it is there."""
     ANSWERED = "answered"
-    """She answered the one request that she ever answers for this slot."""
+    """The one request that is ever answered for this slot was answered."""
     PASSED_OVER = "passed over"
-    """Her step closed without a request to her."""
+    """The step closed without a request to the client."""
     MISSED = "missed"
-    """Her slot went by before she made contact; she abandons it."""
+    """The slot went by before the client made contact; it is given up."""
     REFUSED = "refused"
-    """The coordinator turned her check-in down."""
+    """The coordinator turned the check-in down."""
 
 
 class ClientEvent(StrEnum):
-    """What can happen to one participation."""
+    """What can happen to one participation, in the words of docs/device-protocol.md."""
 
-    SLOT_AHEAD = "a step before her slot is open"
-    SLOT_NOW = "her slot is open"
-    SLOT_PAST = "a step after her slot is open"
-    CLOSED = "her slot is closed"
-    REFUSED = "her check-in is refused"
-    REQUESTED = "an update is requested"
+    SLOT_AHEAD = "earlier step opens"
+    SLOT_NOW = "own step opens"
+    SLOT_PAST = "later step opens"
+    CLOSED = "own step closes"
+    REFUSED = "refused"
+    REQUESTED = "asked"
 
 
 _S, _E = CoordinatorState, CoordinatorEvent
@@ -114,7 +114,7 @@ COORDINATOR_TABLE: Mapping[
 
 _C, _V = ClientState, ClientEvent
 
-# Once she has acted on her slot, an earlier step must not be open again: a coordinator that
+# Once a client has acted on its slot, an earlier step must not be open again: a coordinator that
 # went back would ask for the same contribution twice. Final states ignore the clock otherwise.
 CLIENT_TABLE: Mapping[ClientState, Mapping[ClientEvent, ClientState | Fault]] = {
     _C.WAITING: {

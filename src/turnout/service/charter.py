@@ -47,7 +47,7 @@ class Timing:
     """How long a step lasts, by the coordinator's own monotonic clock.
 
     Check-ins (and with them updates, where everybody is asked) are taken for ``check_in_seconds``;
-    where one of many is asked, her update for ``answer_seconds`` more. The model is published
+    where one of many is asked, the update for ``answer_seconds`` more. The model is published
     when ``step_seconds`` are over, however long the release took: timing tells nothing.
     """
 

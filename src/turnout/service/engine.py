@@ -28,10 +28,10 @@ from turnout.protocol.admissions import quota
 from turnout.protocol.messages import Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.service.charter import Charter
+from turnout.service.last_step import Remembered
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head
 from turnout.service.releases import IntegerNoise, Releases
-from turnout.service.remembered import Remembered
 from turnout.service.storage.interface import Participation, Release, Storage, Transaction
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
 from turnout.spec import ReleaseRule
@@ -146,8 +146,8 @@ class Engine:
         """Whether a head that a device sent is one of this ledger's.
 
         Args:
-            seen: what she sent.
-            signed_by_us: checks her head's signature; asked only where the head is unknown.
+            seen: what it sent.
+            signed_by_us: checks the head's signature; asked only where the head is unknown.
 
         Returns:
             False for a head that this coordinator never signed.
@@ -193,7 +193,7 @@ class Engine:
         return Upload(body, digest or hashlib.sha256(body).digest())
 
     def check_in(self, tx: Transaction, client: int, step: int) -> Receipt:
-        """A check-in without an update, where one of those who came is asked for hers."""
+        """A check-in without an update, where one of those who came is asked for an update."""
         if not self._asks_one:
             return self._receipt(
                 Answer.REFUSED, client, step, detail="an update is the check-in here"
@@ -218,7 +218,7 @@ class Engine:
         return self._receipt(Answer.ACCEPTED, client, step, asked=answer)
 
     def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> Receipt:
-        """A client's update: her check-in itself, or what she was asked for."""
+        """A client's update: the check-in itself, or what the client was asked for."""
         if self._asks_one:
             return self._answered(tx, client, step, upload)
         late = self._wrong_time(client, step, Phase.CHECK_INS)
@@ -236,7 +236,7 @@ class Engine:
     # -- the step's end, in a transaction ---------------------------------------------------
 
     def close_check_ins(self, tx: Transaction) -> None:
-        """End the check-ins of the step; where one client is asked, choose her and store it."""
+        """End the check-ins of the step; where one client is asked, choose and store which."""
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
             tx.ask(self._step, request.clients.astype(np.int64))
@@ -325,8 +325,8 @@ class Engine:
         """Let the protocol decide, and store who is accepted."""
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict != Verdict.ACCEPTED:
-            outside = verdict == Verdict.OUTSIDE_HER_WINDOW
-            detail = "not in her window" if outside else "took part in this window already"
+            outside = verdict == Verdict.OUTSIDE_ITS_WINDOW
+            detail = "outside of its window" if outside else "took part in this window already"
             return self._receipt(Answer.CONFLICT, client, step, detail=detail)
         digest, body = (upload.digest, upload.body) if upload else (None, None)
         tx.check_in(Participation(client, step, digest), body, self._quota)
@@ -341,7 +341,9 @@ class Engine:
             return wrong
         asked = tx.asked(step)
         if stored is None or asked is None or not np.any(asked == client):
-            return self._receipt(Answer.REFUSED, client, step, detail="her update is not asked for")
+            return self._receipt(
+                Answer.REFUSED, client, step, detail="this update is not asked for"
+            )
         tx.answer(client, step, upload.digest, upload.body)
         return self._receipt(Answer.ACCEPTED, client, step, digest=upload.digest)
 

@@ -212,7 +212,9 @@ class SignedHead:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The coordinator's answer to a signed request; the same for every copy of it.
+    """The coordinator's answer to a signed request.
+
+    The same for every copy of the request, for as long as the coordinator knows of the first one.
 
     Attributes:
         answer: what became of it.
@@ -273,14 +275,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What the operator hands to one device: everything that she needs before the first contact.
+    """What the operator hands to one device: all that it needs before the first contact.
 
-    She draws her slots by the law in it, and keeps to the charter whose digest is ``task``.
+    It draws its slots by the law in it, and keeps to the charter whose digest is ``task``.
 
     Attributes:
         task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads, 32 bytes.
-        client: her id.
+        client: its id.
         population: clients of the run.
         law: the participation law, as `accounting.ledger.records` writes objects of the spec.
         secret: one-time, 32 bytes.

@@ -90,7 +90,7 @@ def _warnings(view: OperatorView) -> list[str]:
     silent = [c for c in recent if c.checked_in and not c.served]
     if silent and view.public.release == ReleaseRule.ONE_CLIENT:
         found.append(
-            f"In {len(silent)} of the last {len(recent)} steps the device that was asked for her "
+            f"In {len(silent)} of the last {len(recent)} steps the device that was asked for its "
             "update did not send it."
         )
     if view.enrolled < population:

@@ -1,8 +1,8 @@
-"""A device: she comes in the steps that she drew, sends one update in each, and leaves.
+"""A device: it comes in the steps that it drew, sends one update in each, and leaves.
 
-Whatever goes wrong costs her a turn, never privacy: she draws before the first contact and never
-again, moves a slot durably before she sends for it, sends the same bytes or none, and stops where
-the coordinator's ledger does not go on from where she saw it.
+Whatever goes wrong costs it a turn, never privacy: it draws before the first contact and never
+again, moves a slot durably before it sends for it, sends the same bytes or none, and stops where
+the coordinator's ledger does not go on from where it saw it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Said = TypeVar("Said")
 
 
 class Device:
-    """One client of a task, from her invitation to her last turn.
+    """One client of a task, from its invitation to its last turn.
 
     Guarantees:
-        Nothing is sent before her slots are durable (a `Diary` exists only then), and nothing
-        that she hears bends them.
-        She speaks in the steps that she drew and, with cover, in all; never by her own clock.
+        Nothing is sent before its slots are durable (a `Diary` exists only then), and nothing
+        that it hears bends them.
+        It speaks in the steps that it drew and, with cover, in all; never by its own clock.
 
     Args:
         invitation: what the operator handed out.
-        diary: her durable memory, open for as long as she runs.
+        diary: its durable memory, open for as long as it runs.
         link: the coordinator's address.
-        trainer_of: builds what computes her updates, once the charter is known.
-        cover: in every step that is not hers, send as much as if it were.
-        pace: how she waits.
+        trainer_of: builds what computes its updates, once the charter is known.
+        cover: in every step that is not its own, send as much as if it were.
+        pace: how it waits.
         random_bytes: what is sent as cover; the operating system's.
     """
 
@@ -61,16 +61,16 @@ class Device:
         self._remote = Remote(link, diary)
 
     def tally(self) -> Counter[str]:
-        """How many of her turns ended how, or are to come; no slots."""
+        """How many of its turns ended how, or are to come; no slots."""
         return self._diary.memory.tally()
 
     async def run(self) -> Counter[str]:
-        """Take part until there is nothing left to do; what became of her turns.
+        """Take part until there is nothing left to do; what became of its turns.
 
         Raises:
             RemoteProtocolError: the coordinator broke the protocol, was set back, does not
                 accept the invitation, or gave no answer for too long.
-            StorageError: her state cannot be made durable.
+            StorageError: its state cannot be made durable.
             ParameterError: records that do not fit the task.
             UnsupportedError: cover where it would hide nothing.
         """
@@ -89,7 +89,7 @@ class Device:
         return self.tally()
 
     async def _step(self, turns: Turns) -> bool:
-        """Look at the step in progress and sleep; False when she may leave."""
+        """Look at the step in progress and sleep; False when it may leave."""
         status = await self._patiently(self._remote.status)
         if status.phase is Phase.FINISHED:
             turns.over()
@@ -114,7 +114,7 @@ class Device:
         return True
 
     async def _enrol(self) -> None:
-        """Tell the coordinator her key; a second time changes nothing."""
+        """Tell the coordinator its key; a second time changes nothing."""
         memory = self._diary.memory
         if memory.enrolled:
             return

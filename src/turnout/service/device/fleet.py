@@ -27,9 +27,9 @@ from turnout.core.errors import (
 from turnout.service.charter import Charter
 from turnout.service.device.device import Device
 from turnout.service.device.diary import Diary, StateFile
+from turnout.service.device.fleet_progress import Standing, Watch, WatchedLink, standing
 from turnout.service.device.link import Link, connection
 from turnout.service.device.pace import Limits, Pace
-from turnout.service.device.standing import Standing, Watch, WatchedLink, standing
 from turnout.service.device.trainer import Trainer, TrainerOf, trainer_on_dealt
 from turnout.service.wire import STATUS_PATH, Invitation
 from turnout.spec import ReleaseRule

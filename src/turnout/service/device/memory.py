@@ -1,6 +1,6 @@
-"""What a device must not forget: her key, the slots that she drew, and where each stands.
+"""What a device must not forget: its key, the slots that it drew, and where each stands.
 
-The slots are drawn once for the whole run. Whoever draws again doubles her chances of a step, so
+The slots are drawn once for the whole run. Whoever draws again doubles its chances of a step, so
 a memory is either whole or refused.
 """
 
@@ -35,14 +35,14 @@ class Memory:
     Attributes:
         task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads.
-        population, law: what her slots were drawn by.
-        client: her id.
-        key: her own key.
-        turns: her slots and where each stands.
-        enrolled: whether the coordinator knows her key.
-        head: the highest signed head that she saw; None before the first.
-        digests: slot → SHA-256 of the one update that she may send for it.
-        answers: slot → what became of what she sent.
+        population, law: what its slots were drawn by.
+        client: its id.
+        key: its own key.
+        turns: its slots and where each stands.
+        enrolled: whether the coordinator knows its key.
+        head: the highest signed head that it saw; None before the first.
+        digests: slot → SHA-256 of the one update that it may send for it.
+        answers: slot → what became of what it sent.
         receipt: the last one.
     """
 
@@ -64,12 +64,12 @@ class Memory:
         """A new memory: a new key, and slots drawn for the whole run.
 
         Args:
-            invitation: says the law, the population and her id.
+            invitation: says the law, the population and its id.
             source: where slots are drawn from; the operating system's generator by default.
 
         Raises:
             ParameterError: an invitation that no law fits, or draws that can be foretold.
-            UnsupportedError: no device can draw her own slots under this law.
+            UnsupportedError: no device can draw its own slots under this law.
         """
         slots = drawn_slots(invitation, OSRandomness() if source is None else source)
         return cls(
@@ -99,7 +99,7 @@ class Memory:
             raise StorageError("the state file belongs to another task or another client")
 
     def tally(self) -> Counter[str]:
-        """How many of her turns ended how; no slots."""
+        """How many of its turns ended how; no slots."""
         return Counter(
             self.answers[slot].value if slot in self.answers else _WORDS.get(state, state.value)
             for slot, state in self.turns.slots.items()
@@ -188,7 +188,7 @@ def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
 
     Raises:
         ParameterError: an invitation that no law fits, or draws that can be foretold.
-        UnsupportedError: no device can draw her own slots under this law.
+        UnsupportedError: no device can draw its own slots under this law.
     """
     if not source.secure:
         raise ParameterError("source", type(source).__name__, "draws that nobody can foretell")

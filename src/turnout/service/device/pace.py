@@ -26,10 +26,10 @@ class Limits:
     """How long a device waits.
 
     Attributes:
-        recheck_seconds: the longest she sleeps before she asks again how far the run is.
+        recheck_seconds: the longest it sleeps before it asks again how far the run is.
         first_backoff_seconds: the first pause after a request that brought nothing back.
         longest_backoff_seconds: the longest such pause; they double.
-        patience_seconds: she gives up after so long without any answer.
+        patience_seconds: it gives up after so long without any answer.
     """
 
     recheck_seconds: float = 600.0

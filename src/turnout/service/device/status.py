@@ -84,7 +84,7 @@ class Status:
 
 
 def charter_of(data: bytes, memory: Memory) -> Charter:
-    """The charter in a body, if it is the one that she was invited to.
+    """The charter in a body, if it is the one that it was invited to.
 
     Raises:
         RemoteProtocolError: another task, law, population or coordinator.

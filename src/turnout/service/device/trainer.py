@@ -1,4 +1,4 @@
-"""What a device computes: her clipped update of the charter's model on her own records."""
+"""What a device computes: the clipped update of the charter's model on its own records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TaskTrainer:
     Args:
         task: model and records.
         only: whose records ``task`` holds as its client 0; None where it holds everybody's, each
-            under her own id.
+            under its own id.
     """
 
     def __init__(self, task: ClassificationTask, only: int | None = None) -> None:

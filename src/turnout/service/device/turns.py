@@ -1,4 +1,4 @@
-"""What a device does in a step: her turn, cover for it, or nothing."""
+"""What a device does in a step: its turn, cover for it, or nothing."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class After(Enum):
     TRY_AGAIN = auto()
     """The same again, soon."""
     AWAIT_ANSWERS = auto()
-    """She checked in, and hears later whether she is asked."""
+    """It checked in, and hears later whether it is asked."""
 
 
 class Turns:
     """Moves the slots of a device by the protocol's own table, durably before anything is sent.
 
     Guarantees:
-        Nothing is sent for a slot that is not hers, and for each of hers one update at most:
+        Nothing is sent for a slot that is not its own, and for each of its own one update at most:
         copies of it are the same bytes, also after a restart.
 
     Args:
@@ -54,7 +54,7 @@ class Turns:
         diary: whose slots.
         charter: the terms.
         trainer: computes updates.
-        cover: send as much in the steps that are not hers.
+        cover: send as much in the steps that are not its own.
         random_bytes: what is sent as cover.
 
     Raises:
@@ -87,7 +87,7 @@ class Turns:
         self._given_up: set[int] = set()
 
     def next_after(self, step: int) -> int | None:
-        """The next step in which there is something to do; None when she may leave."""
+        """The next step in which there is something to do; None when it may leave."""
         if self._cover:
             return step + 1 if step + 1 < self._charter.steps else None
         slots = self._diary.memory.turns.slots.items()
@@ -116,7 +116,7 @@ class Turns:
         return After.DONE
 
     def _move(self, status: Status) -> None:
-        """Let every slot hear of the step; a turn that begins is durable before she speaks."""
+        """Let every slot hear of the step; a turn that begins is durable before it speaks."""
         turns, step = self._diary.memory.turns, status.step
         before = turns.slots
         stands = before.get(step)
@@ -130,18 +130,18 @@ class Turns:
             self._diary.keep()
 
     def _has_turn(self, step: int) -> bool:
-        """Whether the step is hers and nothing final was said about it."""
+        """Whether the step is its own and nothing final was said about it."""
         memory = self._diary.memory
         stands = memory.turns.slots.get(step)
         unconfirmed = stands is ClientState.ANSWERED and step not in memory.answers
         return stands is ClientState.CHECKED_IN or (unconfirmed and step not in self._given_up)
 
     def _is_bare(self, step: int) -> bool:
-        """Whether the step is not hers, and nothing covers that yet."""
+        """Whether the step is not its own, and nothing covers that yet."""
         return self._covered_until < step and step not in self._diary.memory.turns.slots
 
     async def _take(self, status: Status) -> After:
-        """Her turn, or what is left of it."""
+        """Its turn, or what is left of it."""
         update = await self._update(status)
         stands = self._diary.memory.turns.slots[status.step]
         if self._asks_one and stands is ClientState.CHECKED_IN:
@@ -151,7 +151,7 @@ class Turns:
         return await self._send(status.step, update)
 
     async def _update(self, status: Status) -> LatticeUpdate:
-        """Her update on the lattice; computed once a step."""
+        """Its update on the lattice; computed once a step."""
         if self._computed is None or self._computed[0] != status.step:
             parameters = await self._remote.model(status)
             update = self._trainer.update(parameters, self._diary.memory.client)
@@ -159,7 +159,7 @@ class Turns:
         return self._computed[1]
 
     async def _check_in(self, status: Status) -> After | None:
-        """Say "I am here", or hear whether she is asked; None once she is."""
+        """Say "I am here", or hear whether it is asked; None once it is."""
         memory, step = self._diary.memory, status.step
         if status.phase is not Phase.CHECK_INS:
             return await self._hear(step)
@@ -172,7 +172,7 @@ class Turns:
         return After.SPOKEN
 
     async def _hear(self, step: int) -> After | None:
-        """Whether she is asked; None if so."""
+        """Whether it is asked; None if so."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
         if receipt.answer is not Answer.ACCEPTED:
@@ -186,7 +186,7 @@ class Turns:
         return After.SPOKEN
 
     def _turned_down(self, step: int, receipt: Receipt) -> After:
-        """Her check-in did not count; early ones are tried again."""
+        """Its check-in did not count; early ones are tried again."""
         if receipt.answer is Answer.EARLY:
             return After.TRY_AGAIN
         turns = self._diary.memory.turns
@@ -197,7 +197,7 @@ class Turns:
         return self._noted(step, receipt)
 
     async def _send(self, step: int, update: LatticeUpdate) -> After:
-        """Her update: the slot counts as answered, durably, before the first byte leaves."""
+        """Its update: the slot counts as answered, durably, before the first byte leaves."""
         memory, body = self._diary.memory, self._charter.lattice.encode(update)
         digest = hashlib.sha256(body).digest()
         if memory.turns.slots[step] is ClientState.CHECKED_IN:

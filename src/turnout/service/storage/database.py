@@ -29,7 +29,7 @@ def raising_storage_errors(
 
     Args:
         kind: the library's errors.
-        said: what one of them says, without a device and her slot.
+        said: what one of them says, without a device and its slot.
     """
 
     def decorated(method: Callable[_P, _T]) -> Callable[_P, _T]:

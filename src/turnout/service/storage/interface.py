@@ -32,8 +32,8 @@ class Invitation:
     """A client id that was handed out.
 
     Attributes:
-        client: her id.
-        secret_digest: SHA-256 of the one-time secret in her invitation.
+        client: its id.
+        secret_digest: SHA-256 of the one-time secret in its invitation.
         public_key: Ed25519, 32 bytes; None until the invitation is used.
     """
 

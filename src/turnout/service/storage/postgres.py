@@ -34,7 +34,7 @@ _TIDY_THOROUGHLY = (
     "VACUUM (FULL, FREEZE) enrolments",
 )
 
-# Not str(error): its detail names the values of a key, a device and her slot.
+# Not str(error): its detail names the values of a key, a device and its slot.
 _raising_storage_errors = raising_storage_errors(
     psycopg.Error, lambda error: f"Postgres: {error.diag.message_primary or type(error).__name__}"
 )

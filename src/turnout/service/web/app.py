@@ -15,11 +15,11 @@ from turnout import __version__
 from turnout.service.web import openapi
 from turnout.service.web.answers import BUSY, respond
 from turnout.service.web.devices import signed_routes
+from turnout.service.web.newer_heads import HeadsRoute
 from turnout.service.web.operators import Operators
 from turnout.service.web.published import public_routes
 from turnout.service.web.running import Running
 from turnout.service.web.signed import SignedRoute
-from turnout.service.web.told import HeadsRoute
 from turnout.service.wire import HEADS_PATH
 
 OPENAPI_PATH = "/v1/openapi.json"

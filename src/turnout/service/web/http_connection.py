@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 from turnout.service.web.accepting import Begun
 from turnout.service.web.answers import CONNECTION
 from turnout.service.web.connections import Awaits, Connections, Entry
-from turnout.service.web.joined import JoinedTransport
+from turnout.service.web.joined_transport import JoinedTransport
 
 _HEAD_BYTES = 16 << 10
 

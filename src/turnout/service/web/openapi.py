@@ -32,7 +32,7 @@ Document = dict[str, Any]
 _BINARY = "application/octet-stream"
 _COUNT = r"^(0|[1-9][0-9]{0,17})$"
 _RECEIPTS = {
-    200: "accepted; the same for every copy of the request",
+    200: "accepted; the same for every copy, as long as the coordinator knows of the first",
     401: "not a request that a device of this task signed; always the same bytes",
     409: "conflict with what is stored",
     410: "late: the step, or its phase, is over",

@@ -267,7 +267,7 @@ class Running:
             await self.submit(lambda tx: tx.log(event))
 
     def set_back(self, error: SetBackError) -> None:
-        """A device proved that the storage is an old copy: nothing is said or released any more."""
+        """Storage, head file or witness is an old copy: nothing is said or released any more."""
         self.end(SET_BACK, str(error))
 
     def end(self, code: int, reason: str) -> None:

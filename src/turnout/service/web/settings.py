@@ -38,7 +38,7 @@ class Settings(BaseModel):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="how long one client has for her answer (a new task: a sixth of the step)",
+        description="how long one client has for its answer (a new task: a sixth of the step)",
     )
     tls_cert: Path | None = Field(None, description="the certificate chain (PEM), for https")
     tls_key: Path | None = Field(None, description="its private key (PEM)")

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 from prometheus_client import Counter
 
 from turnout.core.errors import RemoteProtocolError, StorageError
-from turnout.service.engine import SetBackError
 from turnout.service.signatures import verified
 from turnout.service.storage.interface import Transaction
 from turnout.service.storage.writer import BusyError
@@ -39,6 +38,7 @@ from turnout.service.web.answers import (
     respond,
 )
 from turnout.service.web.identity import NUMBER, Identity
+from turnout.service.web.newer_heads import holds
 from turnout.service.web.running import Running
 from turnout.service.wire import (
     KEY_BYTES,
@@ -46,7 +46,6 @@ from turnout.service.wire import (
     STATUS_CODES,
     Answer,
     Receipt,
-    head_bytes,
 )
 
 Job: TypeAlias = Callable[[Transaction], Receipt]
@@ -211,19 +210,8 @@ class SignedRoute:
             RefusedError: it was, and the storage does not have it: nothing goes on.
         """
         running, seen = self._running, identity.seen
-        if seen is None:
+        if seen is None or holds(running, seen):
             return None
-
-        def signed_by_us() -> bool:
-            message = head_bytes(running.task, seen.head)
-            return verified(running.charter.coordinator_key, seen.signature, message)
-
-        try:
-            if running.engine.require_newer(seen, signed_by_us):
-                return None
-        except SetBackError as error:
-            running.set_back(error)
-            raise RefusedError(503, BUSY) from None
         return Receipt(
             Answer.REFUSED, running.task, identity.client, step, detail="not a head of this ledger"
         )

@@ -20,7 +20,25 @@ from turnout.service.wire import SignedHead, head_bytes
 
 _MOST_BYTES = 256
 _ACCEPTED = b'{"answer":"accepted"}'
-_REFUSED = b'{"answer":"refused","detail":"not a head that this coordinator signed"}'
+_REFUSED = b'{"detail":"not a head that this coordinator signed"}'
+
+
+def holds(running: Running, seen: SignedHead) -> bool:
+    """Whether the ledger has a head that somebody saw; False for one that was made up.
+
+    Raises:
+        RefusedError: this coordinator signed it, and the storage lacks it: the process ends.
+    """
+
+    def signed_by_us() -> bool:
+        message = head_bytes(running.task, seen.head)
+        return verified(running.charter.coordinator_key, seen.signature, message)
+
+    try:
+        return running.engine.require_newer(seen, signed_by_us)
+    except SetBackError as error:
+        running.set_back(error)
+        raise RefusedError(503, BUSY) from None
 
 
 class HeadsRoute:
@@ -53,17 +71,7 @@ class HeadsRoute:
             seen = SignedHead.parsed((await _body(scope, receive)).decode("ascii"))
         except ValueError:
             return 422, _REFUSED
-
-        def signed_by_us() -> bool:
-            message = head_bytes(running.task, seen.head)
-            return verified(running.charter.coordinator_key, seen.signature, message)
-
-        try:
-            held = running.engine.require_newer(seen, signed_by_us)
-        except SetBackError as error:
-            running.set_back(error)
-            raise RefusedError(503, BUSY) from None
-        return (200, _ACCEPTED) if held else (422, _REFUSED)
+        return (200, _ACCEPTED) if holds(running, seen) else (422, _REFUSED)
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
