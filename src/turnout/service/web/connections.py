@@ -26,26 +26,23 @@ SLOWEST_BYTES_A_SECOND = 1000.0
 
 
 class Awaits(Enum):
-    """What a connection is waiting for."""
+    """What a connection is waiting for, and for how many seconds."""
 
-    FIRST = "first byte"
-    HANDSHAKE = "handshake"
-    HEAD = "head"
-    BODY = "body"
-    ANSWER = "answer"
-    NEXT = "next request"
-    CLOSE = "close"
+    FIRST = "first byte", 10.0
+    HANDSHAKE = "handshake", 10.0
+    HEAD = "head", 10.0
+    BODY = "body", 10.0
+    ANSWER = "answer", math.inf
+    NEXT = "next request", 30.0
+    CLOSE = "close", 3.0
+
+    def __init__(self, text: str, seconds: float) -> None:
+        self.text, self.seconds = text, seconds
 
 
-_SECONDS = {
-    Awaits.FIRST: 10.0,
-    Awaits.HANDSHAKE: 10.0,
-    Awaits.HEAD: 10.0,
-    Awaits.BODY: 10.0,
-    Awaits.ANSWER: math.inf,
-    Awaits.NEXT: 30.0,
-    Awaits.CLOSE: 3.0,
-}
+# A member's name is looked up by a function, several times in a request.
+FIRST, HANDSHAKE, HEAD, BODY = Awaits.FIRST, Awaits.HANDSHAKE, Awaits.HEAD, Awaits.BODY
+ANSWER, NEXT, CLOSE = Awaits.ANSWER, Awaits.NEXT, Awaits.CLOSE
 
 
 class Held(Protocol):
@@ -89,8 +86,8 @@ class Entry:
 
     def __init__(self, peer: str, held: Held, now: float, *, bounded: bool) -> None:
         self.peer, self.held, self.bounded = peer, held, bounded
-        self.awaits, self.since = Awaits.FIRST, now
-        self.allowed = _SECONDS[self.awaits]
+        self.awaits, self.since = FIRST, now
+        self.allowed = self.awaits.seconds
         self.known, self.received, self.unsent = False, 0, 0
 
     def overdue(self, now: float) -> bool:
@@ -98,7 +95,7 @@ class Entry:
         waited = now - self.since
         if waited <= self.allowed:
             return False
-        if self.awaits is Awaits.BODY:
+        if self.awaits is BODY:
             waited -= self.received / SLOWEST_BYTES_A_SECOND
         return waited > self.allowed and not self._takes_its_answer(now)
 
@@ -178,8 +175,8 @@ class Connections:
             return
         self._out_of_line(entry)
         entry.awaits, entry.since = awaits, self._now()
-        entry.allowed, entry.received, entry.unsent = _SECONDS[awaits], 0, 0
-        if awaits is not Awaits.ANSWER and not (awaits is Awaits.BODY and entry.known):
+        entry.allowed, entry.received, entry.unsent = awaits.seconds, 0, 0
+        if awaits is not ANSWER and not (awaits is BODY and entry.known):
             self._into_line(entry)
 
     def signed(self, entry: Entry) -> None:
@@ -188,7 +185,7 @@ class Connections:
             return
         self._out_of_line(entry)
         entry.known = True
-        if entry.awaits not in (Awaits.ANSWER, Awaits.BODY):
+        if entry.awaits not in (ANSWER, BODY):
             self._into_line(entry)
 
     def left(self, entry: Entry) -> None:

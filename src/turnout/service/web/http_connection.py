@@ -14,7 +14,15 @@ from uvicorn.server import ServerState
 
 from turnout.service.web.accepting import Begun
 from turnout.service.web.answers import CONNECTION
-from turnout.service.web.connections import Awaits, Connections, Entry
+from turnout.service.web.connections import (
+    ANSWER,
+    BODY,
+    CLOSE,
+    HEAD,
+    NEXT,
+    Connections,
+    Entry,
+)
 from turnout.service.web.joined import JoinedTransport
 
 _HEAD_BYTES = 16 << 10
@@ -68,7 +76,8 @@ class HttpConnection(HttpToolsProtocol, Begun):
         self.transport = JoinedTransport(transport, self.loop, self._left)  # pyright: ignore[reportAttributeAccessIssue]
         self.flow = FlowControl(self.transport)
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
-        self._table.waits(self.entry, Awaits.HEAD)
+        if self.entry.awaits is not HEAD:  # a handshake came first
+            self._table.waits(self.entry, HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -91,14 +100,14 @@ class HttpConnection(HttpToolsProtocol, Begun):
             self._head_bytes += size
             if self._head_bytes > _HEAD_BYTES:
                 self._refuse(b"431 Request Header Fields Too Large")
-            elif entry.awaits is Awaits.NEXT:
-                self._table.waits(entry, Awaits.HEAD)
+            elif entry.awaits is NEXT:
+                self._table.waits(entry, HEAD)
         elif self._in_body:
-            if entry.awaits is not Awaits.BODY:
-                self._table.waits(entry, Awaits.BODY)
+            if entry.awaits is not BODY:
+                self._table.waits(entry, BODY)
             entry.received += size
-        elif entry.awaits is not Awaits.ANSWER and self._answering:
-            self._table.waits(entry, Awaits.ANSWER)
+        elif entry.awaits is not ANSWER and self._answering:
+            self._table.waits(entry, ANSWER)
 
     @property
     def _answering(self) -> bool:
@@ -135,9 +144,9 @@ class HttpConnection(HttpToolsProtocol, Begun):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif not self._in_head and not self._in_body:
-            self._table.waits(self.entry, Awaits.NEXT)
+            self._table.waits(self.entry, NEXT)
         else:
-            self._table.waits(self.entry, Awaits.HEAD if self._in_head else Awaits.BODY)
+            self._table.waits(self.entry, HEAD if self._in_head else BODY)
 
     # -- its end ----------------------------------------------------------------------------
 
@@ -186,7 +195,7 @@ class HttpConnection(HttpToolsProtocol, Begun):
         unread, self._leaving = self._in_head or self._in_body, True
         if self._under.is_closing():
             return
-        self._table.waits(self.entry, Awaits.CLOSE)
+        self._table.waits(self.entry, CLOSE)
         if not unread:
             self._under.close()
             return
