@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Protocol
 
 SWEEP_SECONDS = 1.0
-_GIVEN_UP_AT_ONCE = 32
+_GIVEN_UP_AT_ONCE, _BREATH_SECONDS = 32, 0.02
 
 SLOWEST_BYTES_A_SECOND = 1000.0
 """A body that comes more slowly, after its first seconds, is not waited for."""
@@ -59,6 +59,23 @@ class Held(Protocol):
     def unsent(self) -> int:
         """Bytes of answers that it has not taken yet."""
         ...
+
+
+class _Nobody:
+    """What an entry holds whose connection is closed."""
+
+    def give_up(self) -> None:
+        """It is closed."""
+
+    def abort(self) -> None:
+        """It is closed."""
+
+    def unsent(self) -> int:
+        """Nothing."""
+        return 0
+
+
+_NOBODY = _Nobody()
 
 
 class Entry:
@@ -194,6 +211,7 @@ class Connections:
             return
         self._out_of_line(entry)
         del self._all[entry]
+        entry.held = _NOBODY  # nothing is left that only the garbage collector would find
         self._counts[entry.peer] -= 1
         if not self._counts[entry.peer]:
             del self._counts[entry.peer]
@@ -210,20 +228,25 @@ class Connections:
                 yield
 
     async def keep_sweeping(self) -> None:
-        """Sweep once a second, until cancelled."""
+        """Sweep once a second, until cancelled.
+
+        Thousands that are overdue at once, as an attacker's are, go over most of a second: closed
+        in one go, they come back in one go.
+        """
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             for _ in self.sweep():
-                await asyncio.sleep(0)
+                await asyncio.sleep(_BREATH_SECONDS)
 
     def _longest_known(self, peer: str) -> Entry | None:
         """The known entry of an address that was waited for longest."""
         return next((entry for entry in self._acquainted if entry.peer == peer), None)
 
     def _drop(self, entry: Entry) -> None:
+        held = entry.held
         self.made_room += 1
         self.left(entry)
-        entry.held.abort()
+        held.abort()
 
     def _into_line(self, entry: Entry) -> None:
         if entry.known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -84,6 +84,9 @@ class HttpConnection(HttpToolsProtocol, Begun):
         self._leaving = True
         self._table.left(self.entry)
         super().connection_lost(exc)
+        # Nothing is left that only the garbage collector would find.
+        self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]
+        cast(JoinedTransport, self.transport).forget()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
