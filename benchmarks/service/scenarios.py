@@ -17,21 +17,20 @@ Rows: TypeAlias = dict[str, list[float]]
 Figure: TypeAlias = dict[str, float]
 Named: TypeAlias = Callable[[], str]
 
-_KEPT_UPLOADS = 4000
 _STEADY_UPLOADS, _STEADY_A_SECOND = 400, 20.0
 
 
 def load(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
     """Many at once over fresh connections, and over connections that are kept."""
-    fresh = options.devices * options.rounds
-    task = Task(fresh + 3 * _KEPT_UPLOADS, options.bytes)
+    fresh, kept = options.devices * options.rounds, options.kept
+    task = Task(fresh + 3 * kept, options.bytes)
     with serving(version, folder, named(), task) as server:
         rows = _of("at once", server, lambda: _rounds(server.target, 0, options))
         for name, run in (("always fresh", always_fresh), ("kept, all", kept_alive)):
-            clients = range(fresh, fresh + _KEPT_UPLOADS)
+            clients = range(fresh, fresh + kept)
             rows |= _of(name, server, lambda: run(server.target, clients, options.devices))  # noqa: B023
-            fresh += _KEPT_UPLOADS
-        clients = range(fresh, fresh + _KEPT_UPLOADS)
+            fresh += kept
+        clients = range(fresh, fresh + kept)
         return rows | _of("kept, 16", server, lambda: kept_alive(server.target, clients, 16))
 
 
@@ -71,7 +70,12 @@ def attacks(version: Version, folder: Path, named: Named, options: argparse.Name
 def memory(version: Version, folder: Path, named: Named, options: argparse.Namespace) -> Figure:
     """Resident memory over uploads in ten steps of one task, each released at its end."""
     steps, each = 10, options.uploads // 10
-    task = Task(options.uploads, options.bytes, steps, step_seconds=max(30, each // 200))
+    task = Task(
+        options.uploads,
+        options.bytes,
+        steps,
+        step_seconds=max(30, each // options.uploads_a_second),
+    )
     rows: Figure = {}
     with serving(version, folder, named(), task) as server:
         for step in range(steps):

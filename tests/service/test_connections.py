@@ -111,7 +111,7 @@ def test_progress_moves_a_connection_to_the_end_of_the_line():
 def test_each_wait_has_its_deadline():
     w = World(most=9, most_of_peer=9)
     for awaits in Awaits:
-        w.came(awaits.value, awaits=awaits)
+        w.came(awaits.text, awaits=awaits)
     assert w.swept(0.0) == []
     assert w.swept(5.0) == ["close"]
     assert set(w.swept(6.0)) == {"close", "first byte", "handshake", "head", "body"}

@@ -96,7 +96,8 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
         transaction.found(charter().canonical(), KEY.private, parameters(-1))
     for record in fake.records():
         with storage.transaction() as transaction:
-            transaction.release(Release(record, parameters(record.step), b"", b"", 3, 3), block_ends=record.step + 1)
+            release = Release(record, parameters(record.step), b"", b"", 3, 3)
+            transaction.release(release, block_ends=record.step + 1)
     out, models = tmp_path / "task.ledger", tmp_path / "models"
     assert ended("export", "--db", database, "--out", out, "--models", models) == 0
     assert out.read_bytes() == exported(fake)

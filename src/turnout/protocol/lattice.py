@@ -27,6 +27,8 @@ LatticeUpdate = NDArray[np.int32]
 """An update in units of the step, shape ``(dimension,)``."""
 
 _WIRE = np.dtype("<i4")
+_EXACT = 2.0**53
+"""Whole numbers below it are floats."""
 _LIMIT = 2**31
 
 
@@ -208,5 +210,9 @@ class Lattice:
 
 def _norm_squared(update: NDArray[np.int32] | NDArray[np.float64]) -> int:
     """Σq² of whole numbers of at most 2³¹ in size, without overflow for any length below 2³¹."""
+    wide = update.astype(np.float64)
+    total = float(np.einsum("i,i->", wide, wide))
+    if total < _EXACT:  # then so was every partial sum, and nothing was rounded
+        return int(total)
     squares = np.square(update.astype(np.int64))
     return (int((squares >> 32).sum()) << 32) + int((squares & 0xFFFFFFFF).sum())

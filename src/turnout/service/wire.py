@@ -155,18 +155,13 @@ class SignedRequest:
         nonce: 0000
         digest: 00
         """
-        lines = {
-            "task": self.task,
-            "method": self.method,
-            "path": self.path,
-            "client": str(self.client),
-            "nonce": self.nonce.hex(),
-            "head": self.head,
-            "format": self.format,
-            "digest": self.digest.hex(),
-        }
-        named = (f"{name}: {value}" for name, value in lines.items() if value)
-        return "\n".join((REQUEST_FORMAT, *named)).encode("ascii")
+        head = f"head: {self.head}\n" if self.head else ""
+        body_format = f"format: {self.format}\n" if self.format else ""
+        return (
+            f"{REQUEST_FORMAT}\ntask: {self.task}\nmethod: {self.method}\npath: {self.path}\n"
+            f"client: {self.client}\nnonce: {self.nonce.hex()}\n{head}{body_format}"
+            f"digest: {self.digest.hex()}"
+        ).encode("ascii")
 
     def headers(self, signature: bytes) -> dict[str, str]:
         """The HTTP headers that carry it, but for task, method and path."""

@@ -10,26 +10,53 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from turnout.core.errors import StorageError
 from turnout.service.storage.interface import Storage, Transaction
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class BusyError(StorageError):
     """Too much is waiting for the disk: nothing happened, try again later."""
 
 
+class Promise(Protocol[T_contra]):
+    """What the writer asks of a future; a `concurrent.futures.Future` is one."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """The job runs now; False where nobody waits for it any more."""
+        ...
+
+    def running(self) -> bool:
+        """Whether the job has begun."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether nobody waited for it."""
+        ...
+
+    def set_result(self, result: T_contra, /) -> None:
+        """What the job returned, once that is durable."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Why there is none."""
+        ...
+
+
 class _Queued(Generic[T]):
     __slots__ = ("alone", "body_bytes", "future", "job")
 
-    def __init__(self, job: Callable[[Any], T], body_bytes: int, alone: bool) -> None:
+    def __init__(
+        self, job: Callable[[Any], T], body_bytes: int, alone: bool, future: Promise[T]
+    ) -> None:
         self.job = job
         self.body_bytes = body_bytes
         self.alone = alone
-        self.future: Future[T] = Future()
+        self.future = future
 
 
 class Writer:
@@ -80,7 +107,15 @@ class Writer:
             BusyError: too much is waiting.
             StorageError: the writer is closed, or a job or commit failed.
         """
-        return self._queued(_Queued(job, body_bytes, alone=False))
+        future: Future[T] = Future()
+        self.submit_for(future, job, body_bytes)
+        return future
+
+    def submit_for(
+        self, future: Promise[T], job: Callable[[Transaction], T], body_bytes: int = 0
+    ) -> None:
+        """As `submit`, with a future of the caller's own."""
+        self._put(_Queued(job, body_bytes, alone=False, future=future))
 
     def submit_alone(self, job: Callable[[Storage], T]) -> Future[T]:
         """What a job between two transactions will have returned.
@@ -91,9 +126,11 @@ class Writer:
         Raises:
             BusyError, StorageError: as `submit`.
         """
-        return self._queued(_Queued(job, 0, alone=True))
+        future: Future[T] = Future()
+        self._put(_Queued(job, 0, alone=True, future=future))
+        return future
 
-    def _queued(self, queued: _Queued[T]) -> Future[T]:
+    def _put(self, queued: _Queued[Any]) -> None:
         body_bytes = queued.body_bytes
         with self._changed:
             if self._refusal:
@@ -107,7 +144,6 @@ class Writer:
             self._queue.append(queued)
             if len(self._queue) == 1:
                 self._changed.notify()
-        return queued.future
 
     @property
     def waiting(self) -> tuple[int, int]:

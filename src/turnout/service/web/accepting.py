@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from turnout.service.web.connections import Awaits, Connections, Entry, Held
+from turnout.service.web.connections import HANDSHAKE, HEAD, Connections, Entry, Held
 
 ACCEPTED_AT_ONCE = 256
 BEGUN_AT_ONCE = 256
@@ -152,7 +152,7 @@ class Listener:
         entry, accepted = silent.entry, silent.socket
         protocol = self._make(entry, silent.address, partial(_shut, accepted))
         entry.held = protocol
-        self._connections.waits(entry, Awaits.HANDSHAKE)
+        self._connections.waits(entry, HEAD if self._tls is None else HANDSHAKE)
         task = self._loop.create_task(self._open(accepted, entry, protocol))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

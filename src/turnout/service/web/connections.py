@@ -19,35 +19,32 @@ from enum import Enum
 from typing import Protocol
 
 SWEEP_SECONDS = 1.0
-_GIVEN_UP_AT_ONCE = 32
+_GIVEN_UP_AT_ONCE, _BREATH_SECONDS = 32, 0.02
 
 SLOWEST_BYTES_A_SECOND = 1000.0
 """A body that comes more slowly, after its first seconds, is not waited for."""
 
 
 class Awaits(Enum):
-    """What a connection is waiting for."""
+    """What a connection is waiting for, and for how many seconds."""
 
-    FIRST = "first byte"
-    HANDSHAKE = "handshake"
-    HEAD = "head"
-    BODY = "body"
-    ANSWER = "answer"
-    READER = "reader of its answer"
-    NEXT = "next request"
-    CLOSE = "close"
+    FIRST = "first byte", 10.0
+    HANDSHAKE = "handshake", 10.0
+    HEAD = "head", 10.0
+    BODY = "body", 10.0
+    ANSWER = "answer", math.inf
+    READER = "reader of its answer", 30.0
+    NEXT = "next request", 30.0
+    CLOSE = "close", 3.0
+
+    def __init__(self, text: str, seconds: float) -> None:
+        self.text, self.seconds = text, seconds
 
 
-_SECONDS = {
-    Awaits.FIRST: 10.0,
-    Awaits.HANDSHAKE: 10.0,
-    Awaits.HEAD: 10.0,
-    Awaits.BODY: 10.0,
-    Awaits.ANSWER: math.inf,
-    Awaits.READER: 30.0,
-    Awaits.NEXT: 30.0,
-    Awaits.CLOSE: 3.0,
-}
+# A member's name is looked up by a function, several times in a request.
+FIRST, HANDSHAKE, HEAD, BODY = Awaits.FIRST, Awaits.HANDSHAKE, Awaits.HEAD, Awaits.BODY
+ANSWER, READER = Awaits.ANSWER, Awaits.READER
+NEXT, CLOSE = Awaits.NEXT, Awaits.CLOSE
 
 
 class Held(Protocol):
@@ -64,6 +61,23 @@ class Held(Protocol):
     def unsent(self) -> int:
         """Bytes of answers that it has not taken yet."""
         ...
+
+
+class _Nobody:
+    """What an entry holds whose connection is closed."""
+
+    def give_up(self) -> None:
+        """It is closed."""
+
+    def abort(self) -> None:
+        """It is closed."""
+
+    def unsent(self) -> int:
+        """Nothing."""
+        return 0
+
+
+_NOBODY = _Nobody()
 
 
 class Entry:
@@ -91,8 +105,8 @@ class Entry:
 
     def __init__(self, peer: str, held: Held, now: float, *, bounded: bool) -> None:
         self.peer, self.held, self.bounded = peer, held, bounded
-        self.awaits, self.since = Awaits.FIRST, now
-        self.allowed = _SECONDS[self.awaits]
+        self.awaits, self.since = FIRST, now
+        self.allowed = self.awaits.seconds
         self.known, self.received, self.unsent = False, 0, 0
 
     def overdue(self, now: float) -> bool:
@@ -100,7 +114,7 @@ class Entry:
         waited = now - self.since
         if waited <= self.allowed:
             return False
-        if self.awaits is Awaits.BODY:
+        if self.awaits is BODY:
             waited -= self.received / SLOWEST_BYTES_A_SECOND
         return waited > self.allowed and not self._takes_its_answer(now)
 
@@ -180,8 +194,8 @@ class Connections:
             return
         self._out_of_line(entry)
         entry.awaits, entry.since = awaits, self._now()
-        entry.allowed, entry.received, entry.unsent = _SECONDS[awaits], 0, 0
-        if awaits is not Awaits.ANSWER and not (awaits is Awaits.BODY and entry.known):
+        entry.allowed, entry.received, entry.unsent = awaits.seconds, 0, 0
+        if awaits is not ANSWER and not (awaits is BODY and entry.known):
             self._into_line(entry)
 
     def signed(self, entry: Entry) -> None:
@@ -190,7 +204,7 @@ class Connections:
             return
         self._out_of_line(entry)
         entry.known = True
-        if entry.awaits not in (Awaits.ANSWER, Awaits.BODY):
+        if entry.awaits not in (ANSWER, BODY):
             self._into_line(entry)
 
     def left(self, entry: Entry) -> None:
@@ -199,6 +213,7 @@ class Connections:
             return
         self._out_of_line(entry)
         del self._all[entry]
+        entry.held = _NOBODY  # nothing is left that only the garbage collector would find
         self._counts[entry.peer] -= 1
         if not self._counts[entry.peer]:
             del self._counts[entry.peer]
@@ -215,20 +230,25 @@ class Connections:
                 yield
 
     async def keep_sweeping(self) -> None:
-        """Sweep once a second, until cancelled."""
+        """Sweep once a second, until cancelled.
+
+        Thousands that are overdue at once, as an attacker's are, go over most of a second: closed
+        in one go, they come back in one go.
+        """
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             for _ in self.sweep():
-                await asyncio.sleep(0)
+                await asyncio.sleep(_BREATH_SECONDS)
 
     def _longest_known(self, peer: str) -> Entry | None:
         """The known entry of an address that was waited for longest."""
         return next((entry for entry in self._acquainted if entry.peer == peer), None)
 
     def _drop(self, entry: Entry) -> None:
+        held = entry.held
         self.made_room += 1
         self.left(entry)
-        entry.held.abort()
+        held.abort()
 
     def _into_line(self, entry: Entry) -> None:
         if entry.known:

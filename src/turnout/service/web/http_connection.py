@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -14,7 +14,16 @@ from uvicorn.server import ServerState
 
 from turnout.service.web.accepting import Begun
 from turnout.service.web.answers import CONNECTION
-from turnout.service.web.connections import Awaits, Connections, Entry
+from turnout.service.web.connections import (
+    ANSWER,
+    BODY,
+    CLOSE,
+    HEAD,
+    NEXT,
+    READER,
+    Connections,
+    Entry,
+)
 from turnout.service.web.joined_transport import JoinedTransport
 
 _HEAD_BYTES = 16 << 10
@@ -68,13 +77,17 @@ class HttpConnection(HttpToolsProtocol, Begun):
         self.transport = JoinedTransport(transport, self.loop, self._left)  # pyright: ignore[reportAttributeAccessIssue]
         self.flow = FlowControl(self.transport)
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
-        self._table.waits(self.entry, Awaits.HEAD)
+        if self.entry.awaits is not HEAD:  # a handshake came first
+            self._table.waits(self.entry, HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._leaving = True
         self._table.left(self.entry)
         super().connection_lost(exc)
+        # Nothing is left that only the garbage collector would find.
+        self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]
+        cast(JoinedTransport, self.transport).forget()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -91,27 +104,27 @@ class HttpConnection(HttpToolsProtocol, Begun):
             self._head_bytes += size
             if self._head_bytes > _HEAD_BYTES:
                 self._refuse(b"431 Request Header Fields Too Large")
-            elif entry.awaits is Awaits.NEXT:
-                self._table.waits(entry, Awaits.HEAD)
+            elif entry.awaits is NEXT:
+                self._table.waits(entry, HEAD)
         elif self._in_body:
-            if entry.awaits is not Awaits.BODY:
-                self._table.waits(entry, Awaits.BODY)
+            if entry.awaits is not BODY:
+                self._table.waits(entry, BODY)
             entry.received += size
-        elif entry.awaits not in (Awaits.ANSWER, Awaits.READER) and self._answering:
+        elif entry.awaits not in (ANSWER, READER) and self._answering:
             reads = not self.flow.write_paused
-            self._table.waits(entry, Awaits.ANSWER if reads else Awaits.READER)
+            self._table.waits(entry, ANSWER if reads else READER)
 
     def pause_writing(self) -> None:
         """Its answers are not taken: what is still asked for waits for their reader, not for us."""
         super().pause_writing()
         if not self._leaving:
-            self._table.waits(self.entry, Awaits.READER)
+            self._table.waits(self.entry, READER)
 
     def resume_writing(self) -> None:
         """They are taken again."""
         super().resume_writing()
-        if self.entry.awaits is Awaits.READER:
-            self._table.waits(self.entry, Awaits.ANSWER if self._answering else Awaits.NEXT)
+        if self.entry.awaits is READER:
+            self._table.waits(self.entry, ANSWER if self._answering else NEXT)
 
     @property
     def _answering(self) -> bool:
@@ -148,9 +161,9 @@ class HttpConnection(HttpToolsProtocol, Begun):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif not self._in_head and not self._in_body:
-            self._table.waits(self.entry, Awaits.NEXT)
+            self._table.waits(self.entry, NEXT)
         else:
-            self._table.waits(self.entry, Awaits.HEAD if self._in_head else Awaits.BODY)
+            self._table.waits(self.entry, HEAD if self._in_head else BODY)
 
     # -- its end ----------------------------------------------------------------------------
 
@@ -199,7 +212,7 @@ class HttpConnection(HttpToolsProtocol, Begun):
         unread, self._leaving = self._in_head or self._in_body, True
         if self._under.is_closing():
             return
-        self._table.waits(self.entry, Awaits.CLOSE)
+        self._table.waits(self.entry, CLOSE)
         if not unread:
             self._under.close()
             return

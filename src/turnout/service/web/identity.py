@@ -68,10 +68,14 @@ class Identity:
             if known in found:
                 return None
             found[known] = value
-        if any(not form.fullmatch(found.get(name, b"")) for name, form in _REQUIRED.items()):
+        if len(found) < len(_REQUIRED):
             return None
-        if any(name in found and not f.fullmatch(found[name]) for name, f in _OPTIONAL.items()):
-            return None
+        for name, form in _REQUIRED.items():
+            if not form.fullmatch(found.get(name, b"")):
+                return None
+        for name, form in _OPTIONAL.items():
+            if name in found and not form.fullmatch(found[name]):
+                return None
         text = {name: value.decode("ascii") for name, value in found.items()}
         head = text.get(HEAD_HEADER, "")
         try:

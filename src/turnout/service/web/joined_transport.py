@@ -39,6 +39,10 @@ class JoinedTransport:
             self._closing = True
             self._ended()
 
+    def forget(self) -> None:
+        """It is closed: nobody need be told."""
+        self._closing, self._ended = True, _nothing
+
     def is_closing(self) -> bool:
         """Whether nothing is written any more."""
         return self._closing or self._transport.is_closing()
@@ -50,3 +54,7 @@ class JoinedTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+def _nothing() -> None:
+    """What ends a connection that has ended."""

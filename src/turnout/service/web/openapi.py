@@ -161,7 +161,7 @@ def _told() -> Document:
     told = {"text/plain": {"schema": {"type": "string", "maxLength": 256}}}
     responses = {
         "200": _answer("the ledger holds it", _json("Told")),
-        "422": _answer("not a head that this coordinator signed", _json("Receipt")),
+        "422": _answer("not a head that this coordinator signed", _json("Detail")),
         **{str(code): _answer(_DETAILS[code], _json("Detail")) for code in (408, 413, 503)},
     }
     responses["503"] |= _RETRIED

@@ -28,6 +28,7 @@ from turnout.service.storage.writer import Writer
 from turnout.service.web import heads, logs
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.metrics import MeteredStorage, Metrics
+from turnout.service.web.promises import Promised, Settled
 from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
 from turnout.service.web.views import operator_view as see_as_operator
 from turnout.service.web.views import public_view as see
@@ -152,6 +153,7 @@ class Running:
         self.reading_bytes = 0
         self.evaluation = "the evaluation begins"
         self.bodies_of: Counter[int] = Counter()
+        self._settled = Settled()
         self._metered = MeteredStorage(storage, self.metrics)
         self.writer = Writer(
             self._metered,
@@ -242,7 +244,9 @@ class Running:
             self._metered.job()
             return job(tx)
 
-        return asyncio.wrap_future(self.writer.submit(counted, body_bytes))
+        promised: Promised[T] = Promised(self._settled)
+        self.writer.submit_for(promised, counted, body_bytes)
+        return promised.answer
 
     def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
         """Whether deleted rows are out of the storage's files; tried between two transactions.

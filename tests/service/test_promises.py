@@ -1,0 +1,57 @@
+"""Answers of a commit reach the loop together, each its own."""
+
+import asyncio
+import threading
+
+import pytest
+
+from turnout.service.web.promises import Promised, Settled
+
+
+def in_a_thread(job):
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+
+
+def test_answers_of_one_commit_wake_the_loop_once():
+    async def main():
+        settled, calls = Settled(), []
+        loop = asyncio.get_running_loop()
+        call, promised = loop.call_soon_threadsafe, [Promised(settled) for _ in range(5)]
+        loop.call_soon_threadsafe = lambda *told: calls.append(1) or call(*told)
+
+        def committed():
+            assert all(each.set_running_or_notify_cancel() for each in promised)
+            for number, each in enumerate(promised[:4]):
+                each.set_result(number)
+            promised[4].set_exception(ValueError("no"))
+
+        in_a_thread(committed)
+        assert [await each.answer for each in promised[:4]] == [0, 1, 2, 3]
+        with pytest.raises(ValueError, match="no"):
+            await promised[4].answer
+        assert len(calls) == 1
+        later = Promised(settled)
+        in_a_thread(lambda: later.set_result("later"))
+        assert await later.answer == "later"
+        assert len(calls) == 2
+
+    asyncio.run(main())
+
+
+def test_a_job_that_nobody_waits_for_does_not_run_and_one_that_ran_harms_nobody():
+    async def main():
+        early, late = Promised(Settled()), Promised(Settled())
+        early.answer.cancel()
+        assert not early.set_running_or_notify_cancel()
+        assert early.cancelled()
+        assert late.set_running_or_notify_cancel()
+        late.answer.cancel()
+        assert late.running()
+        assert not late.cancelled()
+        in_a_thread(lambda: late.set_result(1))
+        await asyncio.sleep(0)
+        assert late.answer.cancelled()
+
+    asyncio.run(main())
