@@ -13,7 +13,8 @@ from web_world import charter_of, founded, signed, world
 
 from turnout.core.errors import ParameterError
 from turnout.service.web import accepting, descriptors
-from turnout.service.web.server import _listening, _server
+from turnout.service.web.bounded_server import listening_at
+from turnout.service.web.server import _server
 from turnout.service.web.settings import Settings
 from turnout.service.wire import updates_path
 
@@ -60,7 +61,7 @@ async def served(folder, most=64):
         made = Served(w)
         settings = Settings(db="db", port=0)
         server = _server(w.running, None, settings, None, most, clock=lambda: made.now)
-        with _listening(settings) as listening:
+        with listening_at(settings.host, settings.port) as listening:
             made.port = listening.getsockname()[1]
             serving = asyncio.create_task(server.serve([listening]))
             while not server.started:

@@ -10,12 +10,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from turnout.core.errors import ParameterError
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import descriptors, evaluation, logs
 from turnout.service.web.conductor import Conductor
@@ -27,8 +26,6 @@ from turnout.service.web.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
-
-    from turnout.service.web.connections import Entry
 
 _GRACE_SECONDS = 20
 _LEAVE_SECONDS = 5.0
@@ -51,16 +48,18 @@ def serve(
     Raises:
         TurnoutError: something is refused before anything is served.
     """
+    from turnout.service.web.bounded_server import listening_at, url_of
+
     file, tls = settings.operator_password_file, settings.tls
     password = None if file is None else password_of(file)
     most = descriptors.room(settings.connections)
-    with _listening(settings) as listening:
+    with listening_at(settings.host, settings.port) as listening:
         running = _opened(plan, settings, phase)
         if most < settings.connections:
             reason = "the limit of open files (ulimit -n) is too low for --connections"
             logs.logger().warning("fewer connections than asked for", most=most, reason=reason)
         server = _server(running, password, settings, tls, most)
-        address = _address(listening, secure=tls is not None)
+        address = url_of(listening, secure=tls is not None)
         process = _Process(running, server, plan, settings, partial(announce, running, address))
         process.run([listening])
 
@@ -163,83 +162,17 @@ def _server(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> uvicorn.Server:
-    import uvicorn
-
-    from turnout.service.web.accepting import Listener
     from turnout.service.web.app import create_app
+    from turnout.service.web.bounded_server import BoundedServer
     from turnout.service.web.connections import Connections, proxies
-    from turnout.service.web.http_connection import HttpConnection
 
-    exempt = proxies(settings.forwarded_allow_ips)
-    connections = Connections(most, max(1, most // 2), exempt, clock)
-
-    class Server(uvicorn.Server):
-        """A server that leaves signals to the process, and accepts in its own way."""
-
-        table = connections
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            assert sockets is not None
-            (listening,) = sockets
-            here, loop = listening.getsockname()[:2], asyncio.get_running_loop()
-
-            def make(
-                entry: Entry, address: tuple[str, int], drop: Callable[[], object]
-            ) -> HttpConnection:
-                state = self.server_state
-                own = {"config": config, "state": state, "loop": loop, "server": here}
-                return HttpConnection(connections, entry, address=address, drop=drop, **own)
-
-            # uvicorn asks of its servers no more than a listener can do.
-            taking: Any = Listener(listening, connections, make, config.ssl)
-            self.servers = [taking]
-            self._sweeping = loop.create_task(connections.keep_sweeping())
-            self.started = True
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().shutdown(sockets)
-            self._sweeping.cancel()
-
-    config = uvicorn.Config(
+    trusted = settings.forwarded_allow_ips
+    return BoundedServer(
         create_app(running, password=password),
-        http=HttpConnection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=settings.forwarded_allow_ips is not None,
-        forwarded_allow_ips=settings.forwarded_allow_ips or "",
+        Connections(most, max(1, most // 2), proxies(trusted), clock),
+        tls,
+        takes_signals=False,
+        proxy_headers=trusted is not None,
+        forwarded_allow_ips=trusted or "",
         timeout_graceful_shutdown=_GRACE_SECONDS,
-        ssl_certfile=None if tls is None else os.fspath(tls[0]),
-        ssl_keyfile=None if tls is None else os.fspath(tls[1]),
     )
-    return Server(config)
-
-
-def _listening(settings: Settings) -> socket.socket:
-    """The socket that requests come from; taken first, so that two services never start."""
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except OSError:
-            listening.close()
-            raise
-        return listening
-    except OSError as error:
-        reason = f"an address to listen at ({error.strerror or error})"
-        raise ParameterError("host:port", f"{settings.host}:{settings.port}", reason) from None
-
-
-def _address(listening: socket.socket, *, secure: bool) -> str:
-    host, port = listening.getsockname()[:2]
-    name = f"[{host}]" if ":" in host else host
-    return f"http{'s' if secure else ''}://{name}:{port}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from turnout.service.witness.app import create_app
 from turnout.service.witness.store import WitnessStore
 
 SHORTEST_TOKEN = 16
-_MOST_CONNECTIONS = 64
+_MOST_CONNECTIONS, _GRACE_SECONDS = 256, 5
 
 
 def token_of(path: Path, option: str) -> str:
@@ -54,46 +53,24 @@ def witness(
     Raises:
         TurnoutError: something is refused before anything is served.
     """
-    import uvicorn
+    from turnout.service.web.bounded_server import BoundedServer, listening_at, url_of
+    from turnout.service.web.connections import Connections, proxies
 
-    with _listening(host, port) as listening:
+    with listening_at(host, port) as listening:
         store = WitnessStore(db)
         try:
             logs.configure()
-            config = uvicorn.Config(
-                create_app(store, token),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=5,
-                ssl_certfile=None if tls is None else os.fspath(tls[0]),
-                ssl_keyfile=None if tls is None else os.fspath(tls[1]),
+            connections = Connections(
+                _MOST_CONNECTIONS, _MOST_CONNECTIONS // 2, proxies(None), time.monotonic
             )
-            name, taken = listening.getsockname()[:2]
-            shown = f"[{name}]" if ":" in name else name
-            announce(store.key.public.hex(), f"http{'' if tls is None else 's'}://{shown}:{taken}")
-            uvicorn.Server(config).run([listening])
+            server = BoundedServer(
+                create_app(store, token),
+                connections,
+                tls,
+                takes_signals=True,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+            announce(store.key.public.hex(), url_of(listening, secure=tls is not None))
+            server.run([listening])
         finally:
             store.close()
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(128)
-        except OSError:
-            listening.close()
-            raise
-        return listening
-    except (OSError, OverflowError) as error:
-        reason = f"an address to listen at ({getattr(error, 'strerror', None) or error})"
-        raise ParameterError("host:port", f"{host}:{port}", reason) from None
