@@ -5,6 +5,7 @@ The tables are those of docs/design/rollback.md.
 
 import asyncio
 import contextlib
+import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -146,6 +147,31 @@ def test_a_head_file_that_changes_under_a_coordinator_stops_it(tmp_path, how):
             assert w.running.shown.published.head.steps == 1
 
     asyncio.run(main())
+
+
+def test_two_coordinators_that_write_one_head_file_at_once_do_so_one_after_the_other(tmp_path):
+    """Both read the same file; whoever writes second finds the other's head."""
+    path, ended = tmp_path / "head", []
+    together = threading.Barrier(2)
+
+    def export(name):
+        file = HeadFile(path)
+        together.wait()
+        try:
+            file.export("0" * 64, heads.signed("0" * 64, Head(1, bytes([name] * 32)), KEY))
+            ended.append("written")
+        except SetBackError:
+            ended.append("stopped")
+
+    for _ in range(20):
+        path.unlink(missing_ok=True)
+        both = [threading.Thread(target=export, args=(name,)) for name in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        assert sorted(ended) == ["stopped", "written"]
+        ended.clear()
 
 
 def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):

@@ -117,7 +117,7 @@ async def lets_in(w, door, host):
     async with from_address(w, host) as http, asyncio.timeout(HANGS_SECONDS):
         answer = await DOORS[door](http, PASSWORD)
     assert answer.status_code == (303 if door.endswith(("form", "login")) else 200)
-    w.clock.advance(WRONG_SECONDS * MOST_WAITING)
+    w.clock.advance(guesses.WRONG_WINDOW_SECONDS)
     await asyncio.gather(*guessed)
 
 
@@ -163,6 +163,21 @@ def test_who_knew_the_password_is_not_locked_out_by_guesses_from_the_same_source
             if host == "203.0.113.7":
                 assert (await http.get("/metrics", headers=basic(PASSWORD))).status_code == 200
             assert set(await guess(w, http, 2 * MOST_WRONG)) == {401}
+            assert (await http.get("/metrics", headers=bearer(PASSWORD))).status_code == 200
+
+    asyncio.run(main())
+
+
+def test_nobody_guesses_without_a_limit_through_a_proxy_on_this_machine(tmp_path, monkeypatch):
+    """A proxy that forwards no addresses makes the whole network this machine."""
+    monkeypatch.setattr(guesses, "WRONG_WINDOW_SECONDS", 1000.0)
+    monkeypatch.setattr(guesses, "MOST_WRONG_TRUSTED", 40)
+
+    async def main():
+        async with world(tmp_path) as w, from_address(w, "127.0.0.1") as http:
+            assert await guess(w, http, 43) == [401] * 40 + [429] * 3
+            assert (await http.get("/metrics", headers=bearer(PASSWORD))).status_code == 429
+            w.clock.advance(1000.0)
             assert (await http.get("/metrics", headers=bearer(PASSWORD))).status_code == 200
 
     asyncio.run(main())

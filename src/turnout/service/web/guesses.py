@@ -29,8 +29,11 @@ MOST_WAITING = 8
 """Wrong passwords that wait at once; others are told to come again."""
 MOST_WRONG, WRONG_WINDOW_SECONDS = 30, 60.0
 """After so many wrong passwords of one source in such a time, its passwords are not compared."""
+MOST_WRONG_TRUSTED = 600
+"""The same for this machine, and for a source that knew the password: a proxy that forwards no
+addresses makes everybody one of them."""
 TRUSTED_SECONDS = 12 * 3600.0
-"""A source that gave the right password is compared for so long, whatever comes from it."""
+"""A source that gave the right password is one that knew it for so long."""
 
 _RETRY_AFTER = "5"
 _MOST_SOURCES = 1024
@@ -42,10 +45,10 @@ class Guesses:
     Guarantees:
         Wrong passwords are answered one after the other, half a second each. More than
         `MOST_WAITING` at once are turned away, by the form, as bearer tokens and as Basic alike.
-        Of one source, at most `MOST_WRONG` wrong passwords a minute are compared, unless it
-        knew the right one within the last half day.
-        The right password is let in at once, however many others are guessed: by a source that
-        knew it before, by one that did not guess, and from this machine.
+        Of one source, at most `MOST_WRONG` wrong passwords a minute are compared, and
+        `MOST_WRONG_TRUSTED` of one that knew the right one within the last half day, or of this
+        machine.
+        The right password is let in at once, however many others are guessed elsewhere.
 
     Args:
         running: whose clock and metrics are used.
@@ -90,10 +93,9 @@ class Guesses:
         return False
 
     def _is_compared(self, source: str, now: float) -> bool:
-        if _is_this_machine(source) or self._trusted.get(source, now) > now:
-            return True
+        trusted = _is_this_machine(source) or self._trusted.get(source, now) > now
         until, wrong = self._wrong.get(source, (now, 0))
-        return until <= now or wrong < MOST_WRONG
+        return until <= now or wrong < (MOST_WRONG_TRUSTED if trusted else MOST_WRONG)
 
     def _is_password(self, given: bytes) -> bool:
         right = os.urandom(32) if self._right is None else self._right

@@ -7,7 +7,8 @@ on another disk than the database, so that no snapshot restores both.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -155,14 +156,33 @@ class HeadFile:
                 coordinator writes it.
             StorageError: it cannot be read or written.
         """
-        if _read(self.path) != self._text:
-            raise SetBackError(
-                f"{self.path} is not as this coordinator left it: it was put back, or another "
-                "coordinator serves a copy of the task; nothing more may be released"
-            )
-        text = str(Exported(task, head, self._address))
-        _write(self.path, text)
-        self._text = text
+        with _alone(self.path):
+            if _read(self.path) != self._text:
+                raise SetBackError(
+                    f"{self.path} is not as this coordinator left it: it was put back, or another "
+                    "coordinator serves a copy of the task; nothing more may be released"
+                )
+            text = str(Exported(task, head, self._address))
+            _write(self.path, text)
+            self._text = text
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No other coordinator on this machine reads or writes the file meanwhile."""
+    import fcntl
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(path.name + ".lock")
+        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def default_file(task: str) -> Path:

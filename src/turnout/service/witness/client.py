@@ -126,6 +126,8 @@ class Witness:
                     received += part
                     if len(received) > MOST_BYTES:
                         raise UnreachableError("an answer that is too long")
+                if response.status_code == 200 and not _signature(received):
+                    raise UnreachableError("an answer that is no receipt")
                 return response.status_code, bytes(received)
         except UnreachableError:
             raise
@@ -180,7 +182,8 @@ def _other(head: Head, newest: SignedHead) -> str:
     )
 
 
-def _signature(body: bytes) -> bytes:
+def _signature(body: bytes | bytearray) -> bytes:
+    """The signature in a receipt; empty where it is none, as a proxy's page of its own."""
     try:
         return bytes.fromhex(json.loads(body)["receipt"])
     except NOT_SO:
