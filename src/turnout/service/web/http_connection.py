@@ -85,7 +85,9 @@ class HttpConnection(HttpToolsProtocol, Begun):
         self._leaving = True
         self._table.left(self.entry)
         super().connection_lost(exc)
-        # Nothing is left that only the garbage collector would find.
+        # Little is left that only the garbage collector would find.
+        if self.scope:
+            self.scope.pop(CONNECTION, None)
         self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]
         cast(JoinedTransport, self.transport).forget()
 
