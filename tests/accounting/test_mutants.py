@@ -165,7 +165,7 @@ def forget_the_displaced_client(monkeypatch):
     monkeypatch.setattr(
         decomposition,
         "blocks_of",
-        lambda law, upper, lower, steps: blocks_of(law, lower, lower, steps),
+        lambda part, upper, lower: blocks_of(part, lower, lower),
     )
 
 

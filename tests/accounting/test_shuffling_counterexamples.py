@@ -42,7 +42,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.participation import ParticipationLaw
+from turnout.spec.registry import ParticipationLaw
 
 Profile = Callable[[float], float]
 """δ at ε."""

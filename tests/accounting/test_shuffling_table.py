@@ -34,7 +34,7 @@ from turnout.spec import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.participation import ParticipationLaw
+from turnout.spec.registry import ParticipationLaw
 
 POINTS = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
 ONCE, TOLERANCE = EveryStep(1), 2e-4

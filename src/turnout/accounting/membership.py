@@ -21,7 +21,9 @@ from turnout.accounting.tradeoff import TradeOff
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.spec import KSubset, Relation, Scheme
+from turnout.spec import Relation, Scheme
+from turnout.spec.draws import KOf
+from turnout.spec.forms import normal_form
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF
 _FRACTION = 5.0  # of δ: at which a single price says nearly what the whole profile does
@@ -133,7 +135,7 @@ def scheme_certainty(
 
 def _is_costly(scheme: Scheme) -> bool:
     """Whether each point of the profile takes as long as a price."""
-    subsets = isinstance(scheme.participation, KSubset)
+    subsets = any(type(span.draw) is KOf for span in normal_form(scheme.participation).spans)
     return subsets or scheme.relation is Relation.REPLACE_ONE
 
 

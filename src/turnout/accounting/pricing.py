@@ -26,7 +26,9 @@ from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import AvailabilityCheckIn, Relation, ReleaseRule, Scheme
+from turnout.spec import Relation, ReleaseRule, Scheme
+from turnout.spec.draws import OneOfOwn
+from turnout.spec.forms import normal_form
 
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 _WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
@@ -275,8 +277,7 @@ def _worst(
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Upper ε of every kind of client, by the sorted sizes of her windows."""
-    law = scheme.participation
-    assert isinstance(law, AvailabilityCheckIn)
+    draw = _own_draw(scheme)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
         raise UnsupportedError(
@@ -290,7 +291,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     lower = dominating(scheme.randomizer, 1.0)
     clients: dict[tuple[int, ...], _Client] = {}
     for key in set(_window_sizes(scheme, steps)[1]):
-        hop = window_hop(upper, lower, key, law.probability)
+        hop = window_hop(upper, lower, key, draw.probability)
         try:
             uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
         except NumericalError:
@@ -302,8 +303,23 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:
     """Window sizes of every client, and those of windows begun so far, sorted, without 0."""
-    law = scheme.participation
-    assert isinstance(law, AvailabilityCheckIn)
-    sizes = law.window_sizes()
-    begun = sizes.shape[1] if steps is None else -(-steps // law.window)
+    draw = _own_draw(scheme)
+    sizes = draw.block_sizes()
+    begun = sizes.shape[1] if steps is None else -(-steps // draw.steps)
     return sizes, [tuple(sorted(row[row > 0].tolist())) for row in sizes[:, :begun]]
+
+
+def _own_draw(scheme: Scheme) -> OneOfOwn:
+    """The draw of a law under which clients have steps of their own.
+
+    Raises:
+        UnsupportedError: it has other draws beside it.
+    """
+    spans = normal_form(scheme.participation).spans
+    draw = spans[0].draw
+    if len(spans) > 1 or not isinstance(draw, OneOfOwn):
+        raise UnsupportedError(
+            f"{type(scheme.participation).__name__} has steps of clients' own beside other draws, "
+            "which has no analysis"
+        )
+    return draw

@@ -1,4 +1,4 @@
-"""Samplers of the laws that are drawn step by step or window by window."""
+"""Samplers of draws in which all clients have the same steps."""
 
 from __future__ import annotations
 
@@ -10,58 +10,50 @@ from turnout.participation.schedule import Schedule, grouped, numbered
 from turnout.participation.subsets import subset_each, who_came
 from turnout.participation.windows import Block
 from turnout.randomness import Source
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    FixedAssignment,
-    FixedSize,
-    KSubset,
-    PoissonSampling,
-    SelfSampling,
-)
+from turnout.spec.draws import Always, Bernoulli, Cohort, Kept, KOf, OneOf
 
 
-def every_step(law: EveryStep, clients: range, block: Block, source: Source) -> Schedule:
+def everybody(
+    draw: Always, clients: range, block: Block, source: Source, first_step: int
+) -> Schedule:
     """Everybody, without a draw."""
     return _one_step(block, clients, np.arange(len(clients)))
 
 
 def coins(
-    law: PoissonSampling | SelfSampling, clients: range, block: Block, source: Source
+    draw: Bernoulli, clients: range, block: Block, source: Source, first_step: int
 ) -> Schedule:
     """A coin each. Whose hand tosses it, the server's or the client's, is not seen in the law."""
-    return _one_step(block, clients, who_came(len(clients), law.rate, source))
+    return _one_step(block, clients, who_came(len(clients), draw.rate, source))
 
 
-def fixed_size(law: FixedSize, clients: range, block: Block, source: Source) -> Schedule:
+def cohort(draw: Cohort, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
     """A uniform subset, drawn by the server."""
-    if len(clients) != law.population:
+    if len(clients) != draw.population:
         raise UnsupportedError("under FixedSize no client can draw her own steps: sizes are fixed")
-    return _one_step(block, clients, source.subset(law.population, law.size))
+    return _one_step(block, clients, source.subset(draw.population, draw.size))
 
 
-def check_in(law: CheckIn, clients: range, block: Block, source: Source) -> Schedule:
-    """One coin, then one uniform step of the window."""
-    came = who_came(len(clients), law.probability, source)
+def one_of(draw: OneOf, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+    """One coin, then one uniform step of the block."""
+    came = who_came(len(clients), draw.probability, source)
     slots = source.below(block.steps, len(came))
     return grouped(block.first_step, block.steps, slots, numbered(clients, came))
 
 
-def fixed_assignment(
-    law: FixedAssignment, clients: range, block: Block, source: Source
-) -> Schedule:
+def kept(draw: Kept, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
     """One coin and one uniform slot, which she keeps in every epoch."""
-    came = who_came(len(clients), law.probability, source)
-    slots = source.below(law.window, len(came))
-    steps = np.concatenate([slots + epoch * law.window for epoch in range(law.epochs)])
-    who = np.tile(numbered(clients, came), law.epochs)
+    came = who_came(len(clients), draw.slot.probability, source)
+    slots = source.below(draw.slot.steps, len(came))
+    steps = np.concatenate([slots + epoch * draw.slot.steps for epoch in range(draw.epochs)])
+    who = np.tile(numbered(clients, came), draw.epochs)
     return grouped(block.first_step, block.steps, steps, who)
 
 
-def k_subset(law: KSubset, clients: range, block: Block, source: Source) -> Schedule:
-    """A uniform subset of the window for each client."""
-    slots = subset_each(len(clients), block.steps, law.picks, source)
-    who = np.repeat(numbered(clients, np.arange(len(clients))), law.picks)
+def k_of(draw: KOf, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+    """A uniform subset of the block for each client."""
+    slots = subset_each(len(clients), block.steps, draw.picks, source)
+    who = np.repeat(numbered(clients, np.arange(len(clients))), draw.picks)
     return grouped(block.first_step, block.steps, slots.reshape(-1), who)
 
 

@@ -15,31 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.core.errors import RemoteProtocolError, UnsupportedError
-from turnout.participation import blocks
+from turnout.core.errors import RemoteProtocolError
 from turnout.protocol.messages import ClientIds, Verdict, ascending
-from turnout.spec import (
-    AvailabilityCheckIn,
-    CheckIn,
-    EveryStep,
-    FixedAssignment,
-    FixedSize,
-    KSubset,
-    ParticipationLaw,
-    PoissonSampling,
-    SelfSampling,
-    SlidingWindow,
+from turnout.spec import ParticipationLaw
+from turnout.spec.draws import (
+    Always,
+    Bernoulli,
+    Cohort,
+    Kept,
+    KOf,
+    OneOf,
+    OneOfOwn,
+    Staggered,
 )
+from turnout.spec.forms import DrawTable, normal_form
 
 
 class Admissions:
     """The record of accepted check-ins.
 
     Guarantees: each client is accepted at most once a step and at most ``quota`` times a
-    window, and never in a step in which the law gives her no chance.
+    block, and never in a step in which the law gives her no chance.
 
-    Memory is 4 bytes a client (12 where a window allows several check-ins), touched only
-    where clients come; nothing is cleared when a window ends.
+    Memory is 4 bytes a client (12 where a block allows several check-ins), touched only
+    where clients come; nothing is cleared when a block ends.
 
     Args:
         law: the participation law.
@@ -47,17 +46,15 @@ class Admissions:
 
     Raises:
         ParameterError: a capacity that is no whole number of at least 1.
-        UnsupportedError: an unknown law.
+        UnsupportedError: an unknown law or draw.
     """
 
     def __init__(self, law: ParticipationLaw, capacity: int) -> None:
         checks.count(capacity=capacity)
-        self._law = law
-        self._length = blocks(law)[0].steps
-        self._rule = _rule_of(law)
-        self._quota = self._rule.quota(law)
+        self._form = normal_form(law)
+        self._quota = quota(law)
         self._capacity = capacity
-        # Stamps hold window + 1 (or step + 1) of the last acceptance; 0 is "never".
+        # Stamps hold block + 1 (or step + 1) of the last acceptance; 0 is "never".
         self._window_stamp = np.zeros(capacity, np.int32)
         self._used = np.zeros(capacity if self._quota > 1 else 0, np.int32)
         self._step_stamp = np.zeros(capacity if self._quota > 1 else 0, np.int32)
@@ -77,21 +74,27 @@ class Admissions:
         first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
         allowed = self._has_quota(clients[first], step)
         verdicts[first] = np.where(allowed, Verdict.ACCEPTED, Verdict.DUPLICATE)
-        verdicts[~self._rule.eligible(self._law, clients, step)] = Verdict.OUTSIDE_HER_WINDOW
+        verdicts[~self._eligible(clients, step)] = Verdict.OUTSIDE_HER_WINDOW
         self._record(clients[verdicts == Verdict.ACCEPTED], step)
         return verdicts
 
+    def _eligible(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+        """Whether the law gives each of these clients a chance of a step."""
+        span, first_step, _ = self._form.at_step(step)
+        return RULES[span.draw].eligible(span.draw, clients, step - first_step)
+
     def _has_quota(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
         """Whether each of these different clients may come once more."""
-        current = self._window_stamp[clients] == step // self._length + 1
+        span, _, block = self._form.at_step(step)
+        current = self._window_stamp[clients] == block + 1
         if self._quota == 1:
             return ~current
-        used_up = current & (self._used[clients] >= self._quota)
+        used_up = current & (self._used[clients] >= RULES[span.draw].quota(span.draw))
         return ~used_up & (self._step_stamp[clients] != step + 1)
 
     def _record(self, clients: ClientIds, step: int) -> None:
         """Note one acceptance of each of these different clients."""
-        stamp = step // self._length + 1
+        stamp = self._form.at_step(step).block + 1
         if self._quota > 1:
             current = self._window_stamp[clients] == stamp
             self._used[clients] = np.where(current, self._used[clients], 0) + 1
@@ -99,62 +102,62 @@ class Admissions:
         self._window_stamp[clients] = stamp
 
 
+def quota(law: ParticipationLaw) -> int:
+    """Most check-ins of a client in one block of a law.
+
+    Raises:
+        UnsupportedError: an unknown law or draw.
+    """
+    return max(RULES[span.draw].quota(span.draw) for span in normal_form(law).spans)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A law's rule of admission.
+    """A draw's rule of admission.
 
     Attributes:
-        quota: how often a client may come in one block of the law.
-        eligible: whether the law gives each of these clients a chance of a step.
+        quota: how often a client may come in one block.
+        eligible: whether the draw gives each of these clients a chance of a step, which is
+            counted from the first one of all of its blocks.
     """
 
     quota: Callable[[Any], int]
     eligible: Callable[[Any, ClientIds, int], NDArray[np.bool_]]
 
 
-def quota(law: ParticipationLaw) -> int:
-    """Most check-ins of a client in one block of a law.
-
-    Raises:
-        UnsupportedError: an unknown law.
-    """
-    return _rule_of(law).quota(law)
-
-
-def _rule_of(law: ParticipationLaw) -> _Rule:
-    rule = _RULES.get(type(law))
-    if rule is None:
-        raise UnsupportedError(f"who may check in is not known for the law {type(law).__name__}")
-    return rule
-
-
-def _once(law: object) -> int:
+def _once(draw: object) -> int:
     return 1
 
 
-def _always(law: object, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+def _always(draw: object, clients: ClientIds, step: int) -> NDArray[np.bool_]:
     return np.ones(clients.shape, np.bool_)
 
 
-def _in_her_window(law: SlidingWindow, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-    age = step + law.window - 1 - clients // law.clients_per_slot
-    return (age >= 0) & (age < law.window)
+def _if_ever(draw: OneOf, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    return np.full(clients.shape, draw.probability > 0)
 
 
-def _available(law: AvailabilityCheckIn, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-    known = clients < law.population
-    return known & law.available[np.where(known, clients, 0), step]
+def _in_her_window(draw: Staggered, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    age = step + draw.window - 1 - clients // draw.clients_per_slot
+    return (age >= 0) & (age < draw.window)
 
 
-_RULES: dict[type, _Rule] = {
-    EveryStep: _Rule(_once, _always),
-    PoissonSampling: _Rule(_once, _always),
-    SelfSampling: _Rule(_once, _always),
-    FixedSize: _Rule(_once, _always),
-    CheckIn: _Rule(_once, _always),
-    KSubset: _Rule(lambda law: law.picks, _always),
-    FixedAssignment: _Rule(lambda law: law.epochs, _always),
-    SlidingWindow: _Rule(_once, _in_her_window),
-    AvailabilityCheckIn: _Rule(_once, _available),
-}
-"""Every law that is enforced; there is no rule for others, and none is guessed."""
+def _her_own(draw: OneOfOwn, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    known = clients < draw.population
+    return known & draw.available[np.where(known, clients, 0), step]
+
+
+RULES: DrawTable[_Rule] = DrawTable(
+    "who may check in",
+    {
+        Always: _Rule(_once, _always),
+        Bernoulli: _Rule(_once, _always),
+        Cohort: _Rule(_once, _always),
+        OneOf: _Rule(_once, _if_ever),
+        KOf: _Rule(lambda draw: draw.picks, _always),
+        Kept: _Rule(lambda draw: draw.epochs, _always),
+        Staggered: _Rule(_once, _in_her_window),
+        OneOfOwn: _Rule(_once, _her_own),
+    },
+)
+"""Every draw that is enforced; there is no rule for others, and none is guessed."""

@@ -62,7 +62,7 @@ def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
         return lambda step: epsilon_upper(scheme, delta, step)
 
     def until(step: int) -> float:
-        part = AvailabilityCheckIn(law.available[:, :step], law.window, law.probability)
-        return epsilon_upper(costliest_clients(replace(scheme, participation=part)), delta)
+        part = replace(scheme, participation=law.part(steps=step))
+        return epsilon_upper(costliest_clients(part), delta)
 
     return until

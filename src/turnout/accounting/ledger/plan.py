@@ -23,7 +23,7 @@ from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run, joined, merged
 from turnout.accounting.ledger.entries import require_kind
 from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.terms import Terms, as_windows, require_terms
+from turnout.accounting.ledger.terms import Terms, as_windows, require_terms, window_count
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
 from turnout.spec import GaussianNoise, Scheme
@@ -172,13 +172,9 @@ class Ledger:
 
     def _with(self, window: Scheme, count: int) -> Ledger:
         """The ledger after ``count`` repetitions, as few phases as the law allows."""
-        law = window.participation
-        base = getattr(law, "windows", None)
-        if base is None:
-            base = law.steps
         if count == 0:
             return self
-        return self.add(as_windows(window, base * count))
+        return self.add(as_windows(window, window_count(window) * count))
 
     def _within(self, epsilon: float, delta: float) -> bool:
         try:
@@ -265,7 +261,7 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
     """
     checks.positive(budget=budget)
     law = scheme.participation
-    size, total = window_steps(scheme), _windows(scheme)
+    size, total = window_steps(scheme), window_count(scheme)
     empty = Ledger(Terms.of(scheme))
     now = empty.add(scheme, steps)
     begun = -(-steps // size)
@@ -289,12 +285,7 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
 
 def window_steps(scheme: Scheme) -> int:
     """Steps of one window of a scheme; 1 where every step stands for itself."""
-    as_windows(scheme, 1)
-    return getattr(scheme.participation, "window", 1)
-
-
-def _windows(scheme: Scheme) -> int:
-    return scheme.participation.steps // window_steps(scheme)
+    return as_windows(scheme, 1).participation.steps
 
 
 def largest(proved: Callable[[int], bool], most: int) -> int:

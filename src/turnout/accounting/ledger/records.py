@@ -15,12 +15,14 @@ import numpy as np
 from turnout import spec
 from turnout.core.errors import ParameterError
 from turnout.spec import Scheme
+from turnout.spec.registry import is_registered, law_class
 
 _CLASSES: Mapping[str, type] = {
     name: value
     for name, value in vars(spec).items()
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
+"""Classes of which a scheme consists, but for participation laws, which have names of their own."""
 
 
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
 def _to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return {"is": type(value).__name__, "value": value.value}
-    if type(value) in _CLASSES.values():
+    if type(value) in _CLASSES.values() or is_registered(type(value)):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Scheme):
             # Charters written before schemes had them are compared with this byte for byte.
@@ -78,7 +80,7 @@ def _from_plain(data: Any) -> Any:
         return _array(content)
     if kind == "tuple" and set(content) == {"values"} and isinstance(content["values"], list):
         return tuple(_from_plain(item) for item in content["values"])
-    known = _CLASSES.get(kind) if isinstance(kind, str) else None
+    known = (_CLASSES.get(kind) or law_class(kind)) if isinstance(kind, str) else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.spec")
     inner = {name: _from_plain(value) for name, value in content.items()}

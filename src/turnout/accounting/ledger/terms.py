@@ -10,19 +10,11 @@ from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run
 from turnout.accounting.pairs import GaussianPair, Pair
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    FixedSize,
-    KSubset,
-    PoissonSampling,
-    PrivacyUnit,
-    Relation,
-    Scheme,
-    SelfSampling,
-    TrustModel,
-)
+from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
 from turnout.spec.classes import hold_members
+from turnout.spec.forms import normal_form
+from turnout.spec.parameters import parameters
+from turnout.spec.registry import is_registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +138,23 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
     Raises:
         UnsupportedError: the law is not a sequence of equal windows.
     """
-    law = scheme.participation
-    if isinstance(law, CheckIn | KSubset):
-        return replace(scheme, participation=replace(law, windows=windows))
-    if isinstance(law, EveryStep | PoissonSampling | SelfSampling | FixedSize):
-        return replace(scheme, participation=replace(law, steps=windows))
-    raise UnsupportedError(f"{type(law).__name__} is not a sequence of equal windows")
+    law, name = scheme.participation, _repeating(scheme)
+    one = replace(law, **{name: 1})
+    if normal_form(one) * getattr(law, name) != normal_form(law):
+        raise UnsupportedError(f"{type(law).__name__} is not so many of its windows")
+    return replace(scheme, participation=replace(law, **{name: windows}))
+
+
+def window_count(scheme: Scheme) -> int:
+    """Windows of a scheme; steps, where steps stand for themselves."""
+    return getattr(scheme.participation, _repeating(scheme))
+
+
+def _repeating(scheme: Scheme) -> str:
+    """The parameter of a scheme's law that says how many windows it has."""
+    law = type(scheme.participation)
+    if is_registered(law):
+        for parameter in parameters(law):
+            if parameter.repeats:
+                return parameter.name
+    raise UnsupportedError(f"{law.__name__} is not a sequence of equal windows")
