@@ -43,18 +43,20 @@ class Names:
         plan: its word in plans.
         question: its word in questions on the command line; None where they have none.
         summary: what it is, in a sentence.
+        rank: where it stands in lists of laws; those of equal rank by their words.
     """
 
     plan: str
     question: str | None
     summary: str
+    rank: int
 
 
 _NAMES: dict[type, Names] = {}
 
 
 def participation_law(
-    plan: str, summary: str, *, question: str | None = None
+    plan: str, summary: str, *, question: str | None = None, rank: int = 100
 ) -> Callable[[Law], Law]:
     """A decorator that registers a frozen dataclass as a participation law.
 
@@ -62,9 +64,10 @@ def participation_law(
     cannot mean one thing to one of them and another to the next. No subclass of it can be made.
 
     Args:
-        plan: its word in plans and, where ``question`` is the same, on the command line.
+        plan: its word in plans.
         summary: what it is, in a sentence.
-        question: its word on the command line; without one no question has it.
+        question: its word in questions on the command line; without one they do not have it.
+        rank: where it stands in lists of laws.
 
     Raises:
         ParameterError: no frozen dataclass with a `form`, or a name that another law has.
@@ -76,7 +79,7 @@ def participation_law(
         for other, names in _NAMES.items():
             if law.__name__ == other.__name__ or plan == names.plan:
                 raise ParameterError("law", law.__name__, "a name that no other law has")
-        _NAMES[law] = Names(plan, question, summary)
+        _NAMES[law] = Names(plan, question, summary, rank)
         close(law)
         return law
 
@@ -105,7 +108,7 @@ def all_laws() -> Mapping[type[Any], Names]:
     """Every law that is known, those of `turnout.spec.laws` all loaded."""
     for module in _modules().values():
         import_module(module)
-    return dict(_NAMES)
+    return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
 
 
 @cache

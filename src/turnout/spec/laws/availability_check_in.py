@@ -18,6 +18,7 @@ from turnout.spec.registry import participation_law
 @participation_law(
     "availability",
     "In each window each client draws among the steps in which a trace saw her available.",
+    rank=9,
 )
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityCheckIn:

@@ -14,6 +14,7 @@ from turnout.spec.registry import participation_law
     "check-in",
     "In each window each client draws one uniform step, with probability ``probability``.",
     question="check-in",
+    rank=5,
 )
 @dataclass(frozen=True, slots=True)
 class CheckIn:

@@ -11,7 +11,10 @@ from turnout.spec.registry import participation_law
 
 
 @participation_law(
-    "every-step", "Every client takes part in every step: no amplification.", question="none"
+    "every-step",
+    "Every client takes part in every step: no amplification.",
+    question="none",
+    rank=1,
 )
 @dataclass(frozen=True, slots=True)
 class EveryStep:

@@ -14,6 +14,7 @@ from turnout.spec.registry import participation_law
     "fixed-assignment",
     "Each client draws one step of a window once, and takes part in it in every epoch.",
     question="fixed-assignment",
+    rank=8,
 )
 @dataclass(frozen=True, slots=True)
 class FixedAssignment:

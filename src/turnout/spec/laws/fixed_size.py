@@ -10,7 +10,7 @@ from turnout.spec.parameters import check_parameters, count
 from turnout.spec.registry import participation_law
 
 
-@participation_law("fixed-size", "Each step serves ``size`` clients, a uniform subset.")
+@participation_law("fixed-size", "Each step serves ``size`` clients, a uniform subset.", rank=4)
 @dataclass(frozen=True, slots=True)
 class FixedSize:
     """Guarantee: each step serves ``size`` of ``population`` clients, a uniform subset, afresh."""

@@ -14,6 +14,7 @@ from turnout.spec.registry import participation_law
     "k-subset",
     "In each window each client takes part in ``picks`` different steps, a uniform subset.",
     question="k-subset",
+    rank=7,
 )
 @dataclass(frozen=True, slots=True)
 class KSubset:

@@ -14,6 +14,7 @@ from turnout.spec.registry import participation_law
     "poisson",
     "In each step the server picks each client with probability ``rate``.",
     question="poisson",
+    rank=2,
 )
 @dataclass(frozen=True, slots=True)
 class PoissonSampling:

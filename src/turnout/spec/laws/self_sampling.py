@@ -13,6 +13,7 @@ from turnout.spec.registry import participation_law
 @participation_law(
     "self-sampling",
     "In each round each client comes with probability ``rate``, by her own coin.",
+    rank=3,
 )
 @dataclass(frozen=True, slots=True)
 class SelfSampling:

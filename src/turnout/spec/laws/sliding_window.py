@@ -15,6 +15,7 @@ from turnout.spec.registry import participation_law
     "sliding",
     "Client j wakes at slot ⌊j / clients_per_slot⌋ and draws one of the next ``window``.",
     question="sliding",
+    rank=6,
 )
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
