@@ -75,14 +75,12 @@ def draw(
         blocks drawn from independent sources are independent.
     """
     form = check_population(law, population)
-    place = None
-    if 0 <= block.index < form.blocks:
-        place, first, steps = form.at_block(block.index)
-    if place is None or (block.first_step, block.steps) != (first, steps):
+    known = 0 <= block.index < form.blocks
+    if not known or form.block(block.index) != (block.first_step, block.steps):
         raise ParameterError("block", block, f"one of the {form.blocks} blocks of the law")
-    sampler = SAMPLERS[place.span.draw]
+    span, first_step, _ = form.at_step(block.first_step)
     clients = _range_of(population, client)
-    return sampler(place.span.draw, clients, block, source, place.first_step)
+    return SAMPLERS[span.draw](span.draw, clients, block, source, first_step)
 
 
 def draw_run(

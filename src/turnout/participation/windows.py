@@ -25,7 +25,7 @@ class Block:
     steps: int
 
 
-class _Blocks(Sequence[Block]):
+class Blocks(Sequence[Block]):
     """The blocks of a normal form, made on demand."""
 
     def __init__(self, form: Form) -> None:
@@ -42,8 +42,7 @@ class _Blocks(Sequence[Block]):
         positions = range(len(self))[index]
         if isinstance(positions, range):
             return [self[position] for position in positions]
-        _, first, steps = self._form.at_block(positions)
-        return Block(positions, first, steps)
+        return Block(positions, *self._form.block(positions))
 
 
 def blocks(law: ParticipationLaw) -> Sequence[Block]:
@@ -61,4 +60,4 @@ def blocks(law: ParticipationLaw) -> Sequence[Block]:
     >>> blocks(CheckIn(window=5, windows=2))[1]
     Block(index=1, first_step=5, steps=5)
     """
-    return _Blocks(normal_form(law))
+    return Blocks(normal_form(law))

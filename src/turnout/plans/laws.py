@@ -65,8 +65,8 @@ def section_of(kind: type[Any]) -> type[LawSection]:
         for each in parameters(kind)
         if each.public
     }
-    law = (Literal[names.plan], Field(description=LAW))
-    section = create_model(f"{kind.__name__}Section", __base__=LawSection, law=law, **keys)
+    keys = {"law": (Literal[names.plan], Field(description=LAW)), **keys}
+    section: type[LawSection] = create_model(f"{kind.__name__}Section", __base__=LawSection, **keys)
     section.kind, section.__doc__ = kind, names.summary
     return section
 

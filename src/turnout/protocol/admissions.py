@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from turnout.spec.draws import (
     Always,
     Bernoulli,
     Cohort,
+    Draw,
     Kept,
     KOf,
     OneOf,
@@ -54,6 +55,7 @@ class Admissions:
         self._form = normal_form(law)
         self._quota = quota(law)
         self._capacity = capacity
+        self._last: _Place | None = None
         # Stamps hold block + 1 (or step + 1) of the last acceptance; 0 is "never".
         self._window_stamp = np.zeros(capacity, np.int32)
         self._used = np.zeros(capacity if self._quota > 1 else 0, np.int32)
@@ -80,26 +82,53 @@ class Admissions:
 
     def _eligible(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
         """Whether the law gives each of these clients a chance of a step."""
-        span, first_step, _ = self._form.at_step(step)
-        return RULES[span.draw].eligible(span.draw, clients, step - first_step)
+        place = self._place(step)
+        return place.rule.eligible(place.draw, clients, step - place.first_step)
 
     def _has_quota(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
         """Whether each of these different clients may come once more."""
-        span, _, block = self._form.at_step(step)
-        current = self._window_stamp[clients] == block + 1
+        place = self._place(step)
+        current = self._window_stamp[clients] == place.stamp
         if self._quota == 1:
             return ~current
-        used_up = current & (self._used[clients] >= RULES[span.draw].quota(span.draw))
+        used_up = current & (self._used[clients] >= place.quota)
         return ~used_up & (self._step_stamp[clients] != step + 1)
 
     def _record(self, clients: ClientIds, step: int) -> None:
         """Note one acceptance of each of these different clients."""
-        stamp = self._form.at_step(step).block + 1
+        stamp = self._place(step).stamp
         if self._quota > 1:
             current = self._window_stamp[clients] == stamp
             self._used[clients] = np.where(current, self._used[clients], 0) + 1
             self._step_stamp[clients] = step + 1
         self._window_stamp[clients] = stamp
+
+    def _place(self, step: int) -> _Place:
+        """Where a step stands; the last one's is kept."""
+        if self._last is None or step != self._last.step:
+            span, first_step, block = self._form.at_step(step)
+            rule, draw = RULES[span.draw], span.draw
+            self._last = _Place(step, draw, rule, first_step, block + 1, rule.quota(draw))
+        return self._last
+
+
+class _Place(NamedTuple):
+    """Where a step stands in a law, and the rule there.
+
+    Attributes:
+        step: counted over the whole run.
+        draw, rule: of its block.
+        first_step: of the draw's blocks.
+        stamp: of its block.
+        quota: how often a client may come in it.
+    """
+
+    step: int
+    draw: Draw
+    rule: _Rule
+    first_step: int
+    stamp: int
+    quota: int
 
 
 def quota(law: ParticipationLaw) -> int:
@@ -134,7 +163,7 @@ def _always(draw: object, clients: ClientIds, step: int) -> NDArray[np.bool_]:
 
 
 def _if_ever(draw: OneOf, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-    return np.full(clients.shape, draw.probability > 0)
+    return (np.ones if draw.probability > 0 else np.zeros)(clients.shape, np.bool_)
 
 
 def _in_her_window(draw: Staggered, clients: ClientIds, step: int) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec.draws import Draw, OneOfOwn
+from turnout.spec.draws import Cohort, Draw, OneOfOwn, Staggered
 from turnout.spec.registry import is_registered
 
 Row = TypeVar("Row")
@@ -62,11 +62,19 @@ class Form:
     """Spans one after the other; neighbours with equal draws are one.
 
     Forms are made by `Form.of`, ``+`` (one after the other) and ``*`` (so many times).
+
+    Attributes:
+        spans: in order.
+        population: the clients of the run, where a draw says them, else None.
+
+    Raises:
+        ParameterError: no span, or draws of different numbers of clients.
     """
 
     spans: tuple[Span, ...]
     _first_steps: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _first_blocks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    population: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.count(spans=len(self.spans))
@@ -74,6 +82,11 @@ class Form:
         blocks = accumulate((span.blocks for span in self.spans), initial=0)
         object.__setattr__(self, "_first_steps", tuple(steps))
         object.__setattr__(self, "_first_blocks", tuple(blocks))
+        draws = (span.draw for span in self.spans)
+        known = {d.population for d in draws if isinstance(d, Cohort | Staggered | OneOfOwn)}
+        if len(known) > 1:
+            raise ParameterError("population", sorted(known), "the same in all draws of a law")
+        object.__setattr__(self, "population", known.pop() if known else None)
 
     @classmethod
     def of(cls, draw: Draw, blocks: int = 1) -> Form:
@@ -115,31 +128,18 @@ class Form:
         """Blocks of the whole run."""
         return self._first_blocks[-1]
 
-    @property
-    def population(self) -> int | None:
-        """The clients of the run, where a draw says them.
-
-        Raises:
-            ParameterError: two draws say different numbers.
-        """
-        known = {getattr(span.draw, "population", None) for span in self.spans} - {None}
-        if len(known) > 1:
-            raise ParameterError("population", sorted(known), "the same in all draws of a law")
-        return known.pop() if known else None
-
     def at_step(self, step: int) -> Place:
         """The place of a step, counted over the whole run."""
         i = bisect_right(self._first_steps, step, hi=len(self.spans)) - 1
         span, first = self.spans[i], self._first_steps[i]
         return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
 
-    def at_block(self, index: int) -> tuple[Place, int, int]:
-        """A block's place, its first step and its steps."""
+    def block(self, index: int) -> tuple[int, int]:
+        """A block's first step, counted over the whole run, and its steps."""
         i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
-        span, first = self.spans[i], self._first_steps[i]
+        span = self.spans[i]
         within = (index - self._first_blocks[i]) * span.draw.steps
-        steps = min(span.draw.steps, span.steps - within)
-        return Place(span, first, index), first + within, steps
+        return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
 
     def released(self, steps: int) -> Sequence[Released]:
         """The parts of the first ``steps`` steps by their draws; at least one, be it empty."""

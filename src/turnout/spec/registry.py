@@ -5,10 +5,10 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from turnout.core.errors import ParameterError
 from turnout.spec.classes import close
@@ -24,6 +24,8 @@ class ParticipationLaw(Protocol):
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def steps(self) -> int:
@@ -74,7 +76,8 @@ def participation_law(
     """
 
     def register(law: Law) -> Law:
-        if not (is_dataclass(law) and law.__dataclass_params__.frozen and hasattr(law, "form")):  # type: ignore[attr-defined]
+        settings = getattr(law, "__dataclass_params__", None)
+        if settings is None or not settings.frozen or not hasattr(law, "form"):
             raise ParameterError("law", law.__name__, "a frozen dataclass that has a form")
         for other, names in _NAMES.items():
             if law.__name__ == other.__name__ or plan == names.plan:
