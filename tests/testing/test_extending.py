@@ -38,7 +38,8 @@ def example(marker: str) -> str:
     return found[1]
 
 
-LAW, SUITE = example("law: rested_check_in.py"), example("test of the law")
+LAW = example("law: rested_check_in.py")
+SUITE = "from rested_check_in import RestedCheckIn\n" + example("test of the law")
 
 
 @pytest.fixture

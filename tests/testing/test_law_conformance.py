@@ -49,7 +49,8 @@ def test_our_laws_conform(law, population):
 
 
 def test_all_laws_are_tried():
-    assert {type(law) for law, _ in LAWS} == set(all_laws())
+    ours = {kind for kind in all_laws() if kind.__module__.startswith("turnout.")}
+    assert {type(law) for law, _ in LAWS} == ours
 
 
 def test_a_sampled_law_is_the_whole_runs():
