@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import shuffle_truths as truths
 
-from turnout.accounting.blocks import AllocationBlock
+from turnout.accounting.allocation_block import AllocationBlock
 from turnout.accounting.curves import Direction, PairCurve, Side
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.runs import run_epsilon

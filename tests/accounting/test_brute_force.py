@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.blocks import AllocationBlock
+from turnout.accounting.allocation_block import AllocationBlock
 from turnout.accounting.composition import ComposedCurve
 from turnout.accounting.curves import Direction, PairCurve, Side, diluted
 from turnout.accounting.losses import loss_law

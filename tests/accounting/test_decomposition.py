@@ -5,7 +5,8 @@ import pytest
 from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
-from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import FixedSizeBlock, PairBlock
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.hops import Decomposition
 from turnout.accounting.pairs import GaussianPair

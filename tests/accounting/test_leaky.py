@@ -10,7 +10,8 @@ import pair_truths as truths
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import FixedSizeBlock, PairBlock
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.dominating import dominating
 from turnout.accounting.runs import run_curve

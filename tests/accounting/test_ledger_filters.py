@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from turnout.accounting import epsilon_upper, price
-from turnout.accounting.blocks import AllocationBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import PairBlock
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.ledger import (
     GaussianFilter,

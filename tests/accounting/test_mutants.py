@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout.accounting import allocation, blocks, convex_order, decomposition, runs
+from turnout.accounting import allocation, allocation_block, convex_order, decomposition, runs
 from turnout.accounting.allocation import allocation_curve
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pairs import GaussianPair
@@ -110,10 +110,12 @@ def drop_the_size_bias(monkeypatch):
 
 
 def swap_the_directions(monkeypatch):
-    curve = blocks.allocation_curve
+    curve = allocation_block.allocation_curve
     other = {Direction.REMOVE: Direction.ADD, Direction.ADD: Direction.REMOVE}
     monkeypatch.setattr(
-        blocks, "allocation_curve", lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k)
+        allocation_block,
+        "allocation_curve",
+        lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k),
     )
 
 
@@ -137,9 +139,9 @@ def forget_the_tail(monkeypatch):
 
 def miscount_who_may_come(monkeypatch):
     """p₀ off by one window of sixty-four."""
-    curve = blocks.diluted
+    curve = allocation_block.diluted
     monkeypatch.setattr(
-        blocks,
+        allocation_block,
         "diluted",
         lambda base, direction, probability: curve(base, direction, probability * 63 / 64),
     )
@@ -157,7 +159,7 @@ def forget_a_window(monkeypatch):
 
 
 def ignore_the_probability(monkeypatch):
-    monkeypatch.setattr(blocks, "diluted", lambda base, direction, probability: base)
+    monkeypatch.setattr(allocation_block, "diluted", lambda base, direction, probability: base)
 
 
 def forget_the_displaced_client(monkeypatch):

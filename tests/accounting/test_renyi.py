@@ -11,7 +11,8 @@ from discrete_blocks import TwoOutcomes, response
 from dp_accounting.rdp import rdp_privacy_accountant
 from numpy.polynomial.hermite_e import hermegauss
 
-from turnout.accounting.blocks import AllocationBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import PairBlock
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.renyi import RenyiBounds, block_renyi, divergence_bound, run_renyi

@@ -10,7 +10,7 @@ from replacement_truths import gaussian_delta, gaussian_prices, gaussian_ratios,
 from scipy.integrate import quad
 
 from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.blocks import AllocationBlock
+from turnout.accounting.allocation_block import AllocationBlock
 from turnout.accounting.curves import Direction, Side, epsilon_at
 from turnout.accounting.pairs import GaussianPair
 from turnout.accounting.replacement import Closeness, ReplacementBlock

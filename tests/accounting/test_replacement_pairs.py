@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from replacement_truths import mean_excess, random_triple
 
-from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import FixedSizeBlock, PairBlock
 from turnout.accounting.curves import Direction, Side
 from turnout.accounting.pairs import GaussianPair, LaplacePair, PurePair
 from turnout.accounting.replacement import (

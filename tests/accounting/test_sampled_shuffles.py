@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import shuffle_truths as truths
 
-from turnout.accounting.blocks import AllocationBlock, Block
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import Block
 from turnout.accounting.curves import Direction, Side, diluted
 from turnout.accounting.pairs import PurePair
 from turnout.accounting.runs import run_epsilon

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.blocks import AllocationBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import PairBlock
 from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.pairs import GaussianPair, PurePair, call, put
 from turnout.accounting.runs import run_curve, run_epsilon

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
-from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import Block, FixedSizeBlock, PairBlock
 from turnout.accounting.dominating import Dominating, dominating
 from turnout.accounting.hops import Decomposition, Hop, Run
 from turnout.accounting.pairs import GaussianPair

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.accounting.blocks import AllocationBlock
+from turnout.accounting.allocation_block import AllocationBlock
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.delta_bounds import DeltaBounds

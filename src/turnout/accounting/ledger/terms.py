@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import Block, FixedSizeBlock, PairBlock
 from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.hops import Run
 from turnout.accounting.pairs import GaussianPair, Pair

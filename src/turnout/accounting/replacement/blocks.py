@@ -10,7 +10,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import Pair, PurePair

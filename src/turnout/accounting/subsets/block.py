@@ -10,7 +10,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import bdtr
 
-from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side, diluted, leaky
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.multinomial import AtomicPair

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
+from turnout.accounting.allocation_block import AllocationBlock
+from turnout.accounting.blocks import Block, PairBlock
 from turnout.accounting.curves import Curve, Direction, Side
 from turnout.accounting.losses import CurvePair
 from turnout.accounting.pairs import GaussianPair
