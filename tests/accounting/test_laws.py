@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, pricing, spent
-from turnout.accounting.curves import Direction
-from turnout.accounting.hops import Hop
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.neighbour_bounds import Hop
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (

@@ -5,7 +5,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from turnout.accounting import price
-from turnout.accounting.mechanisms import Mechanism
+from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
@@ -27,8 +27,8 @@ def scheme(law, sigma=1.0, relation=ADD) -> Scheme:
 
 
 def test_three_times_is_once_and_once_and_once():
-    one = Mechanism.of(scheme(CheckIn(30)))
-    other = Mechanism.of(scheme(PoissonSampling(0.1, 5)))
+    one = PrivacyCurve.of(scheme(CheckIn(30)))
+    other = PrivacyCurve.of(scheme(PoissonSampling(0.1, 5)))
     assert one * 3 == one + one + one == 3 * one
     assert (one + other) * 2 == one * 2 + other * 2
     assert one * 3 != one + one
@@ -37,13 +37,13 @@ def test_three_times_is_once_and_once_and_once():
 
 def test_windows_added_up_are_a_run_of_windows():
     one, run = scheme(CheckIn(30)), scheme(CheckIn(30, 3))
-    assert (Mechanism.of(one) * 3).epsilon(1e-6) == dict(price(run, 1e-6).directions)
+    assert (PrivacyCurve.of(one) * 3).epsilon(1e-6) == dict(price(run, 1e-6).directions)
 
 
 def test_more_costs_more():
     week, survey = (
-        Mechanism.of(scheme(CheckIn(50))),
-        Mechanism.of(Scheme(LaplaceNoise(3.0), EveryStep(1), ADD)),
+        PrivacyCurve.of(scheme(CheckIn(50))),
+        PrivacyCurve.of(Scheme(LaplaceNoise(3.0), EveryStep(1), ADD)),
     )
     both, alone = (week + survey).epsilon(1e-6), week.epsilon(1e-6)
     for direction, bounds in both.items():
@@ -51,16 +51,16 @@ def test_more_costs_more():
 
 
 def test_a_gaussian_of_dp_accounting_adds_to_ours():
-    ours = Mechanism.of(scheme(EveryStep(1), 2.0))
+    ours = PrivacyCurve.of(scheme(EveryStep(1), 2.0))
     plds = [
         pld.from_gaussian_mechanism(
             2.0, value_discretization_interval=1e-3, pessimistic_estimate=side
         )
         for side in (True, False)
     ]
-    theirs = Mechanism.from_dp_accounting(plds[0], ADD, plds[1])
+    theirs = PrivacyCurve.from_dp_accounting(plds[0], ADD, plds[1])
     together = (ours + theirs).epsilon(1e-6)
-    truth = Mechanism.of(scheme(EveryStep(2), 2.0)).epsilon(1e-6)
+    truth = PrivacyCurve.of(scheme(EveryStep(2), 2.0)).epsilon(1e-6)
     for direction, bounds in together.items():
         assert bounds.lower <= truth[direction].lower
         assert truth[direction].upper <= bounds.upper
@@ -77,7 +77,7 @@ def test_a_gaussian_of_dp_accounting_adds_to_ours():
     ids=["one window", "four windows", "leaky"],
 )
 def test_an_exported_law_is_no_less_private_and_nearly_as_sharp(mine):
-    mechanism = Mechanism.of(mine)
+    mechanism = PrivacyCurve.of(mine)
     exported = mechanism.to_dp_accounting(1e-8)
     epsilon = max(bounds.upper for bounds in mechanism.epsilon(1e-6).values())
     lower = max(bounds.lower for bounds in mechanism.epsilon(1e-6).values())
@@ -92,14 +92,14 @@ def test_an_exported_law_is_no_less_private_and_nearly_as_sharp(mine):
 
 
 def test_what_cannot_be_composed_is_refused():
-    one = Mechanism.of(scheme(CheckIn(30)))
+    one = PrivacyCurve.of(scheme(CheckIn(30)))
     with pytest.raises(ParameterError, match="replace-one"):
-        one + Mechanism.of(scheme(CheckIn(30), relation=Relation.REPLACE_ONE))
+        one + PrivacyCurve.of(scheme(CheckIn(30), relation=Relation.REPLACE_ONE))
     with pytest.raises(ParameterError, match="times"):
         one * 0
     with pytest.raises(ParameterError, match="pessimistic"):
-        Mechanism.from_dp_accounting(
+        PrivacyCurve.from_dp_accounting(
             pld.from_laplace_mechanism(1.0, pessimistic_estimate=False), ADD
         )
     with pytest.raises(UnsupportedError, match="trace"):
-        Mechanism.of(scheme(AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)))
+        PrivacyCurve.of(scheme(AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)))

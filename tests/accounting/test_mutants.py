@@ -11,10 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout.accounting import allocation, allocation_block, convex_order, decomposition, runs
-from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting import decomposition
+from turnout.accounting.divergence import convex_order, runs
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins import block as allocation_block
+from turnout.accounting.laws.check_ins import curve as allocation
+from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme

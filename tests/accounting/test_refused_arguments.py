@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting import epsilon_upper, price, spent
-from turnout.accounting.comparison.check_ins import Setting
-from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.decomposition import decompose
-from turnout.accounting.guarantee import Guarantee
-from turnout.accounting.ledger import (
+from turnout.accounting.budgets import (
     GaussianFilter,
     Ledger,
     MenuFilter,
@@ -19,17 +15,21 @@ from turnout.accounting.ledger import (
     RenyiFilter,
     Terms,
 )
-from turnout.accounting.ledger.terms import run_dominates
-from turnout.accounting.mechanisms import Mechanism
-from turnout.accounting.membership import posterior
-from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.profile import privacy_profile
-from turnout.accounting.renyi import run_renyi
-from turnout.accounting.runs import run_epsilon
-from turnout.accounting.theorems.allocation_sampling import lemma_d_1
-from turnout.accounting.theorems.random_allocation import engine_poisson
-from turnout.accounting.theorems.shuffling_rdp import blanket_size
-from turnout.accounting.tradeoff import gaussian_trade_off
+from turnout.accounting.budgets.terms import run_dominates
+from turnout.accounting.decomposition import decompose
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.divergence.renyi import run_renyi
+from turnout.accounting.divergence.runs import run_epsilon
+from turnout.accounting.guarantee import Guarantee
+from turnout.accounting.meaning.membership import posterior
+from turnout.accounting.meaning.profile import privacy_profile
+from turnout.accounting.meaning.trade_off import gaussian_trade_off
+from turnout.accounting.privacy_curve import Mechanism
+from turnout.accounting.published.allocation_sampling import lemma_d_1
+from turnout.accounting.published.comparison.check_ins import Setting
+from turnout.accounting.published.random_allocation import engine_poisson
+from turnout.accounting.published.shuffling_rdp import blanket_size
 from turnout.core.bounds import Bounds
 from turnout.core.errors import BudgetExceededError, ParameterError
 from turnout.spec import (

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from turnout.accounting import pricing
-from turnout.accounting.curves import Direction
-from turnout.accounting.hops import Decomposition, Hop
-from turnout.accounting.mechanisms import Mechanism
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, Hop
 from turnout.accounting.pricing import decomposition_bounds, price
+from turnout.accounting.privacy_curve import Mechanism
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from turnout.accounting import decomposition
+from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.dominating import Dominating
-from turnout.accounting.hops import Hop
-from turnout.accounting.ledger import records
-from turnout.accounting.ledger.plan import window_steps
-from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.dominating_pairs import Dominating
+from turnout.accounting.divergence.neighbour_bounds import Hop
+from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.core.errors import UnsupportedError
 from turnout.participation import (
     Block,
@@ -31,7 +29,9 @@ from turnout.protocol.admissions import Admissions, quota
 from turnout.randomness import OSRandomness
 from turnout.service.device.memory import law_of
 from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, ReleaseRule, Scheme, TrustModel
+from turnout.spec import codec as records
 from turnout.spec import scheme as spec_scheme
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 from turnout.verification import cost, terms
 
 NOISE = GaussianNoise(1.0)

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
-from turnout.accounting.allocation_block import AllocationBlock
-from turnout.accounting.blocks import Block, FixedSizeBlock, PairBlock
-from turnout.accounting.dominating import Dominating, dominating
-from turnout.accounting.hops import Decomposition, Hop, Run
-from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.replacement import Closeness, under_replacement
+from turnout.accounting.divergence.blocks import Block, FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.dominating_pairs import Dominating, dominating
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, Hop, Run
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.k_subset import SubsetBlock
+from turnout.accounting.laws.replace_one import Closeness, under_replacement
 from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
-from turnout.accounting.subsets import SubsetBlock
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (

@@ -10,19 +10,21 @@ from operator import or_
 
 import numpy as np
 
-from turnout.accounting.curves import Direction, Side, epsilon_at
 from turnout.accounting.decomposition import (
     decompose,
     is_per_client,
+    published,
     require_central,
     steps_of,
     window_hop,
 )
-from turnout.accounting.dominating import dominating
+from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
+from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, Hop, Run
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.runs import run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
-from turnout.accounting.hops import Decomposition, Hop, Run
-from turnout.accounting.pairs import UNIT_ROUNDOFF
-from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -94,6 +96,28 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
         clients = _clients(scheme, delta, steps).values()
         return max((max(client.uppers.values()) for client in clients), default=0.0)
     return decomposition_upper(decompose(scheme, steps), delta)
+
+
+def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
+    """Upper bound on ε of one Gaussian release at δ; both directions are the same.
+
+    Args:
+        noise_multiplier: standard deviation over sensitivity, positive.
+        delta: δ, strictly between 0 and 1.
+    """
+    block = PairBlock(GaussianPair(noise_multiplier))
+    return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
+
+
+def published_epsilon(scheme: Scheme, delta: float) -> float | None:
+    """Upper bound on ε by the smallest published bound; None where `price` rests on no other.
+
+    Args:
+        scheme: what happens.
+        delta: δ, strictly between 0 and 1.
+    """
+    parts = published(scheme)
+    return None if parts is None else decomposition_upper(parts, delta)
 
 
 def _guarantee(

@@ -227,8 +227,7 @@ def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calib
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
-    from turnout.accounting.calibration import calibrate, calibrate_delta
-    from turnout.accounting.calibration.guesses import guessed_delta
+    from turnout.accounting.calibration import calibrate, calibrate_delta, guessed_delta
 
     promise = question.promise
     if promise.epsilon is None:
@@ -313,8 +312,8 @@ def _stand_in(
 
 def _unknown(name: str) -> Unknown:
     """What accounting knows of one of `solvable`."""
+    from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
-    from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
 
     return DELTA_UNKNOWN if name == DELTA else UNKNOWNS[name]
 
@@ -329,7 +328,7 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
     if isinstance(law, KSubsetSection) and unknown.name == "window":
         return replace(unknown, least=law.picks)
     if unknown.name == "standard-deviation":
-        from turnout.accounting.pairs import most_deviation
+        from turnout.accounting.calibration import most_deviation
 
         assert isinstance(randomizer, DiscreteGaussianSection | RoundedGaussianSection)
         moved = 2 * randomizer.sensitivity  # where she displaces somebody else
@@ -340,7 +339,7 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
 
 def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Unknown:
     """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
-    from turnout.accounting.calibration.guesses import guessed
+    from turnout.accounting.calibration import guessed
 
     epsilon = question.promise.epsilon or 0.0
     if isinstance(law, SubsampledShuffleSection):

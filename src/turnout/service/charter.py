@@ -186,7 +186,7 @@ class Charter:
         Raises:
             StorageError: anything else, down to the last byte.
         """
-        from turnout.accounting.ledger.records import scheme_from_dict
+        from turnout.spec.codec import scheme_from_dict
 
         try:
             fields = json.loads(data)
@@ -215,7 +215,7 @@ class Charter:
 
 
 def _scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
-    from turnout.accounting.ledger.records import scheme_to_dict
+    from turnout.spec.codec import scheme_to_dict
 
     return scheme_to_dict(scheme)
 

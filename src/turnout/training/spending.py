@@ -40,7 +40,7 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
         Rises, and never above the whole run's ε: who sees a part of the releases sees no more
         than who sees all.
     """
-    from turnout.accounting.ledger import running
+    from turnout.accounting import running
 
     scheme = prepared.scheme
     law, delta = scheme.participation, prepared.plan.privacy.delta

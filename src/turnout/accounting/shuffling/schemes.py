@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.blocks import Block
-from turnout.accounting.hops import Decomposition, Hop
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, Hop
 from turnout.accounting.shuffling.messages import (
     AlikeMessages,
     PublishedRandomizer,

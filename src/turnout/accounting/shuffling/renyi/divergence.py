@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.accounting.pairs import UNIT_ROUNDOFF
-from turnout.accounting.renyi import RenyiBounds, checked_orders
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders
 from turnout.accounting.shuffling.renyi.ratio_groups import ratio_law
 from turnout.accounting.shuffling.renyi.ratio_laws import log_binomial_law
 from turnout.core import checks
 
 if TYPE_CHECKING:
+    from turnout.accounting.published.renyi_formulas import RenyiFormula
     from turnout.accounting.shuffling.blanket.pair import BlanketPair
-    from turnout.accounting.theorems.renyi_formulas import RenyiFormula
 
 FloatArray = np.ndarray
 _DEVIATIONS = 9.0  # of a count around where it counts
@@ -87,7 +87,7 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
     >>> round(rounds.epsilon(1e-8), 4)
     0.0972
     """
-    from turnout.accounting.theorems.renyi_formulas import RenyiFormula  # it imports this package
+    from turnout.accounting.published.renyi_formulas import RenyiFormula  # it imports this package
 
     checks.count(clients=clients)
     return RenyiFormula(lambda orders: _log_moments(pair, clients, orders), real_orders=True)

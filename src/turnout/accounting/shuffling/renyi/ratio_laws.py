@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import gammaln
 
-from turnout.accounting.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 
 FloatArray = np.ndarray
 _EXACT_STIRLING = 16  # up to here ln k! is taken from gammaln

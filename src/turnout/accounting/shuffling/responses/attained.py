@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.allocation_block import AllocationBlock
-from turnout.accounting.blocks import Block, PairBlock
-from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,

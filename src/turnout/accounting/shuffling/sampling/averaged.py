@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from turnout.accounting.blocks import Block, PairBlock
-from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
 from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
 from turnout.accounting.shuffling.responses.attained import AlikeBlock

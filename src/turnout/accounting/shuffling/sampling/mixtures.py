@@ -22,9 +22,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import betainc, betaincc
 
-from turnout.accounting.blocks import Block
-from turnout.accounting.curves import Curve, Direction, Side, diluted
-from turnout.accounting.losses import CurvePair
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted
+from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from turnout.accounting.curves import Direction, PairCurve, Side
-from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,

@@ -1,0 +1,112 @@
+"""What filters and odometers share: entries that charge an account, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from turnout.accounting.budgets.terms import Terms
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.spec import Scheme
+
+Charge = TypeVar("Charge", bound="Chargeable")
+
+
+class Chargeable(Protocol):
+    """What one window costs, in the unit of an account."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain numbers and lists."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[Charge]):
+    """The same charge ``count`` times in a row.
+
+    Attributes:
+        charge: of one window.
+        count: how many.
+        label: what a person calls them.
+    """
+
+    charge: Charge
+    count: int = 1
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        checks.count(count=self.count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
+
+
+Entries = tuple[Entry[Charge], ...]
+
+
+def with_entry(entries: Entries[Charge], charge: Charge, label: str) -> Entries[Charge]:
+    """The entries and one more charge, counted with the last one if that is the same."""
+    if entries and (entries[-1].charge, entries[-1].label) == (charge, label):
+        return (*entries[:-1], replace(entries[-1], count=entries[-1].count + 1))
+    return (*entries, Entry(charge, 1, label))
+
+
+def entries_from(
+    data: Mapping[str, Any], charge_from: Callable[[dict[str, Any]], Charge]
+) -> Entries[Charge]:
+    """The entries of a written account."""
+    return tuple(
+        Entry(charge_from(item["charge"]), item["count"], str(item["label"]))
+        for item in data["entries"]
+    )
+
+
+def require_kind(data: Mapping[str, Any], kind: str) -> None:
+    """Refuses what was written by something else."""
+    if data.get("kind") != kind:
+        raise ParameterError("kind", data.get("kind"), repr(kind))
+
+
+class Filter(Protocol):
+    """An (ε, δ) that holds whatever happens, as long as every window is spent before it runs.
+
+    Guarantee: however each next scheme (its noise, window, probability; whether there is one at
+    all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
+
+    The choice of the filter itself, its budget included, must not depend on releases. A scheme
+    that was spent runs as it was stated; it may end early, but it gives nothing back.
+    """
+
+    @property
+    def terms(self) -> Terms:
+        """Relation, unit and trust."""
+        ...
+
+    @property
+    def epsilon(self) -> float:
+        """ε that holds at the end."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """δ that holds at the end."""
+        ...
+
+    def spend(self, scheme: Scheme, label: str = "") -> Self:
+        """The filter after one more scheme, which may then run.
+
+        Raises:
+            BudgetExceededError: it must not run; another one may still fit.
+        """
+        ...
+
+    def fits(self, scheme: Scheme) -> int:
+        """How many times a scheme could be spent from here."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        ...
