@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from allocation_sampling import lemma_d_1
 
 from turnout.accounting import epsilon_upper, price, spent
 from turnout.accounting.budgets import (
@@ -26,7 +27,6 @@ from turnout.accounting.meaning.membership import posterior
 from turnout.accounting.meaning.profile import privacy_profile
 from turnout.accounting.meaning.trade_off import gaussian_trade_off
 from turnout.accounting.privacy_curve import Mechanism
-from turnout.accounting.published.allocation_sampling import lemma_d_1
 from turnout.accounting.published.comparison.check_ins import Setting
 from turnout.accounting.published.random_allocation import engine_poisson
 from turnout.accounting.published.shuffling_rdp import blanket_size

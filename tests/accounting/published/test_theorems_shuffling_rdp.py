@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 from scipy.stats import binom, norm
+from shuffled_renyi.divergence import blanket_renyi
 
 from turnout.accounting.published import rdp_conversion
 from turnout.accounting.published import shuffling_rdp as rdp
 from turnout.accounting.published.binary_response import log_excess
 from turnout.accounting.published.renyi_formulas import RenyiFormula
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
-from turnout.accounting.shuffling.renyi.divergence import blanket_renyi
 from turnout.core.errors import ParameterError, UnsupportedError
 
 UPPER = (rdp.efm19_remark_1, rdp.theorem_5_3_1, rdp.theorem_5_3_2)

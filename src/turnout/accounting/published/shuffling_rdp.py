@@ -185,7 +185,7 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     McMillan and Talwar 2023 (feldman2023stronger) "for any ε₀-LDP mechanism". That paper's erratum
     withdraws the generality. Its first step, to the stronger clones pair, holds by another proof
     (docs/design/shuffling.md, Theorem 3); the pair's Rényi divergences themselves are
-    `turnout.accounting.shuffling.renyi.divergence.blanket_renyi`, 48 times smaller or more.
+    computed in `benchmarks/papers/shuffled_renyi`, 48 times smaller or more.
 
     Args:
         local_epsilon: ε₀ > 0, at most 300.

@@ -4,8 +4,8 @@ Two families of methods: for a client who checks in once a window (`METHODS` at 
 clients whose messages are shuffled (`SHUFFLE_METHODS` at a `ShuffleSetting`).
 """
 
-from turnout.accounting.comparison.check_ins import METHODS, Setting
-from turnout.accounting.comparison.methods import Method, Quote
-from turnout.accounting.comparison.shuffles import SHUFFLE_METHODS, ShuffleSetting
+from turnout.accounting.published.comparison.check_ins import METHODS, Setting
+from turnout.accounting.published.comparison.methods import Method, Quote
+from turnout.accounting.published.comparison.shuffles import SHUFFLE_METHODS, ShuffleSetting
 
 __all__ = ["METHODS", "SHUFFLE_METHODS", "Method", "Quote", "Setting", "ShuffleSetting"]

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
+import strata
+from allocation_sampling import lemma_d_1
 from scipy.special import ndtr
 
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.curve import allocation_curve
-from turnout.accounting.published import strata
-from turnout.accounting.published.allocation_sampling import lemma_d_1
 from turnout.core.errors import NumericalError, ParameterError
 
 CELLS = [

@@ -1,6 +1,6 @@
 """Rényi divergences of blanket pairs, from above."""
 
-from turnout.accounting.shuffling.renyi.divergence import (
+from shuffled_renyi.divergence import (
     blanket_renyi,
     blanket_renyi_formula,
 )

@@ -6,11 +6,11 @@ import math
 from fractions import Fraction
 from itertools import product
 
+import check_ins_utility as utility
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from turnout.accounting.published import check_ins_utility as utility
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import empty_steps_bound, expected_empty_steps
 from turnout.spec import CheckIn, SlidingWindow

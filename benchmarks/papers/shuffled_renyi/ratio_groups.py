@@ -28,13 +28,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from turnout.accounting.shuffling.blanket.pair import BlanketPair
-from turnout.accounting.shuffling.renyi.ratio_laws import (
+from shuffled_renyi.ratio_laws import (
     RatioLaw,
     log_below,
     log_binomial_law,
     nodes,
 )
+from turnout.accounting.shuffling.blanket.pair import BlanketPair
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from strata import Stratum, add_strata, remove_strata
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.published.results import Result, Status
-from turnout.accounting.published.strata import Stratum, add_strata, remove_strata
 from turnout.core import checks
 from turnout.core.errors import NumericalError
 from turnout.spec import Relation

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shuffled_renyi.ratio_groups import ratio_law
+from shuffled_renyi.ratio_laws import log_binomial_law
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders
-from turnout.accounting.shuffling.renyi.ratio_groups import ratio_law
-from turnout.accounting.shuffling.renyi.ratio_laws import log_binomial_law
 from turnout.core import checks
 
 if TYPE_CHECKING:

@@ -13,6 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import binom, multinomial
+from shuffled_renyi import ratio_groups, ratio_laws
+from shuffled_renyi.divergence import (
+    alike_renyi,
+    blanket_renyi,
+    blanket_renyi_formula,
+)
 
 from turnout.accounting.divergence.renyi import block_renyi
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
@@ -26,12 +32,6 @@ from turnout.accounting.shuffling.blanket.pair import (
     third_value_pair,
     trinomial_cell,
     trinomial_pair,
-)
-from turnout.accounting.shuffling.renyi import ratio_groups, ratio_laws
-from turnout.accounting.shuffling.renyi.divergence import (
-    alike_renyi,
-    blanket_renyi,
-    blanket_renyi_formula,
 )
 from turnout.core.errors import NumericalError, ParameterError
 
