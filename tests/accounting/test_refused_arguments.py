@@ -26,7 +26,7 @@ from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.meaning.membership import posterior
 from turnout.accounting.meaning.profile import privacy_profile
 from turnout.accounting.meaning.trade_off import gaussian_trade_off
-from turnout.accounting.privacy_curve import Mechanism
+from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.accounting.published.comparison.check_ins import Setting
 from turnout.accounting.published.random_allocation import engine_poisson
 from turnout.accounting.published.shuffling_rdp import blanket_size
@@ -56,8 +56,8 @@ def test_a_delta_is_a_number_between_0_and_1(delta):
         lambda: price(SCHEME, 1e-6, tolerance=delta),
         lambda: epsilon_upper(SCHEME, delta),
         lambda: Ledger(TERMS).add(SCHEME).epsilon(delta),
-        lambda: Mechanism.of(SCHEME).epsilon(delta),
-        lambda: Mechanism.of(SCHEME).to_dp_accounting(delta),
+        lambda: PrivacyCurve.of(SCHEME).epsilon(delta),
+        lambda: PrivacyCurve.of(SCHEME).to_dp_accounting(delta),
         lambda: engine_poisson(GaussianPair(1.0), 0.1, 10, delta),
     ):
         with pytest.raises(ParameterError, match=r"delta|tolerance"):
@@ -75,7 +75,7 @@ def test_a_part_of_a_run_is_one_that_the_run_has(steps, law):
     with pytest.raises(ParameterError, match="steps"):
         epsilon_upper(scheme, 1e-5, steps)
     if law is not TRACE:
-        for ask in (decompose, Mechanism.of, Ledger(TERMS).add):
+        for ask in (decompose, PrivacyCurve.of, Ledger(TERMS).add):
             with pytest.raises(ParameterError, match="steps"):
                 ask(scheme, steps)
 
@@ -83,7 +83,7 @@ def test_a_part_of_a_run_is_one_that_the_run_has(steps, law):
 def test_numpy_counts_do_not_wrap_around():
     many = Scheme(GaussianNoise(9.0), PoissonSampling(0.1, 200), "add-remove")
     assert epsilon_upper(many, 1e-5, np.uint8(200)) == epsilon_upper(many, 1e-5)
-    once = Mechanism.of(many)
+    once = PrivacyCurve.of(many)
     assert once * np.int8(100) == once * 100
     for times in (0, -1, 2.5, True, "2", math.nan, None):
         with pytest.raises(ParameterError, match="times"):
@@ -98,11 +98,11 @@ def test_a_bound_that_caps_a_curve_is_a_number(whole):
 
 @pytest.mark.parametrize("word", ["add_remove", "Add-Remove", None, True])
 def test_words_of_accounts_and_answers_are_members(word):
-    parts = Mechanism.of(SCHEME).parts
+    parts = PrivacyCurve.of(SCHEME).parts
     bounds = Bounds(0.0, 1.0)
     for build in (
         Terms,
-        lambda given: Mechanism(parts, given, "client", "central"),
+        lambda given: PrivacyCurve(parts, given, "client", "central"),
         lambda given: Guarantee(bounds, 1e-5, {}, given, "client", "central", "by hand"),
         lambda given: Setting(1.0, 10, 1, 1e-5, given),
     ):

@@ -9,7 +9,7 @@ from turnout.accounting import pricing
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.neighbour_bounds import Decomposition, Hop
 from turnout.accounting.pricing import decomposition_bounds, price
-from turnout.accounting.privacy_curve import Mechanism
+from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (
@@ -34,7 +34,7 @@ def test_a_direction_that_cannot_be_the_larger_one_may_be_wide():
     assert (guarantee.epsilon, guarantee.exact) == (remove, True)
     assert guarantee.meets_tolerance
     assert guarantee.epsilon.relative_width < 1e-4
-    assert Mechanism.of(RARE).epsilon(1.39e-15) == dict(guarantee.directions)
+    assert PrivacyCurve.of(RARE).epsilon(1.39e-15) == dict(guarantee.directions)
 
 
 def bounds_of(monkeypatch, remove: Bounds, add: Bounds, *, tight: bool = True) -> dict[str, Bounds]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -19,7 +19,7 @@ from turnout.participation.sampling import (
 from turnout.participation.schedule import Schedule
 from turnout.participation.sliding import sliding
 from turnout.participation.windows import Block, blocks
-from turnout.randomness import SimulationStreams, Source
+from turnout.randomness import Source
 from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,
@@ -32,6 +32,9 @@ from turnout.spec import (
     SelfSampling,
     SlidingWindow,
 )
+
+if TYPE_CHECKING:
+    from turnout.randomness import SimulationStreams
 
 _SAMPLERS: dict[type, Callable[[Any, range, Block, Source], Schedule]] = {
     EveryStep: every_step,

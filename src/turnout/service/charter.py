@@ -10,12 +10,15 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
-from turnout.protocol import Coordinator, Lattice
+from turnout.protocol import Lattice
 from turnout.spec import ReleaseRule, Scheme
+
+if TYPE_CHECKING:
+    from turnout.protocol import Coordinator
 
 FORMAT = "turnout-charter-1"
 
@@ -134,6 +137,8 @@ class Charter:
 
     def coordinator(self, **progress: Any) -> Coordinator:
         """The protocol's coordinator, in units of the lattice; ``progress`` as for a restart."""
+        from turnout.protocol import Coordinator
+
         return Coordinator(
             self.scheme,
             self.lattice.dimension,

@@ -12,7 +12,7 @@ from shuffle_truths import hockey_stick, response, shuffled, twice
 
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.privacy_curve import Mechanism
+from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.accounting.shuffling import messages
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.messages import one_round
@@ -232,7 +232,7 @@ def test_what_messages_cost_alone_is_counted_for_every_round(rounds):
     whole = price(scheme(PURE, EveryStep(rounds), 1), 1e-6).epsilon
     assert once == pytest.approx(1.0, rel=1e-5)
     assert whole.upper >= whole.lower > (rounds - 0.1) * once
-    again = Mechanism.of(scheme(PURE, EveryStep(1), 1)) * rounds
+    again = PrivacyCurve.of(scheme(PURE, EveryStep(1), 1)) * rounds
     assert again.epsilon(1e-6)["replace"].upper == pytest.approx(whole.upper, rel=1e-6)
     windows = scheme(
         PURE, CheckIn(4, rounds), 1, release=ReleaseRule.AVERAGED, trust=TrustModel.CENTRAL

@@ -23,7 +23,7 @@ from shuffle_truths import hockey_stick, response, shuffled
 from turnout.accounting import epsilon_upper, price
 from turnout.accounting.decomposition import decompose, published
 from turnout.accounting.pricing import decomposition_upper
-from turnout.accounting.privacy_curve import Mechanism
+from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
@@ -317,7 +317,7 @@ def test_a_known_order_is_no_price_for_randomizers_that_messages_choose():
                 for refused in (
                     lambda asked=asked: price(asked, 1e-6),
                     lambda asked=asked: epsilon_upper(asked, 1e-6),
-                    lambda asked=asked: Mechanism.of(asked),
+                    lambda asked=asked: PrivacyCurve.of(asked),
                 ):
                     with pytest.raises(UnsupportedError, match=r"declare order = 'hidden'"):
                         refused()
