@@ -9,10 +9,6 @@ import pytest
 from discrete_blocks import TERMS, Game, TwoOutcomes, fixed_delta, response, schemes_for
 
 from turnout.accounting.budgets import (
-    GaussianFilter,
-    Ledger,
-    MenuFilter,
-    MenuItem,
     Odometer,
     RenyiFilter,
 )
@@ -67,50 +63,6 @@ def test_no_adversary_beats_several_orders_with_weights(monkeypatch):
         assert 0 < play.worst(direction) <= 0.05
 
 
-def test_no_adversary_beats_a_gaussian_filter(monkeypatch):
-    schemes = schemes_for(BLOCKS, monkeypatch)
-    start = GaussianFilter.of(TERMS, 4.0, 0.05, most_windows=ROUNDS)
-    play = game(start, schemes, 4.0)
-    for direction in Direction:
-        assert play.worst(direction) <= 0.05
-    assert sum(play.known.values()) > 2
-
-
-@pytest.mark.parametrize("costs", [(1, 1, 1, 1), (1, 3, 2, 2)])
-def test_a_menu_filter_is_exactly_the_worst_strategy(costs, monkeypatch):
-    schemes = schemes_for(BLOCKS, monkeypatch)
-    menu = [MenuItem(schemes[name], cost) for name, cost in zip(BLOCKS, costs, strict=True)]
-    start = MenuFilter.of_units(menu, ROUNDS, 0.02)
-    play = game(start, schemes, start.epsilon)
-    worst = max(play.worst(direction) for direction in Direction)
-    assert 0.97 * 0.02 < worst <= 0.02
-
-
-@pytest.mark.parametrize(
-    "rare",
-    [TwoOutcomes(0.03, 0.002), TwoOutcomes(0.002, 0.03)],
-    ids=["remove", "add"],
-)
-def test_a_menu_filter_sees_the_direction_that_counts(rare, monkeypatch):
-    blocks = {"rare": rare, "weak": response(0.3)}
-    schemes = schemes_for(blocks, monkeypatch)
-    start = MenuFilter.of_units([MenuItem(schemes[name]) for name in blocks], 3, 0.02)
-    play = Game(blocks, accepts(start, schemes), 3, lambda names: start.epsilon)
-    worst = [play.worst(direction) for direction in Direction]
-    assert 0.97 * 0.02 < max(worst) <= 0.02
-    assert min(worst) < 0.5 * max(worst)
-
-
-def test_a_menu_filter_sees_losses_beyond_its_grid(monkeypatch):
-    blocks = {"giveaway": TwoOutcomes(0.004, 1e-12), "weak": response(0.2)}
-    schemes = schemes_for(blocks, monkeypatch)
-    start = MenuFilter.within([MenuItem(schemes[name]) for name in blocks], 0.9, 0.02)
-    assert 1 < start.units < 6
-    for units, holds in ((start.units, True), (start.units + 1, False)):
-        play = Game(blocks, lambda names: True, units, lambda names: 0.9)
-        assert (max(play.worst(direction) for direction in Direction) <= 0.02) == holds
-
-
 def test_an_odometer_holds_for_whoever_stops_when_it_suits_him(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     start = Odometer(TERMS, (1.5, 2.0, 3.0, 5.0, 9.0), (0.2,) * 5, 1e-6, ROUNDS)
@@ -129,7 +81,7 @@ def test_an_odometer_holds_for_whoever_stops_when_it_suits_him(monkeypatch):
     assert max(halved.worst(direction) for direction in Direction) > 0.05
 
 
-def test_pricing_what_was_run_as_if_it_had_been_planned_is_no_filter(monkeypatch):
+def test_pricing_what_was_run_as_if_it_had_been_planned_is_no_filter():
     """Each list that may come out is (ε, δ)-DP by itself; choosing between them is not."""
     first, push, jump = response(1.0), response(0.5), TwoOutcomes(0.14, 0.007)
     blocks = {"first": first, "jump": jump, "push": push}
@@ -142,13 +94,6 @@ def test_pricing_what_was_run_as_if_it_had_been_planned_is_no_filter(monkeypatch
     delta = max(planned.values())
     play = Game(blocks, lambda names: names in lists or names == ("first",), 2, lambda _: epsilon)
     assert play.worst(Direction.REMOVE) > 1.1 * delta
-    # The filter of this menu is at the worst strategy, not at the worst list.
-    schemes = schemes_for(blocks, monkeypatch)
-    menu = [MenuItem(schemes["push"]), MenuItem(schemes["jump"])]
-    honest = MenuFilter.of_units(menu, 1, delta, before=Ledger(TERMS).add(schemes["first"]))
-    assert honest.epsilon > 1.04 * epsilon
-    play.epsilon = lambda _: honest.epsilon
-    assert 0.97 * delta < play.worst(Direction.REMOVE) <= delta
 
 
 def test_the_best_order_of_each_ending_without_weights_is_no_filter(monkeypatch):

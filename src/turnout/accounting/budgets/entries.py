@@ -1,15 +1,13 @@
-"""What filters and odometers share: entries that charge an account, and how they are written."""
+"""Entries that charge an account, and how they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from turnout.accounting.budgets.terms import Terms
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec import Scheme
 
 Charge = TypeVar("Charge", bound="Chargeable")
 
@@ -68,45 +66,3 @@ def require_kind(data: Mapping[str, Any], kind: str) -> None:
     """Refuses what was written by something else."""
     if data.get("kind") != kind:
         raise ParameterError("kind", data.get("kind"), repr(kind))
-
-
-class Filter(Protocol):
-    """An (ε, δ) that holds whatever happens, as long as every window is spent before it runs.
-
-    Guarantee: however each next scheme (its noise, window, probability; whether there is one at
-    all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
-
-    The choice of the filter itself, its budget included, must not depend on releases. A scheme
-    that was spent runs as it was stated; it may end early, but it gives nothing back.
-    """
-
-    @property
-    def terms(self) -> Terms:
-        """Relation, unit and trust."""
-        ...
-
-    @property
-    def epsilon(self) -> float:
-        """ε that holds at the end."""
-        ...
-
-    @property
-    def delta(self) -> float:
-        """δ that holds at the end."""
-        ...
-
-    def spend(self, scheme: Scheme, label: str = "") -> Self:
-        """The filter after one more scheme, which may then run.
-
-        Raises:
-            BudgetExceededError: it must not run; another one may still fit.
-        """
-        ...
-
-    def fits(self, scheme: Scheme) -> int:
-        """How many times a scheme could be spent from here."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain dictionaries, lists, numbers and words."""
-        ...

@@ -31,7 +31,13 @@ _KIND = "renyi-filter"
 
 @dataclass(frozen=True, slots=True)
 class RenyiFilter:
-    """A filter for any windows; see `Filter` for what it guarantees.
+    """An (ε, δ) that holds whatever happens, as long as every window is spent before it runs.
+
+    Guarantee: however each next scheme (its noise, window, probability; whether there is one at
+    all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
+
+    The choice of the filter itself, its budget included, must not depend on releases. A scheme
+    that was spent runs as it was stated; it may end early, but it gives nothing back.
 
     Source: Feldman & Zrnic 2021, "Individual privacy accounting via a Rényi filter"; Lécuyer 2021,
     "Practical privacy filters and odometers with Rényi differential privacy". Weights over several
@@ -100,7 +106,11 @@ class RenyiFilter:
         return self.odometer.terms
 
     def spend(self, scheme: Scheme, label: str = "") -> RenyiFilter:
-        """See `Filter.spend`."""
+        """The filter after one more scheme, which may then run.
+
+        Raises:
+            BudgetExceededError: it must not run; another one may still fit.
+        """
         after = self.odometer.record(scheme, label)
         bound = after.bound(self.delta)
         if bound > self.epsilon:
@@ -108,7 +118,7 @@ class RenyiFilter:
         return replace(self, odometer=after)
 
     def fits(self, scheme: Scheme) -> int:
-        """See `Filter.fits`."""
+        """Times that a scheme could be spent from here."""
         odometer = self.odometer
         charge, spent = odometer.charge(scheme), odometer.spent
         most = odometer.most_windows - odometer.windows
@@ -119,7 +129,7 @@ class RenyiFilter:
         return largest(proved, most) if most else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """See `Filter.to_dict`."""
+        """As plain dictionaries, lists, numbers and words."""
         return {
             "kind": _KIND,
             "epsilon": self.epsilon,

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.blocks import Block, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.neighbour_bounds import Run
-from turnout.accounting.divergence.pairs import GaussianPair, Pair
-from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     CheckIn,
@@ -99,46 +96,6 @@ def require_terms(terms: object) -> None:
     """
     if not isinstance(terms, Terms):
         raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
-
-
-def run_dominates(large: Run, small: Run) -> bool:
-    """Whether ``small`` is *proved* to be no larger than ``large``, whatever ε and direction.
-
-    Blocks are matched in order. False means "not proved", not "larger".
-    """
-    return len(small) <= len(large) and all(
-        few <= many and dominates(block, other)
-        for (other, few), (block, many) in zip(small, large, strict=False)
-    )
-
-
-def dominates(large: Block, small: Block) -> bool:
-    """Whether the likelihood ratio of ``small`` is proved to be smaller in convex order.
-
-    * A ratio seen with a smaller probability is closer to 1.
-    * An average of more independent copies of a ratio is smaller (Marshall & Olkin).
-    * Gaussian noise with a larger multiplier is noise added to the noise.
-
-    Outcomes that tell for sure are outside of the ratio's law, so they must be as frequent.
-    """
-    if type(large) is not type(small):
-        return False
-    if isinstance(large, PairBlock) and isinstance(small, PairBlock):
-        fits = small.probability <= large.probability and small.leak == large.leak
-        return fits and _noisier(large.pair, small.pair)
-    if isinstance(large, AllocationBlock) and isinstance(small, AllocationBlock):
-        fits = small.probability <= large.probability and small.window >= large.window
-        return fits and small.leak == large.leak and _noisier(large.pair, small.pair)
-    if isinstance(large, FixedSizeBlock) and isinstance(small, FixedSizeBlock):
-        fits = small.rate <= large.rate and small.leak == large.leak
-        return fits and _noisier(large.pair, small.pair)
-    return large == small
-
-
-def _noisier(large: Pair, small: Pair) -> bool:
-    if isinstance(large, GaussianPair) and isinstance(small, GaussianPair):
-        return small.noise_multiplier >= large.noise_multiplier
-    return large == small
 
 
 def as_windows(scheme: Scheme, windows: int) -> Scheme:
