@@ -47,7 +47,7 @@ class GaussianFit:
     2 is U at the last point, since δ_M decreases.
 
     3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and e^{−ε}(1 − δ_M'(ε) − α),
-    where δ_M' is the other direction (`tradeoff`); G_μ is the same with δ_μ twice. By 1 and 2,
+    where δ_M' is the other direction (`trade_off`); G_μ is the same with δ_μ twice. By 1 and 2,
     δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and e^{−ε} ≤ 1, so each term of f
     is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the supremum is attained at
     the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second term). If that ε is at

@@ -168,7 +168,7 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
         raise NumericalError(f"the profile does not fall below delta = {delta:.3g}")
     shifts = bounds.epsilons[low] - np.log1p(-bounds.upper[low] / delta * (1.0 + _ROUNDING))
     upper = float(shifts.min()) * (1.0 + _ROUNDING)
-    # f is below 1 − δ at α where all its lines are; their corners are enough (see `tradeoff`).
+    # f is below 1 − δ at α where all its lines are; their corners are enough (see `trade_off`).
     (ratios, deltas), (back, back_deltas) = bounds.polygon, curve.backward.polygon
     falling = float(np.max((delta - deltas) / ratios))
     flat = float(np.max(1.0 - back_deltas - back * (1.0 - delta)))

@@ -1,6 +1,6 @@
 """The privacy profile: δ as a function of ε, as proved bounds in both directions.
 
-A price is one point of it. What ε means for a person (`tradeoff`, `membership`) needs all of it.
+A price is one point of it. What ε means for a person (`trade_off`, `membership`) needs all of it.
 
 Notation: P is the world in which she took part, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
 is H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total
