@@ -22,6 +22,7 @@ import numpy as np
 
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.core.roots import bisected_each
 
 FloatArray = np.ndarray
 _MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed
@@ -214,16 +215,12 @@ def _range(trials: FloatArray, share: float, forgotten: float) -> tuple[FloatArr
 
     goal = math.inf if forgotten == 0.0 else -math.log(forgotten)
     mean, ends = trials * share, []
+
+    def rare(count: FloatArray) -> np.ndarray:
+        return ~(rel_entr(count, mean) + rel_entr(trials - count, trials - mean) < goal)
+
     for last in (np.zeros_like(mean), trials.astype(float)):
-        near, far = mean, last
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (near + far)
-            exponent = rel_entr(middle, mean) + rel_entr(trials - middle, trials - mean)
-            near, far = (
-                np.where(exponent < goal, middle, near),
-                np.where(exponent < goal, far, middle),
-            )
-        ends.append(far)
+        ends.append(bisected_each(rare, mean, last, _HALVINGS)[1])
     return np.floor(ends[0]).astype(np.int64), np.ceil(ends[1]).astype(np.int64)
 
 

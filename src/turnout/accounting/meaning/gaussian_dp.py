@@ -19,6 +19,7 @@ from turnout.accounting.meaning.profile import Profile
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _LEAST, _MOST = 1e-12, 1e4  # of μ
@@ -141,12 +142,7 @@ def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
     Raises:
         NumericalError: it holds for no μ that was tried.
     """
-    low, high = 0.0, _LEAST
-    while not holds(high):
-        low, high = high, 2.0 * high
-        if high > _MOST:
-            raise NumericalError("no Gaussian trade-off is below that of this scheme")
-    while high - low > _PRECISION * high and high > _LEAST:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return low, high
+    first = grown(holds, _LEAST, _MOST)
+    if first is None:
+        raise NumericalError("no Gaussian trade-off is below that of this scheme")
+    return first if first.holding == _LEAST else bisected(holds, *first, relative=_PRECISION)

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _ALL = 4096  # counts that are all summed
@@ -101,11 +102,11 @@ def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
 def _mode(order: float, local_epsilon: float, messages: int, chance: float) -> float:
     """About the count with the largest term: the concave ln of law times (1 + γx)^α peaks there."""
     odds = math.exp(-local_epsilon)
-    low, high = 0.0, float(messages)
-    for _ in range(60):
-        count = (low + high) / 2
+
+    def past(count: float) -> bool:
         slope = math.log((messages - count + 0.5) / (count + 0.5) * odds)
         ratio = 1 + chance * float(_change(np.array(count), local_epsilon, messages))
         slope += order * chance * 2 * math.sinh(local_epsilon) / messages / ratio
-        low, high = (count, high) if slope > 0 else (low, count)
-    return (low + high) / 2
+        return not slope > 0
+
+    return bisected(past, 0.0, float(messages), halvings=60).middle

@@ -20,6 +20,7 @@ from turnout.accounting.published import check_ins
 from turnout.accounting.published.results import PrivacyPoint, Result, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
 from turnout.spec import Relation
 
 _FACTOR = 8  # of ε₀ in Lemma A.3
@@ -62,17 +63,17 @@ def lemma_a_3_slack(local_epsilon: float, local_delta: float) -> float:
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(local_delta=local_delta)
-    low, high = math.log(local_delta), -1e-12
-    if lemma_a_3_largest_delta(local_epsilon, math.exp(high)) < local_delta:
+
+    def fits(log_slack: float) -> bool:
+        return lemma_a_3_largest_delta(local_epsilon, math.exp(log_slack)) >= local_delta
+
+    most = -1e-12
+    if not fits(most):
         raise UnsupportedError(
             f"Lemma A.3 says nothing about epsilon_0 = {local_epsilon:g} with delta_0 = "
             f"{local_delta:g}"
         )
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        fits = lemma_a_3_largest_delta(local_epsilon, math.exp(middle)) >= local_delta
-        low, high = (low, middle) if fits else (middle, high)
-    return math.exp(high)
+    return math.exp(bisected(fits, math.log(local_delta), most, gap=1e-6).holding)
 
 
 def theorem_3_2_approximate(

@@ -30,6 +30,7 @@ from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.published.results import Result, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected, grown
 from turnout.spec import Relation
 
 _SHARE = 0.1  # of δ that goes to the tail bound unless told otherwise
@@ -278,16 +279,14 @@ def _run(excess: float, part: int, picks: int, delta: float) -> tuple[float, int
 
 def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
     """About the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``, from above."""
-    low, high = 0.0, 1.0
-    while float(pair.q_below(np.array(math.exp(-high)))) > mass:
-        low, high = high, 2 * high
-        if high > 700:
-            raise UnsupportedError("the likelihood ratio falls too low for this delta")
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        heavy = float(pair.q_below(np.array(math.exp(-middle)))) > mass
-        low, high = (middle, high) if heavy else (low, middle)
-    return high
+
+    def light(epsilon: float) -> bool:
+        return not float(pair.q_below(np.array(math.exp(-epsilon)))) > mass
+
+    first = grown(light, 1.0, 700)
+    if first is None:
+        raise UnsupportedError("the likelihood ratio falls too low for this delta")
+    return bisected(light, *first, relative=1e-9).holding
 
 
 def _stated(

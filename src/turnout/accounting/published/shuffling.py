@@ -31,6 +31,7 @@ from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilo
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
 from turnout.spec import Relation
 
 _ROUNDING = 1e-12  # relative
@@ -153,12 +154,11 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
     `turnout.accounting`.
     """
     _check(epsilon, clients, delta)
-    low, high = 0.0, 50.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        above = _clones_formula(middle, clients, delta) > epsilon
-        low, high = (low, middle) if above else (middle, high)
-    return low
+
+    def within(local_epsilon: float) -> bool:
+        return not _clones_formula(local_epsilon, clients, delta) > epsilon
+
+    return bisected(within, 50.0, 0.0, halvings=100).holding
 
 
 def stronger_clones_2023(

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from turnout.accounting.published.results import Result, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
 from turnout.spec import Relation
 
 _HALVINGS = 60
@@ -178,15 +179,12 @@ def _smallest(
         checks.count(2, categories=categories)
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
         raise ParameterError("local_epsilon", local_epsilon, "at most 300 for this formula")
-    low, high = 0.0, local_epsilon
-    for _ in range(_HALVINGS):
-        epsilon = (low + high) / 2
+
+    def met(epsilon: float) -> bool:
         log_delta = log_bound(_Blanket.of(epsilon, local_epsilon, categories), clients)
-        if log_delta + _ROUNDING * (1 + abs(log_delta)) <= math.log(delta):
-            high = epsilon
-        else:
-            low = epsilon
-    return high
+        return log_delta + _ROUNDING * (1 + abs(log_delta)) <= math.log(delta)
+
+    return bisected(met, 0.0, local_epsilon, halvings=_HALVINGS).holding
 
 
 def _stated(name: str, function: Callable[..., object], randomizer: str, holds: str) -> Result:

@@ -26,6 +26,7 @@ from turnout.accounting.published.results import PrivacyPoint, Result, Status
 from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.roots import bisected
 from turnout.spec import Relation
 
 ShuffleBound = Callable[[float, int, float], float]
@@ -94,16 +95,13 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
         Never below the optimum, above it by the rounding of binomial tails.
     """
     _check(point, rounds, slack)
-    low, high = 0.0, rounds * point.epsilon
-    if _composed_delta(low, point.epsilon, rounds) <= slack:
-        high = 0.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _composed_delta(middle, point.epsilon, rounds) <= slack:
-            high = middle
-        else:
-            low = middle
-    return PrivacyPoint(_up(high), _whole(point, rounds, slack))
+
+    def met(epsilon: float) -> bool:
+        return _composed_delta(epsilon, point.epsilon, rounds) <= slack
+
+    most = 0.0 if met(0.0) else rounds * point.epsilon
+    found = bisected(met, 0.0, most, halvings=_HALVINGS).holding
+    return PrivacyPoint(_up(found), _whole(point, rounds, slack))
 
 
 def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:

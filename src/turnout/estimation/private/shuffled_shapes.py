@@ -22,6 +22,7 @@ from functools import lru_cache
 
 from turnout.accounting.calibration import log_gaussian_mu
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
 from turnout.estimation.private.shuffled_means import (
     ShuffledMean,
     l2_of_level,
@@ -133,11 +134,10 @@ def _predicted(
             return False
 
     low, high = math.log(1e-6), math.log(1e5)
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if within(math.exp(middle)) else (low, middle)
-    found = make(math.exp(low))
-    return _Shape(make, math.exp(low), predicted_error(found, clients), found.message_bits)
+    ends = bisected(lambda log_level: within(math.exp(log_level)), high, low, halvings=_HALVINGS)
+    level = math.exp(ends.holding)
+    found = make(level)
+    return _Shape(make, level, predicted_error(found, clients), found.message_bits)
 
 
 def _apart(randomizer: VectorRandomizer, clients: int) -> float:

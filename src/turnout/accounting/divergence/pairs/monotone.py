@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from turnout.core.errors import ParameterError
+from turnout.core.roots import bisected_each
 
 FloatArray = np.ndarray
 _PROBES = 4001
@@ -68,11 +69,12 @@ class MonotonePair:
         """The largest z at which the ratio is at most k, by halving."""
         with np.errstate(divide="ignore"):
             target = np.log(np.asarray(k, dtype=float))
-        low, high = np.full_like(target, self.low), np.full_like(target, self.high)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            below = self._log_ratio(middle) <= target
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low, high = bisected_each(
+            lambda z: ~(self._log_ratio(z) <= target),
+            np.full_like(target, self.low),
+            np.full_like(target, self.high),
+            _HALVINGS,
+        )
         z = 0.5 * (low + high)
         z = np.where(self._log_ratio(np.full_like(z, self.low)) > target, -np.inf, z)
         return np.where(self._log_ratio(np.full_like(z, self.high)) <= target, np.inf, z)

@@ -12,8 +12,8 @@ Adaptive steps are covered: given the past, X_i is at most a Gaussian ratio with
 sensitivity in convex order, and replacing the ratios by independent ones from the last step to
 the first only raises E f(S) for convex f, in both directions.
 
-The law of the sum is computed under an exponential tilt (see `tilted_frames`). What is added so that
-the bounds are proved: the call price at the cap, what lies outside the FFT's window, and the
+The law of the sum is computed under an exponential tilt (see `tilted_frames`). What is added so
+that the bounds are proved: the call price at the cap, what lies outside the FFT's window, and the
 FFT's round-off; each relative to δ.
 """
 

@@ -18,6 +18,7 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import Pair, call
 from turnout.accounting.laws.check_ins.chernoff import CoarseLaw
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-5  # the part of δ that cap and window may cost
@@ -312,25 +313,23 @@ def _tilt(law: CoarseLaw, window: int, strike: float, sign: float, log_target: f
 
 def _call_strike(pair: Pair, price: float) -> float:
     """A cap whose call price is at most ``price``."""
-    low, high = 0.0, 1.0
-    while float(call(pair, np.array(math.exp(high)))) > price:
-        low, high = high, 2 * high
-        if high > 700.0:
-            raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
-    for _ in range(20):
-        middle = 0.5 * (low + high)
-        heavy = float(call(pair, np.array(math.exp(middle)))) > price
-        low, high = (middle, high) if heavy else (low, middle)
-    return math.exp(high)
+
+    def cheap(log_strike: float) -> bool:
+        return not float(call(pair, np.array(math.exp(log_strike)))) > price
+
+    first = grown(cheap, 1.0, 700.0)
+    if first is None:
+        raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
+    return math.exp(bisected(cheap, *first, halvings=20).holding)
 
 
 def _tail_strike(pair: Pair, mass: float) -> float:
     """A cap above which lies at most ``mass`` under Q."""
-    low, high = -60.0, 1.0
-    while float(pair.q_above(np.array(math.exp(high)))) > mass and high < 700.0:
+
+    def light(log_strike: float) -> bool:
+        return not float(pair.q_above(np.array(math.exp(log_strike)))) > mass
+
+    high = 1.0
+    while not light(high) and high < 700.0:
         high = 2 * high
-    for _ in range(20):
-        middle = 0.5 * (low + high)
-        heavy = float(pair.q_above(np.array(math.exp(middle)))) > mass
-        low, high = (middle, high) if heavy else (low, middle)
-    return math.exp(min(high, 700.0))
+    return math.exp(min(bisected(light, -60.0, high, halvings=20).holding, 700.0))

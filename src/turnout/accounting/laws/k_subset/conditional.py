@@ -28,6 +28,7 @@ from turnout.accounting.laws.k_subset.payoffs import Range
 from turnout.accounting.laws.k_subset.search import valley
 from turnout.accounting.laws.k_subset.task import Task
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost
@@ -80,16 +81,14 @@ class ConditionalBound:
         Raises:
             NumericalError: the bound does not come down to δ.
         """
-        low, high = 0.0, 1.0
-        while self.delta(math.exp(high)) > delta:
-            low, high = high, 2 * high
-            if high > 600.0:
-                raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
-        for _ in range(26):
-            middle = 0.5 * (low + high)
-            above = self.delta(math.exp(middle)) > delta
-            low, high = (middle, high) if above else (low, middle)
-        return high
+
+        def proved(epsilon: float) -> bool:
+            return not self.delta(math.exp(epsilon)) > delta
+
+        first = grown(proved, 1.0, 600.0)
+        if first is None:
+            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        return bisected(proved, *first, halvings=26).holding
 
 
 def conditional_bound(task: Task, refinement: int) -> ConditionalBound:
@@ -183,25 +182,24 @@ class _Workshop:
             return float(self.prices.calls(np.array([math.exp(log_cap)]))[0])
 
         enough = price(_FAR) + _NEGLIGIBLE * self.task.delta / self.task.picks
-        low, high = 0.0, 1.0
-        while price(high) > enough:
-            low, high = high, 2 * high
-            if high > 200.0:
-                raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
-        for _ in range(12):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if price(middle) > enough else (low, middle)
-        return math.exp(high)
+
+        def cheap(log_cap: float) -> bool:
+            return not price(log_cap) > enough
+
+        first = grown(cheap, 1.0, 200.0)
+        if first is None:
+            raise NumericalError("the likelihood ratio is too heavy-tailed for this delta")
+        return math.exp(bisected(cheap, *first, halvings=12).holding)
 
 
 def _least_level(prices: Prices, mass: float) -> float:
     """A level such that the spread of what is below it leaves at most this mass at 0."""
-    low, high = -600.0, 0.0
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        level = math.exp(middle)
-        rare = float(prices.puts(np.array([level]))[0]) <= mass * level
-        low, high = (middle, high) if rare else (low, middle)
+
+    def rare(log_level: float) -> bool:
+        level = math.exp(log_level)
+        return float(prices.puts(np.array([level]))[0]) <= mass * level
+
+    low = bisected(rare, 0.0, -600.0, halvings=40).holding
     return math.exp(low) if low > -600.0 else 0.0  # the ratio itself is 0 with such a mass
 
 

@@ -20,6 +20,7 @@ from turnout.accounting.laws.k_subset.levels import Prices, levels_for_calls, le
 from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
 from turnout.accounting.laws.k_subset.task import Task
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _MOST_STATES = 250_000  # at refinement 0
@@ -170,12 +171,10 @@ def _points(task: Task, count: int) -> FloatArray:
 
 
 def _quantile(pair: Pair, mass: float) -> float:
-    low, high = -690.0, 690.0
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        below = float(pair.q_below(np.array(math.exp(middle)))) < mass
-        low, high = (middle, high) if below else (low, middle)
-    return math.exp(high)
+    def reached(log_ratio: float) -> bool:
+        return not float(pair.q_below(np.array(math.exp(log_ratio)))) < mass
+
+    return math.exp(bisected(reached, -690.0, 690.0, halvings=50).holding)
 
 
 def _law(

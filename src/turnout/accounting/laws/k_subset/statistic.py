@@ -25,6 +25,7 @@ from turnout.accounting.laws.k_subset.search import valley
 from turnout.accounting.laws.k_subset.task import Task
 from turnout.accounting.laws.k_subset.tilted import BinSum
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _CUT = 1e-4  # the part of δ that the ratios above the last edge may have
@@ -173,9 +174,8 @@ def _strike(curve: StatisticCurve, delta: float) -> float:
 def largest_ratio(pair: Pair, mass: float) -> float:
     """A ratio above which P has about this mass, besides what it has at infinity."""
     enough = float(pair.p_above(np.array(1e300))) + mass
-    low, high = -1.0, 690.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        heavy = float(pair.p_above(np.array(math.exp(middle)))) > enough
-        low, high = (middle, high) if heavy else (low, middle)
-    return math.exp(high)
+
+    def light(log_ratio: float) -> bool:
+        return not float(pair.p_above(np.array(math.exp(log_ratio)))) > enough
+
+    return math.exp(bisected(light, -1.0, 690.0, halvings=30).holding)

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import fft
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)
@@ -147,12 +148,13 @@ def _root(increasing: Callable[[float], float]) -> float:
     """A tilt ≥ 0 at which an increasing function is about 0; 0 if it is positive there."""
     if increasing(0.0) >= 0:
         return 0.0
+
+    def reached(tilt: float) -> bool:
+        return not increasing(tilt) < 0
+
     low, high = 0.0, 1e-6
-    while increasing(high) < 0:
+    while not reached(high):
         low, high = high, 4.0 * high
         if high > _LARGEST_TILT:  # an atom at the end holds more: nothing more to gain there
             return low
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if increasing(middle) < 0 else (low, middle)
-    return high
+    return bisected(reached, low, high, halvings=30).holding

@@ -20,6 +20,7 @@ from turnout.accounting.divergence.pairs import (
     call_rounding,
     put_rounding,
 )
+from turnout.core.roots import bisected_each
 
 FloatArray = np.ndarray
 Ratio = float | FloatArray
@@ -48,13 +49,13 @@ def antithetic_strikes(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray,
         strike = np.where(c > 0, root, product / root)
         return strike, np.where(c > 0, product / root, root) / k
     plus, minus = np.maximum(c, 0.0), np.maximum(-c, 0.0)
+
+    def enough(log_gain: FloatArray) -> np.ndarray:
+        gain = np.exp(log_gain)
+        return pair.q_below((minus + gain) / k) >= pair.q_above(plus + gain)
+
     low, high = np.full(c.shape, -60.0), np.full(c.shape, _LARGEST_LOG)
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        gain = np.exp(middle)
-        right = pair.q_below((minus + gain) / k) >= pair.q_above(plus + gain)
-        low, high = np.where(right, low, middle), np.where(right, middle, high)
-    gain = np.exp(high)
+    gain = np.exp(bisected_each(enough, low, high, _BISECTIONS)[1])
     return plus + gain, (minus + gain) / k
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from turnout.accounting.laws.replace_one.steps import Step
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _POINTS = 300
@@ -191,11 +192,12 @@ def _saddle(law: CoarseLaw, count: int, strike: float) -> float:
     if distance[-1] <= 0:
         raise NumericalError("the strike lies beyond all that a step's ratios can reach")
     spread = math.sqrt(float(law.masses @ distance**2))
+
+    def reaches(log_tilt: float) -> bool:
+        return not float(law.tilted(math.exp(log_tilt)) @ distance) < 0
+
     low, high = math.log(1e-12 / spread), math.log(700.0 / distance[-1])
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        short = float(law.tilted(math.exp(middle)) @ distance) < 0
-        low, high = (middle, high) if short else (low, middle)
+    high = bisected(reaches, low, high, halvings=50).holding
     masses = law.tilted(math.exp(high))
     variance = float(masses @ distance**2) - float(masses @ distance) ** 2
     deviation = math.sqrt(count * max(variance, 1e-12 * spread**2))

@@ -39,6 +39,7 @@ from turnout.accounting.laws.replace_one.antithetic import (
     antithetic_share,
     antithetic_strikes,
 )
+from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _SOLVED_STRIKES = 1 << 15  # strikes found by bisection; others are interpolated between them
@@ -228,13 +229,12 @@ def _support(pair: Pair) -> tuple[float, float]:
         return 0.0, np.inf
 
     def edge(inside: bool) -> float:
-        low, high = -_LARGEST_LOG, _LARGEST_LOG
-        for _ in range(64):
-            middle = 0.5 * (low + high)
-            ratio = np.array(np.exp(middle))
-            beyond = float(pair.q_above(ratio)) == 0 if inside else float(pair.q_below(ratio)) > 0
-            low, high = (low, middle) if beyond else (middle, high)
-        return high if inside else low
+        def beyond(log_ratio: float) -> bool:
+            ratio = np.array(np.exp(log_ratio))
+            return float(pair.q_above(ratio)) == 0 if inside else float(pair.q_below(ratio)) > 0
+
+        ends = bisected(beyond, -_LARGEST_LOG, _LARGEST_LOG, halvings=64)
+        return ends.holding if inside else ends.failing
 
     least, largest = edge(False), edge(True)
     low = 0.0 if least <= -_LARGEST_LOG + 1 else float(np.exp(least)) * (1.0 - 1e-13)
