@@ -22,9 +22,9 @@ from accounting import turnout
 from matplotlib.axes import Axes
 from peers.brackets import Cell
 
-from turnout.accounting.allocation import AllocationCurve, allocation_curve
-from turnout.accounting.curves import Direction, Side, epsilon_at
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.curve import AllocationCurve, allocation_curve
 from turnout.reporting.drawing import Palette, Picture
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"

@@ -18,8 +18,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from scipy import fft, optimize
 
-from turnout.accounting import convex_order, price
-from turnout.accounting.pairs import GaussianPair, call
+from turnout.accounting import price
+from turnout.accounting.divergence import convex_order
+from turnout.accounting.divergence.pairs import GaussianPair, call
 from turnout.reporting.drawing import Palette, Picture
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 

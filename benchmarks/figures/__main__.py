@@ -6,8 +6,11 @@ python benchmarks/figures [--only N ...] [--out FOLDER]
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "papers"))
 
 from allocation import figure_1, figure_2, figure_3, figure_4
 from check_ins import figure_5

@@ -14,10 +14,10 @@ from poisson import composed_epsilon, decomposed_law, poisson_epsilon
 from scipy.optimize import brentq
 
 from turnout.accounting import calibrate_delta, price
-from turnout.accounting.curves import Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.published import allocation_rdp, random_allocation
 from turnout.accounting.shuffling import shuffled_gaussian
-from turnout.accounting.theorems import allocation_rdp, random_allocation
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
 from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme

@@ -14,8 +14,8 @@ import numpy as np
 from curves import Panel, line, picture
 
 from turnout.accounting import price
-from turnout.accounting.theorems import check_ins
-from turnout.accounting.theorems.shuffling import stronger_clones_2023
+from turnout.accounting.published import check_ins
+from turnout.accounting.published.shuffling import stronger_clones_2023
 from turnout.core.errors import UnsupportedError
 from turnout.reporting.drawing import Picture
 from turnout.spec import CheckIn, PureRandomizer, Relation, ReleaseRule, Scheme

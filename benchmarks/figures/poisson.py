@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import brentq
 
-from turnout.accounting.pairs import Pair
+from turnout.accounting.divergence.pairs import Pair
 
 _SCORES, _REACH = 1 << 18, 11.0
 _BINS = 1 << 20

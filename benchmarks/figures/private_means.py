@@ -14,9 +14,9 @@ import math
 import numpy as np
 from curves import Panel, line, picture
 
-from turnout.plans.shuffled_levels import largest_affordable, level_of_any
-from turnout.plans.shuffled_means import shuffled_l2, shuffled_linf
-from turnout.plans.shuffled_messages import Message, shuffled_price
+from turnout.accounting import Message, shuffled_price
+from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
+from turnout.estimation.private.shuffled_means import shuffled_l2, shuffled_linf
 from turnout.randomizers.vectors import LInfRandomizer, PrivUnit, SphericalCode
 from turnout.reporting.drawing import Picture
 from turnout.spec import FixedRandomizer

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from turnout.accounting.curves import Direction
-from turnout.accounting.ledger import Terms
-from turnout.accounting.losses import CurvePair
+from turnout.accounting.budgets import Terms
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
 
 TERMS = Terms(Relation.ADD_REMOVE)

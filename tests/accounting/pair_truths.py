@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import mpmath as mp
 
-from turnout.accounting.curves import Direction
+from turnout.accounting.divergence.curves import Direction
 
 Price = Callable[[mp.mpf], mp.mpf]
 

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.curves import Direction, Side, epsilon_at
-from turnout.accounting.pairs import GaussianPair, call
+from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
+from turnout.accounting.divergence.pairs import GaussianPair, call
+from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.core.errors import NumericalError
 
 RATIOS = np.exp(np.append(0.0, np.geomspace(1e-6, 40.0, 200)))

@@ -5,12 +5,13 @@ import pytest
 from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
-from turnout.accounting.blocks import AllocationBlock, FixedSizeBlock, PairBlock
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.hops import Decomposition
-from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.replacement import Closeness, under_replacement
-from turnout.accounting.subsets import SubsetBlock
+from turnout.accounting.divergence.blocks import FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.neighbour_bounds import Decomposition
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.k_subset import SubsetBlock
+from turnout.accounting.laws.replace_one import Closeness, under_replacement
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     AvailabilityCheckIn,

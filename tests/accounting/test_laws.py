@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, pricing, spent
-from turnout.accounting.curves import Direction
-from turnout.accounting.hops import Hop
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.neighbour_bounds import NeighbourBound
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (
@@ -181,7 +181,7 @@ def test_calibration_ends_on_the_private_side_and_near_the_least_noise(
 
 
 def test_the_costliest_client_is_found_among_bounds_that_cross(monkeypatch):
-    first, second, third = (Hop([], [], name) for name in ("first", "second", "third"))
+    first, second, third = (NeighbourBound([], [], name) for name in ("first", "second", "third"))
     brackets = {"first": Bounds(0.97, 0.98), "second": Bounds(0.99, 1.0), "third": Bounds(0.5, 0.6)}
     monkeypatch.setattr(pricing, "_bracket", lambda hop, *_: brackets[hop.method])
     clients = [

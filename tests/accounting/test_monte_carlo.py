@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from turnout.accounting import price
-from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 SAMPLES = 200_000

@@ -11,10 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout.accounting import allocation, blocks, convex_order, decomposition, runs
-from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting import decomposition
+from turnout.accounting.divergence import convex_order, runs
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins import block as allocation_block
+from turnout.accounting.laws.check_ins import curve as allocation
+from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.accounting.pricing import price
 from turnout.core.errors import NumericalError
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
@@ -110,10 +113,12 @@ def drop_the_size_bias(monkeypatch):
 
 
 def swap_the_directions(monkeypatch):
-    curve = blocks.allocation_curve
+    curve = allocation_block.allocation_curve
     other = {Direction.REMOVE: Direction.ADD, Direction.ADD: Direction.REMOVE}
     monkeypatch.setattr(
-        blocks, "allocation_curve", lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k)
+        allocation_block,
+        "allocation_curve",
+        lambda pair, t, d, *a, **k: curve(pair, t, other[d], *a, **k),
     )
 
 
@@ -137,9 +142,9 @@ def forget_the_tail(monkeypatch):
 
 def miscount_who_may_come(monkeypatch):
     """p₀ off by one window of sixty-four."""
-    curve = blocks.diluted
+    curve = allocation_block.diluted
     monkeypatch.setattr(
-        blocks,
+        allocation_block,
         "diluted",
         lambda base, direction, probability: curve(base, direction, probability * 63 / 64),
     )
@@ -157,7 +162,7 @@ def forget_a_window(monkeypatch):
 
 
 def ignore_the_probability(monkeypatch):
-    monkeypatch.setattr(blocks, "diluted", lambda base, direction, probability: base)
+    monkeypatch.setattr(allocation_block, "diluted", lambda base, direction, probability: base)
 
 
 def forget_the_displaced_client(monkeypatch):
@@ -165,7 +170,7 @@ def forget_the_displaced_client(monkeypatch):
     monkeypatch.setattr(
         decomposition,
         "blocks_of",
-        lambda law, upper, lower, steps: blocks_of(law, lower, lower, steps),
+        lambda part, upper, lower: blocks_of(part, lower, lower),
     )
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from turnout.accounting.allocation import allocation_curve
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.curve import allocation_curve
 
 SIGMAS = (0.5, 1.0, 2.5)
 EPSILONS = (0.05, 0.4, 1.0, 2.0, 3.5)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from turnout.accounting import pricing
-from turnout.accounting.curves import Direction
-from turnout.accounting.hops import Decomposition, Hop
-from turnout.accounting.mechanisms import Mechanism
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound
 from turnout.accounting.pricing import decomposition_bounds, price
+from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (
@@ -34,14 +34,14 @@ def test_a_direction_that_cannot_be_the_larger_one_may_be_wide():
     assert (guarantee.epsilon, guarantee.exact) == (remove, True)
     assert guarantee.meets_tolerance
     assert guarantee.epsilon.relative_width < 1e-4
-    assert Mechanism.of(RARE).epsilon(1.39e-15) == dict(guarantee.directions)
+    assert PrivacyCurve.of(RARE).epsilon(1.39e-15) == dict(guarantee.directions)
 
 
 def bounds_of(monkeypatch, remove: Bounds, add: Bounds, *, tight: bool = True) -> dict[str, Bounds]:
     """What is made of these brackets, at a tolerance of 1e-3: 10 % is the widest."""
     brackets = {Direction.REMOVE: remove, Direction.ADD: add}
     monkeypatch.setattr(pricing, "_bracket", lambda _, direction, *__: brackets[direction])
-    hop = Hop([], [], "an analysis", tight)
+    hop = NeighbourBound([], [], "an analysis", tight)
     return decomposition_bounds(Decomposition(hop), Relation.ADD_REMOVE, 1e-6, 1e-3)
 
 

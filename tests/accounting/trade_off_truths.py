@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from turnout.accounting.delta_bounds import DeltaBounds
-from turnout.accounting.profile import Profile
-from turnout.accounting.tradeoff import TradeOff
+from turnout.accounting.meaning.delta_bounds import DeltaBounds
+from turnout.accounting.meaning.profile import Profile
+from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.spec import Relation
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from command_flags import last_of_each
 
-from turnout.accounting.comparison import SHUFFLE_METHODS, ShuffleSetting
+from turnout.accounting.published.comparison import SHUFFLE_METHODS, ShuffleSetting
 from turnout.cli.main import main
 from turnout.plans import sweep
 

@@ -6,8 +6,8 @@ import pytest
 from turnout.estimation import collect, estimate_frequencies
 from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
 from turnout.estimation.means import collect_mean, estimate_mean, sampling_bounds
-from turnout.plans.estimate_answers import Ask
-from turnout.plans.estimate_central import central_frequencies, central_mean
+from turnout.estimation.private.answers import Ask
+from turnout.estimation.private.central import central_frequencies, central_mean
 from turnout.randomizers import HadamardResponse, KaryRandomizedResponse
 from turnout.randomizers.vectors import LInfRandomizer, SphericalCode
 from turnout.randomness import SimulationStreams

@@ -40,7 +40,8 @@ def options(command: click.Command) -> set[str]:
         context = click.Context(command)
         below = (command.get_command(context, name) for name in command.list_commands(context))
         return set().union(*(options(one) for one in below if one is not None))
-    return {name for parameter in command.params for name in parameter.opts if name[0] == "-"}
+    own = (each for each in command.get_params(click.Context(command)) if "--help" not in each.opts)
+    return {name for parameter in own for name in parameter.opts if name[0] == "-"}
 
 
 def _turnout(arguments: list[str]) -> None:

@@ -17,12 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import chdir, redirect_stdout
 from difflib import SequenceMatcher
 from pathlib import Path
+from unittest.mock import patch
 
 from click.testing import CliRunner
 from pages import PAGES, ROOT, Block, Step, blocks
 
 from turnout.cli.main import turnout
 from turnout.datasets import MissingFileError
+from turnout.spec import registry
 
 NOT_RUN = {
     "turnout witness --db witness.sqlite --host 0.0.0.0 --token-file token --tls-cert cert.pem "
@@ -128,7 +130,7 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """What each step of each block prints, run in a folder of its own."""
     shutil.copytree(ROOT / "examples", folder / "examples")
     names: dict[str, object] = {"__name__": "page"}
-    with chdir(folder):
+    with chdir(folder), patch.dict(registry._NAMES):  # a page's own laws stay on it
         return [
             [
                 printed_by_python(step, names) if block.language == "python" else printed(step)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.protocol import Lattice
 
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0])

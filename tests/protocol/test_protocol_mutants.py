@@ -16,10 +16,12 @@ from protocol_driver import (
 
 from turnout.core.errors import RemoteProtocolError
 from turnout.protocol import Client, StepOpened, UpdateRequests, UpdateSum, Verdict, tables
-from turnout.protocol.admissions import Admissions
+from turnout.protocol.admissions import RULES, Admissions
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.releases import AggregatedRule, AveragedRule, OneClientRule, Outcome
 from turnout.spec import KSubset, ReleaseRule, SlidingWindow
+from turnout.spec.draws import KOf, OneOf
+from turnout.spec.forms import Form
 
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
@@ -181,25 +183,18 @@ def forgets_the_window(original):
 def window_one_short(original):
     def init(self, law, capacity):
         original(self, law, capacity)
-        self._length = max(1, self._length - 3)
+        self._form = Form.of(OneOf(max(1, law.window - 3)), law.steps)
 
     return init
 
 
-def one_pick_more(original):
-    def init(self, law, capacity):
-        original(self, law, capacity)
-        self._quota += self._quota > 1
-
-    return init
+def one_pick_more(monkeypatch):
+    rule = replace(RULES.rows[KOf], quota=lambda draw: draw.picks + 1)
+    monkeypatch.setitem(RULES.rows, KOf, rule)
 
 
-def anybody_at_any_step(original):
-    def init(self, law, capacity):
-        original(self, law, capacity)
-        self._rule = replace(self._rule, eligible=lambda law, ids, step: np.ones(ids.shape, bool))
-
-    return init
+def anybody_at_any_step(self, clients, step):
+    return np.ones(clients.shape, bool)
 
 
 def table_with(table, state, event, cell):
@@ -278,10 +273,10 @@ MUTANTS = {
         a_client_comes_once_a_window,
         replaced(Admissions, "__init__", window_one_short),
     ),
-    "one pick too many": (k_of_t_is_at_most_k, replaced(Admissions, "__init__", one_pick_more)),
+    "one pick too many": (k_of_t_is_at_most_k, one_pick_more),
     "sliding: anybody may come": (
         sliding_clients_keep_to_their_window,
-        replaced(Admissions, "__init__", anybody_at_any_step),
+        replaced(Admissions, "_eligible", always(anybody_at_any_step)),
     ),
     "updates of anybody": (
         only_the_asked_answer_once,

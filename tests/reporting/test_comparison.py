@@ -11,9 +11,9 @@ import pytest
 from forked import HANGS_SECONDS
 from rich.progress import Progress
 
-from turnout.accounting import comparison as methods
 from turnout.accounting import price
-from turnout.accounting.comparison import METHODS, Method, Quote, Setting
+from turnout.accounting.published import comparison as methods
+from turnout.accounting.published.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.reporting import progress as waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from turnout.accounting.membership import scheme_certainty
+from turnout.accounting.meaning.membership import scheme_certainty
 from turnout.core.errors import NumericalError
 from turnout.reporting.drawing import Picture
 from turnout.reporting.page import counts_page, page
@@ -73,7 +73,7 @@ def test_what_cannot_be_certified_is_not_said(summary, monkeypatch):
     def refuses(*_given, **_named):
         raise NumericalError("nothing can be certified")
 
-    monkeypatch.setattr("turnout.accounting.membership.scheme_certainty", refuses)
+    monkeypatch.setattr("turnout.accounting.meaning.membership.scheme_certainty", refuses)
     text = words(page(summary, [], "[data]"))
     assert "cannot be certified here" in text
     assert "% sure" not in text

@@ -11,7 +11,6 @@ from functools import cache
 import httpx
 import numpy as np
 
-from turnout.accounting.ledger.records import scheme_to_dict
 from turnout.protocol import Lattice
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
@@ -30,6 +29,7 @@ from turnout.service.wire import (
     head_bytes,
 )
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.spec.codec import scheme_to_dict
 
 KEY = SigningKey(bytes(range(32)))
 URL = "http://127.0.0.1"

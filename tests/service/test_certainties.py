@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from turnout.accounting import membership
+from turnout.accounting.meaning import membership
 from turnout.core.errors import NumericalError
 from turnout.service.web.certainties import EVEN, Certainties
 from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme

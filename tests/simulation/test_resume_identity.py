@@ -138,6 +138,24 @@ def test_another_availability_trace_is_other_data():
         other.run(from_checkpoint=store.load())
 
 
+FINGERPRINTS = {
+    "every step": "351cd5fdcf6b00a60979fdd3d396181f",
+    "poisson": "eb611526b4fce4080b5da3508cc1bab0",
+    "self-sampling": "ca93ccdb5c8107a655b1bfbf9e2b3f67",
+    "fixed size": "d9497c0ce63be6e88d92a65c85017d99",
+    "check-in": "7d43670321628995400e48411d52156c",
+    "sliding": "c23bac4dadef586c15371b8dcd855e16",
+    "k-subset": "d2b0a74bc2c21beac26266f2afbb259b",
+    "availability": "0e9222837b2710f7d2d9977572d3d1bc",
+}
+"""Of the time when all laws were in `turnout.spec.participation`."""
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_checkpoints_of_before_the_laws_moved_are_still_read(law):
+    assert simulation(LAWS[law]).fingerprint == FINGERPRINTS[law]
+
+
 def test_each_run_has_a_key_of_its_own_and_keeps_it(tmp_path):
     one, two = MemoryCheckpoints(), MemoryCheckpoints()
     first, second = stopped(learned(), one), stopped(learned(), two)

@@ -9,8 +9,7 @@ import pytest
 
 from turnout import spec
 from turnout.accounting import price
-from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.ledger.terms import Terms
+from turnout.accounting.budgets.terms import Terms
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
@@ -37,6 +36,7 @@ from turnout.spec import (
     TableRandomizer,
     TrustModel,
 )
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 NOISE, LAW = GaussianNoise(1.0), CheckIn(5)
 CHOICES = {"relation": Relation, "release": ReleaseRule, "unit": PrivacyUnit, "trust": TrustModel}

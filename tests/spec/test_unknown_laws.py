@@ -1,150 +1,185 @@
-"""A participation law that one reader knows and another does not is refused by the other."""
+"""A draw that one reader knows and another does not is refused by the other; so is any object
+that is no registered law."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from turnout.accounting import decomposition
+from turnout.accounting import decomposition, price
+from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.dominating import Dominating
-from turnout.accounting.hops import Hop
-from turnout.accounting.ledger import records
-from turnout.accounting.ledger.plan import window_steps
-from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
-from turnout.accounting.pairs import GaussianPair
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import (
-    Block,
     blocks,
     draw,
     drawing,
+    empty_steps_bound,
     expectations,
     expected_check_ins,
-    windows,
+    expected_empty_steps,
 )
-from turnout.participation import expected_empty_steps as expected_empty
-from turnout.participation.sampling import check_in
+from turnout.participation.sampling import one_of
 from turnout.plans import Plan
 from turnout.protocol import admissions
 from turnout.protocol.admissions import Admissions, quota
 from turnout.randomness import OSRandomness
 from turnout.service.device.memory import law_of
-from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, ReleaseRule, Scheme, TrustModel
-from turnout.spec import scheme as spec_scheme
+from turnout.spec import (
+    CheckIn,
+    GaussianNoise,
+    KSubset,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    TrustModel,
+    registry,
+)
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.spec.draws import DRAWS, OneOf
+from turnout.spec.forms import Form, normal_form
+from turnout.spec.registry import participation_law
 from turnout.verification import cost, terms
 
 NOISE = GaussianNoise(1.0)
 POPULATION = 6
+NO_ROW = {
+    "an analysis": {"Cohort", "OneOfOwn"},  # priced by functions of their own
+    "an independent analysis": {"Cohort", "OneOfOwn"},
+    "the same chance of several clients at each step": {"OneOfOwn"},
+}
+"""Draws that a table refuses, and nothing else is missing from any."""
+TABLES = (
+    drawing.SAMPLERS,
+    expectations.EXPECTED,
+    expectations._CANDIDATES,
+    admissions.RULES,
+    decomposition.HOPS,
+    cost._WINDOWS,
+)
+
+
+@dataclass(frozen=True)
+class Twice:
+    """A draw of the same shape as `OneOf`, which no reader has been told of."""
+
+    steps: ClassVar[int] = 4
+    probability: float = 0.5
 
 
 @pytest.fixture
-def law_class():
-    """A new law of the same shape as `CheckIn`, which no reader has been told of."""
+def law():
+    """A law of this draw, and nothing of it is left behind."""
 
+    @participation_law("weekly", "A law.")
     @dataclass(frozen=True)
     class Weekly:
-        window: int = 4
         windows: int = 2
-        probability: float = 0.5
 
         @property
         def steps(self):
-            return self.window * self.windows
+            return 4 * self.windows
 
-    return Weekly
+        def form(self):
+            return Form.of(Twice(), self.windows)
+
+    yield Weekly()
+    del registry._NAMES[Weekly]
 
 
-def past_the_spec(law, **changes):
+@dataclass(frozen=True)
+class Unregistered:
+    """All that a law has, but it is none."""
+
+    window: int = 4
+    windows: int = 2
+    probability: float = 0.5
+
+    @property
+    def steps(self):
+        return self.window * self.windows
+
+    def form(self):
+        return Form.of(OneOf(self.window, self.probability), self.windows)
+
+
+def scheme(law, **changes):
     """A scheme with this law, as if the spec had let it in."""
-    scheme = Scheme(NOISE, CheckIn(4, 2, 0.5), "add-remove", population=POPULATION)
+    known = Scheme(NOISE, CheckIn(4, 2, 0.5), "add-remove", population=POPULATION)
     for name, value in {"participation": law, **changes}.items():
-        object.__setattr__(scheme, name, value)
-    return scheme
+        object.__setattr__(known, name, value)
+    return known
 
 
 def charter_of(law):
     """The scheme as the charter of a coordinator that knows the law would have it."""
     known = scheme_to_dict(Scheme(NOISE, CheckIn(4, 2, 0.5), "add-remove"))
-    return known | {"participation": known["participation"] | {"is": type(law).__name__}}
+    return known | {"participation": {"is": type(law).__name__}}
 
 
-def hop(law, upper, lower, steps):
-    worst = Dominating(GaussianPair(1.0))
-    known = decomposition.blocks_of(CheckIn(law.window, law.windows), worst, worst, steps)
-    return Hop(known.upper, known.lower, "weekly")
+def hop(draw, upper, lower, full, rest):
+    return decomposition._one_of(OneOf(4, 0.5), upper, lower, full, rest)
 
 
-# How each reader is told of a law, and how it is asked about one.
-TELL = {
-    "spec": lambda kind, patch: patch.setattr(spec_scheme, "_LAWS", (*spec_scheme._LAWS, kind)),
-    "blocks": lambda kind, _: windows._block_length.register(kind, lambda law: law.window),
-    "sampler": lambda kind, patch: patch.setitem(drawing._SAMPLERS, kind, check_in),
-    "expectations": lambda kind, _: expectations._candidates.register(
-        kind, lambda law, n: (n, 0.1)
-    ),
-    "admissions": lambda kind, patch: patch.setitem(
-        admissions._RULES, kind, admissions._RULES[CheckIn]
-    ),
-    "accounting": lambda kind, _: decomposition.blocks_of.register(kind, hop),
-    "own draws": lambda kind, patch: patch.setattr(decomposition, "_OWN_DRAWS", (kind,)),
-    "records": lambda kind, patch: patch.setattr(
-        records, "_CLASSES", {**records._CLASSES, kind.__name__: kind}
-    ),
-    "verifier": lambda kind, _: cost._windows.register(kind, lambda law, noise, steps: ((), ())),
-    "verifier's charters": lambda kind, patch: patch.setattr(
-        terms, "_CLASSES", {**terms._CLASSES, kind.__name__: kind}
-    ),
-}
-ASK = {
-    "spec": lambda law: Scheme(NOISE, law, Relation.ADD_REMOVE),
-    "blocks": blocks,
-    "draw": lambda law: draw(law, POPULATION, Block(0, 0, 4), OSRandomness()),
+READERS = {
+    "draw": lambda law: draw(law, POPULATION, blocks(law)[1], OSRandomness()),
     "one client's draw": lambda law: draw(
-        law, POPULATION, Block(0, 0, 4), OSRandomness(), client=1
+        law, POPULATION, blocks(law)[1], OSRandomness(), client=1
     ),
     "check-ins": lambda law: expected_check_ins(law, POPULATION),
-    "empty steps": lambda law: expected_empty(law, POPULATION),
+    "empty steps": lambda law: expected_empty_steps(law, POPULATION),
+    "empty steps' bound": lambda law: empty_steps_bound(law, POPULATION),
     "admissions": lambda law: Admissions(law, POPULATION),
     "quota": quota,
-    "aggregated": lambda law: decompose(past_the_spec(law)),
-    "a part": lambda law: decompose(past_the_spec(law), 3),
-    "replace-one": lambda law: decompose(past_the_spec(law, relation=Relation.REPLACE_ONE)),
-    "one-client": lambda law: decompose(past_the_spec(law, release=ReleaseRule.ONE_CLIENT)),
+    "aggregated": lambda law: decompose(scheme(law)),
+    "a part": lambda law: decompose(scheme(law), 3),
+    "price": lambda law: price(scheme(law), 1e-5),
+    "one-client": lambda law: decompose(scheme(law, release=ReleaseRule.ONE_CLIENT)),
+    "replace-one": lambda law: decompose(scheme(law, relation=Relation.REPLACE_ONE)),
     "averaged": lambda law: decompose(
-        past_the_spec(law, release=ReleaseRule.AVERAGED, relation=Relation.ZERO_OUT)
+        scheme(law, release=ReleaseRule.AVERAGED, relation=Relation.ZERO_OUT)
     ),
     "shuffled": lambda law: decompose(
-        past_the_spec(law, trust=TrustModel.SHUFFLED, relation=Relation.REPLACE_ONE)
+        scheme(law, trust=TrustModel.SHUFFLED, relation=Relation.REPLACE_ONE)
     ),
-    "a ledger's windows": lambda law: window_steps(past_the_spec(law)),
-    "written": lambda law: scheme_to_dict(past_the_spec(law)),
+    "verified cost": lambda law: cost.way(scheme(law), 8),
+}
+"""Whoever makes something of a draw."""
+OTHERS = {
+    "spec": lambda law: Scheme(NOISE, law, Relation.ADD_REMOVE),
+    "blocks": blocks,
+    "a ledger's windows": lambda law: window_steps(scheme(law)),
+    "written": lambda law: scheme_to_dict(scheme(law)),
     "read": lambda law: scheme_from_dict(charter_of(law)),
     "an invitation": lambda law: law_of(charter_of(law)["participation"]),
     "a plan": lambda law: Plan.from_toml(PLAN.format(type(law).__name__.lower())),
-    "verified cost": lambda law: cost.way(past_the_spec(law), 8),
     "verified charter": lambda law: terms._scheme(charter_of(law)),
 }
+"""Whoever asks for a law, but not for its draws."""
+TELL = {
+    "sampler": (drawing.SAMPLERS, one_of),
+    "expectations": (expectations.EXPECTED, expectations.EXPECTED.rows[OneOf]),
+    "chances": (expectations._CANDIDATES, lambda draw, n: (n, 0.125)),
+    "admissions": (admissions.RULES, admissions.RULES.rows[OneOf]),
+    "accounting": (decomposition.HOPS, hop),
+    "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
+}
+"""The tables, and a row for the new draw."""
 NEEDS = {
-    "spec": {"spec"},
-    "blocks": {"blocks"},
-    "draw": {"blocks", "sampler"},
-    "one client's draw": {"blocks", "sampler"},
-    "check-ins": {"sampler", "expectations"},
-    "empty steps": {"sampler", "expectations"},
-    "admissions": {"blocks", "admissions"},
+    "draw": {"sampler"},
+    "one client's draw": {"sampler"},
+    "check-ins": {"expectations", "chances"},
+    "empty steps": {"expectations", "chances"},
+    "empty steps' bound": {"chances"},
+    "admissions": {"admissions"},
     "quota": {"admissions"},
     "aggregated": {"accounting"},
     "a part": {"accounting"},
-    "replace-one": {"accounting", "own draws"},
-    "one-client": {"accounting", "own draws"},
-    "written": {"records"},
-    "read": {"records", "spec"},
-    "an invitation": {"records", "spec"},
+    "price": {"accounting"},
     "verified cost": {"verifier"},
-    "verified charter": {"verifier's charters", "spec"},
 }
-"""Who must have been told before an answer is given; the others never give one."""
+"""Tables that must have a row before an answer is given; others never give one."""
 
 PLAN = """
 [data]
@@ -165,41 +200,96 @@ learning_rate = 0.5
 
 def refuses(question, law) -> bool:
     try:
-        ASK[question](law)
-    except (UnsupportedError, ValueError) as error:
+        question(law)
+    except (UnsupportedError, ParameterError, ValueError) as error:
         refused = error
     else:
         return False
-    assert "weekly" in str(refused).lower()
+    assert any(word in str(refused).lower() for word in ("twice", "unregistered", "weekly"))
     return True
 
 
-@pytest.mark.parametrize("told", [None, *TELL])
-def test_a_law_that_one_reader_was_told_of_is_refused_by_all_others(told, law_class, monkeypatch):
-    if told is not None:
-        TELL[told](law_class, monkeypatch)
-    answering = {question for question in ASK if not refuses(question, law_class())}
-    assert answering == {question for question, needed in NEEDS.items() if needed == {told}}
+@pytest.mark.parametrize("reader", READERS)
+def test_a_draw_that_nobody_was_told_of_is_refused_by_every_reader(reader, law):
+    assert refuses(READERS[reader], law)
+    assert not refuses(READERS["draw"], CheckIn(4, 2, 0.5))
 
 
-def test_a_law_that_all_were_told_of_is_read_by_all_who_can_be_told(law_class, monkeypatch):
-    for tell in TELL.values():
-        tell(law_class, monkeypatch)
-    assert {question for question in ASK if not refuses(question, law_class())} == set(NEEDS)
+@pytest.mark.parametrize("told", TELL)
+def test_a_draw_that_one_reader_was_told_of_is_refused_by_all_others(told, law, monkeypatch):
+    table, row = TELL[told]
+    monkeypatch.setitem(table.rows, Twice, row)
+    answering = {name for name, ask in READERS.items() if not refuses(ask, law)}
+    assert answering == {name for name, needed in NEEDS.items() if needed == {told}}
+
+
+def test_a_draw_that_all_were_told_of_is_read_by_all_who_can_be_told(law, monkeypatch):
+    for table, row in TELL.values():
+        monkeypatch.setitem(table.rows, Twice, row)
+    assert {name for name, ask in READERS.items() if not refuses(ask, law)} == set(NEEDS)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.what)
+def test_every_table_has_every_draw_or_is_known_to_refuse_it(table):
+    missing = {kind.__name__ for kind in DRAWS} - {kind.__name__ for kind in table.rows}
+    assert missing == NO_ROW.get(table.what, set())
+
+
+@pytest.mark.parametrize("reader", [*READERS, *OTHERS])
+def test_an_object_that_is_no_registered_law_is_refused_by_all(reader):
+    assert refuses((READERS | OTHERS)[reader], Unregistered())
 
 
 def test_a_law_that_is_known_is_read_by_all():
     plan = Plan.from_toml(PLAN.format("check-in"))
     assert plan.law(POPULATION) == CheckIn(4)
-    for question in NEEDS:
-        ASK[question](CheckIn(4, 2, 0.5))
+    for reader in NEEDS:
+        READERS[reader](CheckIn(4, 2, 0.5))
 
 
-def test_an_unknown_law_is_not_admitted_even_once(law_class):
+def test_an_unknown_draw_is_not_admitted_even_once(law):
     """It was, at every step, because a quota of one and a chance at each step were the default."""
-    windows._block_length.register(law_class, lambda law: law.window)
-    with pytest.raises(UnsupportedError, match="who may check in is not known for the law Weekly"):
-        Admissions(law_class(), POPULATION)
+    with pytest.raises(UnsupportedError, match="who may check in is not known for the draw Twice"):
+        Admissions(law, POPULATION)
+
+
+def test_a_subclass_of_a_law_or_a_draw_cannot_be_made(law):
+    for known in (*DRAWS, type(law)):
+        with pytest.raises(UnsupportedError, match="cannot be a subclass"):
+            type("Mine", (known,), {})
+
+
+def test_a_name_is_taken_once():
+    for name, word in (("CheckIn", "my-check-in"), ("MyCheckIn", "check-in")):
+        mine = dataclass(frozen=True)(type(name, (), {"form": lambda self: None, "steps": 1}))
+        with pytest.raises(ParameterError, match="a name that no other law has"):
+            participation_law(word, "A law.")(mine)
+    with pytest.raises(ParameterError, match="a frozen dataclass"):
+        participation_law("another", "A law.")(type("Another", (), {}))
+
+
+def test_a_law_that_contradicts_its_form_is_refused():
+    @participation_law("liar", "A law.")
+    @dataclass(frozen=True)
+    class Liar:
+        steps: int = 5
+
+        def form(self):
+            return Form.of(OneOf(4))
+
+    try:
+        with pytest.raises(UnsupportedError, match="Liar says 5 steps, but its draws have 4"):
+            Scheme(NOISE, Liar(), "add-remove", population=3)
+        with pytest.raises(UnsupportedError, match="5 steps"):
+            normal_form(Liar())
+        assert normal_form(Liar(4)).steps == 4
+    finally:
+        del registry._NAMES[Liar]
+
+
+def test_nobody_is_admitted_where_nobody_may_come():
+    record = Admissions(CheckIn(2, 1, 0.0), POPULATION)
+    assert (record.admit(np.arange(3), 0) != 0).all()
 
 
 def test_known_laws_are_admitted_as_before():

@@ -1,9 +1,16 @@
-"""Accounting: what a scheme costs in privacy, as proved bounds.
+"""Accounting: upper and lower bounds on what a scheme costs in privacy.
 
 ``price`` answers "what ε do I really have", ``calibrate_noise`` "how much noise do I need",
 ``calibrate`` the same of any other parameter, ``spent`` "how much is gone after so many steps".
+
+Rooms, from the lowest: ``divergence`` (pairs, curves, composition), ``laws`` and ``shuffling``
+(blocks of participation laws and of shuffled messages), ``decomposition`` (from a scheme to its
+blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε says about a person),
+``published`` (the papers' bounds by name), ``privacy_curve`` (composition by + and ×) and
+``budgets``. Other packages import from here, ``calibration``, ``meaning`` and ``published`` alone.
 """
 
+from turnout.accounting.budgets import running, spent
 from turnout.accounting.calibration import (
     UNKNOWNS,
     Calibration,
@@ -12,20 +19,35 @@ from turnout.accounting.calibration import (
     calibrate_delta,
     calibrate_noise,
 )
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.pairs import MonotonePair, Pair, pair_of_table
 from turnout.accounting.guarantee import ClientGuarantees, Guarantee
-from turnout.accounting.ledger import spent
-from turnout.accounting.pricing import epsilon_upper, price
+from turnout.accounting.laws.released_counts import with_released_counts
+from turnout.accounting.pricing import epsilon_upper, gaussian_epsilon, price, published_epsilon
+from turnout.accounting.privacy_curve import PrivacyCurve
+from turnout.accounting.shuffled_messages import Message, shuffled_price
 
 __all__ = [
     "UNKNOWNS",
     "Calibration",
     "ClientGuarantees",
     "Guarantee",
+    "Message",
+    "MonotonePair",
+    "Pair",
+    "PrivacyCurve",
+    "Side",
     "Unknown",
     "calibrate",
     "calibrate_delta",
     "calibrate_noise",
     "epsilon_upper",
+    "gaussian_epsilon",
+    "pair_of_table",
     "price",
+    "published_epsilon",
+    "running",
+    "shuffled_price",
     "spent",
+    "with_released_counts",
 ]

@@ -5,43 +5,52 @@ docs/design/protocols.md derives the sensitivities that stand here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from turnout.accounting.blocks import AllocationBlock, Block, FixedSizeBlock, PairBlock
-from turnout.accounting.dominating import Dominating, dominating
-from turnout.accounting.hops import Decomposition, Hop, Run
-from turnout.accounting.pairs import GaussianPair
-from turnout.accounting.replacement import Closeness, under_replacement
+from turnout.accounting.divergence.blocks import Block, FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
+from turnout.accounting.divergence.neighbour_bounds import (
+    Decomposition,
+    NeighbourBound,
+    Run,
+    joined,
+)
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.k_subset import SubsetBlock
+from turnout.accounting.laws.replace_one import Closeness, under_replacement
 from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
 from turnout.accounting.shuffling.schemes import message_cap, shuffled
-from turnout.accounting.subsets import SubsetBlock
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
-    AvailabilityCheckIn,
-    CheckIn,
     DiscreteGaussianNoise,
-    EveryStep,
-    FixedAssignment,
-    FixedSize,
     GaussianNoise,
-    KSubset,
     LaplaceNoise,
-    PoissonSampling,
     PureRandomizer,
     Randomizer,
     Relation,
     ReleaseRule,
     RoundedGaussianNoise,
     Scheme,
-    SelfSampling,
-    SlidingWindow,
     SpeakingOrder,
     TrustModel,
 )
+from turnout.spec.draws import (
+    Always,
+    Bernoulli,
+    Cohort,
+    Draw,
+    Kept,
+    KOf,
+    OneOf,
+    OneOfOwn,
+    Staggered,
+)
+from turnout.spec.forms import DrawTable, Released, normal_form
 from turnout.spec.randomizers import is_adaptive
 
 
@@ -53,16 +62,22 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
         UnsupportedError: no sound analysis is known for this release rule, law and relation.
     """
     steps = steps_of(scheme, steps)
+    parts = normal_form(scheme.participation).released(steps)
+    return _in_a_row([_of_draw(scheme, part) for part in parts])
+
+
+def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
+    """The blocks of the steps that one draw decided, which are independent of all others."""
     if scheme.trust is TrustModel.SHUFFLED:
-        return shuffled(scheme, steps, scheme.randomizer)
+        return shuffled(scheme, part, scheme.randomizer)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED:
-        return _averaged(scheme, steps, scheme.randomizer)
-    if isinstance(scheme.participation, FixedSize):
-        return _fixed_size(scheme, steps)
+        return _averaged(scheme, part, scheme.randomizer)
+    if isinstance(part.draw, Cohort):
+        return _fixed_size(scheme, part.draw, part.full)
     if scheme.release is ReleaseRule.ONE_CLIENT:
-        return _one_client(scheme, steps)
-    return _aggregated(scheme, steps)
+        return _one_client(scheme, part)
+    return _aggregated(scheme, part)
 
 
 def steps_of(scheme: Scheme, steps: int | None) -> int:
@@ -79,30 +94,30 @@ def steps_of(scheme: Scheme, steps: int | None) -> int:
     return int(steps)
 
 
-def _aggregated(scheme: Scheme, steps: int) -> Decomposition:
-    law, replaced = scheme.participation, scheme.relation is Relation.REPLACE_ONE
-    if isinstance(law, EveryStep):
+def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
+    replaced = scheme.relation is Relation.REPLACE_ONE
+    if isinstance(part.draw, Always):
         # With no chance involved the neighbours differ by up to 2C in each step: exact.
         worst = dominating(scheme.randomizer, 2.0 if replaced else 1.0)
-        return Decomposition(blocks_of(law, worst, worst, steps))
+        return Decomposition(blocks_of(part, worst, worst))
     alone = dominating(scheme.randomizer, 1.0)
-    hop = blocks_of(law, alone, alone, steps)
+    hop = blocks_of(part, alone, alone)
     if not replaced:
         return Decomposition(hop)
-    _require_own_draws(law)
-    return _replaced(scheme, hop)
+    _require_own_draws(scheme, part.draw)
+    return _replaced(scheme, part.draw, hop)
 
 
-def _one_client(scheme: Scheme, steps: int) -> Decomposition:
+def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     """She may displace somebody else's update, 2C; alone she moves C."""
-    law, relation = scheme.participation, scheme.relation
-    _require_own_draws(law)
+    relation = scheme.relation
+    _require_own_draws(scheme, part.draw)
     alone = dominating(scheme.randomizer, 1.0)
-    hop = blocks_of(law, dominating(scheme.randomizer, 2.0), alone, steps)
+    hop = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(hop)
-    if relation is Relation.ZERO_OUT or isinstance(law, KSubset):
-        null = blocks_of(law, alone, alone, steps) if relation is Relation.ZERO_OUT else hop
+    if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf):
+        null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else hop
         return Decomposition(hop, null)
     # Her record, the other one and whomever she displaces are any two within 2C.
     upper = under_replacement(hop.upper, Closeness.ANY_TWO)
@@ -110,180 +125,205 @@ def _one_client(scheme: Scheme, steps: int) -> Decomposition:
     closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
     lower = under_replacement(hop.lower, closeness)
     method = "any two of record, other record and the displaced one within 2C, composed as PLD"
-    return Decomposition(Hop(upper, lower, method, tight=False, symmetric=True))
+    return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
 
 
-@singledispatch
-def blocks_of(law: object, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    """Her presence against her absence under a participation law.
+def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
+    """Her presence against her absence in the steps that one draw decided.
 
     Args:
-        law: the participation law.
+        part: the draw, and how much of its blocks has been released.
         upper: what one step shows at the largest sensitivity, for the upper bound.
         lower: what is really attained, for the lower bound.
-        steps: how many steps of the run have been released.
+
+    Raises:
+        UnsupportedError: no analysis of the draw is known.
     """
-    raise UnsupportedError(f"no analysis is known for {type(law).__name__}")
+    return HOPS[part.draw](part.draw, upper, lower, part.full, part.rest)
 
 
-@blocks_of.register
-def _(law: EveryStep, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    return Hop(
-        _repeated(upper, steps),
-        _repeated(lower, steps),
-        "every step, no amplification, exact",
+def _every_step(
+    draw: Always, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
+) -> NeighbourBound:
+    method = "every step, no amplification, exact"
+    return NeighbourBound(_repeated(upper, full), _repeated(lower, full), method)
+
+
+def _coins(
+    draw: Bernoulli, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
+) -> NeighbourBound:
+    def run(worst: DominatingPair) -> Run:
+        return [(_step(worst, draw.rate), full)] if draw.rate > 0 else []
+
+    return NeighbourBound(run(upper), run(lower), "Poisson-subsampled steps, composed as PLD")
+
+
+def _one_of(
+    draw: OneOf, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
+) -> NeighbourBound:
+    def run(worst: DominatingPair) -> Run:
+        parts: list[tuple[Block, int]] = []
+        if draw.probability > 0 and full:
+            parts.append((_window(worst, draw.steps, draw.probability), full))
+        if draw.probability > 0 and rest:
+            # So far she has come with probability p₀·rest/window, then uniformly.
+            parts.append((_window(worst, rest, draw.probability * rest / draw.steps), 1))
+        return parts
+
+    return NeighbourBound(
+        run(upper), run(lower), "exact law of random allocation, windows composed as PLD"
     )
 
 
-@blocks_of.register(PoissonSampling)
-@blocks_of.register(SelfSampling)
-def _(law: PoissonSampling | SelfSampling, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    def run(worst: Dominating) -> Run:
-        return [(_step(worst, law.rate), steps)] if law.rate > 0 else []
+def _kept(
+    draw: Kept, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
+) -> NeighbourBound:
+    window, probability = draw.slot.steps, draw.slot.probability
+    epochs, left = divmod(rest, window)
 
-    return Hop(run(upper), run(lower), "Poisson-subsampled steps, composed as PLD")
-
-
-@blocks_of.register
-def _(law: CheckIn, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    full, rest = divmod(steps, law.window)
-
-    def run(worst: Dominating) -> Run:
+    def run(worst: DominatingPair, begun: int) -> Run:
         parts: list[tuple[Block, int]] = []
-        if law.probability > 0 and full:
-            parts.append((_window(worst, law.window, law.probability), full))
-        if law.probability > 0 and rest:
-            # So far she has come with probability p₀·rest/window, then uniformly.
-            parts.append((_window(worst, rest, law.probability * rest / law.window), 1))
+        if probability > 0 and full:
+            parts.append((_window(_summed(worst, draw.epochs), window, probability), full))
+        if probability > 0 and begun:
+            parts.append((_window(_summed(worst, begun), window, probability), 1))
+        elif probability * left > 0 and epochs == 0:
+            parts.append((_window(worst, left, probability * left / window), 1))
         return parts
 
-    return Hop(run(upper), run(lower), "exact law of random allocation, windows composed as PLD")
+    # Of a begun epoch she has taken part in at most the whole and at least nothing.
+    most = epochs + (left > 0) if epochs else 0
+    method = "exact law of random allocation, one slot kept in all epochs"
+    return NeighbourBound(run(upper, most), run(lower, epochs), method)
 
 
-@blocks_of.register
-def _(law: FixedAssignment, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    epochs, rest = divmod(steps, law.window)
-    if epochs == 0:
-        chance = law.probability * rest / law.window
-        runs = [[(_window(worst, rest, chance), 1)] if chance else [] for worst in (upper, lower)]
-    else:
-        # Of a begun epoch she has taken part in at most the whole and at least nothing.
-        runs = [
-            [(_window(_summed(worst, times), law.window, law.probability), 1)]
-            if law.probability
-            else []
-            for worst, times in ((upper, epochs + (rest > 0)), (lower, epochs))
-        ]
-    return Hop(runs[0], runs[1], "exact law of random allocation, one slot kept in all epochs")
-
-
-def _summed(worst: Dominating, times: int) -> Dominating:
+def _summed(worst: DominatingPair, times: int) -> DominatingPair:
     """What a slot shows that she holds so many times: Gaussian ratios multiply to a Gaussian's."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
         raise UnsupportedError("a slot kept over several epochs is priced for Gaussian noise only")
-    return Dominating(GaussianPair(worst.pair.noise_multiplier / times**0.5))
+    return DominatingPair(GaussianPair(worst.pair.noise_multiplier / times**0.5))
 
 
-@blocks_of.register
-def _(law: SlidingWindow, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    seen = min(steps, law.window)
+def _staggered(
+    draw: Staggered, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
+) -> NeighbourBound:
+    whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
 
-    def run(worst: Dominating) -> Run:
-        return [(_window(worst, seen, seen / law.window), 1)]
+    def run(worst: DominatingPair) -> Run:
+        counts = ((whole, full), (begun, 1 if begun else 0))
+        return [(_window(worst, n, n / draw.window), count) for n, count in counts if count]
 
-    return Hop(run(upper), run(lower), "exact law of random allocation in her own window")
+    return NeighbourBound(
+        run(upper), run(lower), "exact law of random allocation in her own window"
+    )
 
 
-@blocks_of.register
-def _(law: KSubset, upper: Dominating, lower: Dominating, steps: int) -> Hop:
-    windows, full = -(-steps // law.window), steps // law.window
-
-    def run(worst: Dominating, count: int) -> Run:
-        block = SubsetBlock(worst.pair, law.window, law.picks, 1.0, worst.leak)
+def _k_of(
+    draw: KOf, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
+) -> NeighbourBound:
+    def run(worst: DominatingPair, count: int) -> Run:
+        block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.leak)
         return [(block, count)] if count else []
 
-    return Hop(
-        run(upper, windows),
+    return NeighbourBound(
+        run(upper, full + (rest > 0)),
         run(lower, full),
         "k-subset by one statistic of its steps, below the bound of k windows",
         tight=False,
     )
 
 
-def window_hop(
-    upper: Dominating, lower: Dominating, sizes: Sequence[int], probability: float
-) -> Hop:
+HOPS: DrawTable[Callable[[Any, DominatingPair, DominatingPair, int, int], NeighbourBound]] = (
+    DrawTable(
+        "an analysis",
+        {
+            Always: _every_step,
+            Bernoulli: _coins,
+            OneOf: _one_of,
+            KOf: _k_of,
+            Kept: _kept,
+            Staggered: _staggered,
+        },
+    )
+)
+"""Her presence against her absence in so many whole blocks and steps of one that was begun.
+
+`Cohort` fixes how many come, so that nobody is just absent (`_fixed_size`), and of `OneOfOwn` each
+client has a price of her own (`window_bound`).
+"""
+
+
+def window_bound(
+    upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
+) -> NeighbourBound:
     """One client of an availability law, by how many steps she has in each window."""
     counts = {size: list(sizes).count(size) for size in sorted(set(sizes)) if size > 0}
 
-    def run(worst: Dominating) -> Run:
+    def run(worst: DominatingPair) -> Run:
         if probability == 0:
             return []
         return [(_window(worst, size, probability), n) for size, n in counts.items()]
 
-    return Hop(run(upper), run(lower), "exact law of random allocation in her own windows")
+    return NeighbourBound(
+        run(upper), run(lower), "exact law of random allocation in her own windows"
+    )
 
 
-def _step(worst: Dominating, probability: float) -> Block:
+def _step(worst: DominatingPair, probability: float) -> Block:
     return PairBlock(worst.pair, probability, worst.leak)
 
 
-def _window(worst: Dominating, window: int, probability: float) -> Block:
+def _window(worst: DominatingPair, window: int, probability: float) -> Block:
     return AllocationBlock(worst.pair, window, probability, worst.leak)
 
 
-def _repeated(worst: Dominating, times: int) -> Run:
+def _repeated(worst: DominatingPair, times: int) -> Run:
     """The same step again and again; Gaussians add up to one."""
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
     return [(_step(worst, 1.0), times)] if times else []
 
 
-_OWN_DRAWS = (
-    EveryStep,
-    PoissonSampling,
-    SelfSampling,
-    CheckIn,
-    SlidingWindow,
-    KSubset,
-    FixedAssignment,
-)
-"""Laws under which a client's steps depend neither on its record nor on who else comes."""
+_OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)
+"""Draws under which a client's steps depend neither on its record nor on who else comes."""
 
 
-def _require_own_draws(law: object) -> None:
-    """Refuses a law for which replace-one and one-client releases are not proved."""
-    if type(law) not in _OWN_DRAWS:
+def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
+    """Refuses a draw for which replace-one and one-client releases are not proved."""
+    if type(draw) not in _OWN_DRAWS:
         raise UnsupportedError(
-            f"replace-one and one-client releases are not known under {type(law).__name__}"
+            f"replace-one and one-client releases are not known under {_under(scheme, draw)}"
         )
+
+
+def _under(scheme: Scheme, draw: Draw) -> str:
+    """A law and one of its draws, as error messages name them."""
+    return f"{type(scheme.participation).__name__}, whose draws are {type(draw).__name__}"
 
 
 _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussianNoise)
 """Noise under which two records can pull to opposite sides with full strength."""
 
 
-def _replaced(scheme: Scheme, hop: Hop) -> Decomposition:
+def _replaced(scheme: Scheme, draw: Draw, hop: NeighbourBound) -> Decomposition:
     """One record against another (docs/design/replacement.md); over her absence if need be."""
-    law, randomizer = scheme.participation, scheme.randomizer
-    if isinstance(law, KSubset):
+    randomizer = scheme.randomizer
+    if isinstance(draw, KOf):
         return Decomposition(hop, hop)
     if isinstance(randomizer, PureRandomizer | ApproximateRandomizer):
         run = under_replacement(hop.upper, Closeness.ANY_TWO)
         method = "any two of record, other record and absence alike, composed as PLD"
-        return Decomposition(Hop(run, run, method, tight=False))
+        return Decomposition(NeighbourBound(run, run, method, tight=False))
     if isinstance(randomizer, _OPPOSABLE):
         run = under_replacement(hop.upper)
         method = "worst two records, exactly, composed as PLD"
-        return Decomposition(Hop(run, run, method, symmetric=True))
+        return Decomposition(NeighbourBound(run, run, method, symmetric=True))
     return Decomposition(hop, hop)
 
 
-def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
-    law = scheme.participation
-    assert isinstance(law, FixedSize)
+def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
             "fixed-size participation fixes the number of clients, so add-remove is not a "
@@ -291,9 +331,9 @@ def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
         )
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError("fixed-size participation is priced for aggregated releases only")
-    rate = law.size / law.population
+    rate = draw.size / draw.population
     substituted = dominating(scheme.randomizer, 2.0)
-    hop = Hop(
+    hop = NeighbourBound(
         [(FixedSizeBlock(substituted.pair, rate, substituted.leak), steps)],
         [(_step(dominating(scheme.randomizer, 1.0), rate), steps)],
         "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD",
@@ -302,7 +342,7 @@ def _fixed_size(scheme: Scheme, steps: int) -> Decomposition:
 
 
 def _averaged(
-    scheme: Scheme, steps: int, randomizer: Randomizer | PublishedRandomizer
+    scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
     """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
 
@@ -310,7 +350,7 @@ def _averaged(
     construction (`shuffling.sampling.averaged`); else the client may be alone in its slot, seen
     with nothing but its own noise, which is exact (a run with one client).
     """
-    law, population = scheme.participation, scheme.population
+    (draw, full, rest), population = part, scheme.population
     if scheme.order is SpeakingOrder.KNOWN:
         raise UnsupportedError(
             "averaged check-ins hide each other only where each client draws the step unseen; "
@@ -321,42 +361,43 @@ def _averaged(
             "averaged check-ins release how many clients came, which add-remove does not "
             "protect; use zero-out or replace-one, or the aggregated release"
         )
-    if not isinstance(law, CheckIn):
+    if not isinstance(draw, OneOf):
         raise UnsupportedError(
             "averaged releases are priced for check-in participation only, not under "
-            f"{type(law).__name__}"
+            f"{_under(scheme, draw)}"
         )
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
-    if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and law.probability:
-        return _averaged_shuffle(randomizer, law, population, steps, reach)
-    windows, full = -(-steps // law.window), steps // law.window
+    if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
+        return _averaged_shuffle(randomizer, part, population, reach)
+    windows = full + (rest > 0)
     worst = dominating(scheme.randomizer, reach)
     upper = _repeated(worst, windows)
     lower = upper
-    if law.probability < 1:
+    if draw.probability < 1:
         # Where a window shows nothing, an adversary can draw the null release for himself.
-        upper = upper if law.probability > 0 else []
-        lower = [(_step(worst, law.probability), full)] if full and upper else []
+        upper = upper if draw.probability > 0 else []
+        lower = [(_step(worst, draw.probability), full)] if full and upper else []
     method = "one unamplified release a window (the counts are public)"
-    return Decomposition(Hop(upper, lower, method))
+    return Decomposition(NeighbourBound(upper, lower, method))
 
 
 def _averaged_shuffle(
-    randomizer: object, law: CheckIn, population: int, steps: int, reach: float
+    randomizer: object, part: Released, population: int, reach: float
 ) -> Decomposition:
-    full, rest = divmod(steps, law.window)
+    draw, full, rest = part
+    assert isinstance(draw, OneOf)
     upper: list[tuple[Block, int]] = []
     lower: list[tuple[Block, int]] = []
-    for share, count in ((1.0, full), (rest / law.window, 1 if rest else 0)):
+    for share, count in ((1.0, full), (rest / draw.steps, 1 if rest else 0)):
         if count:
-            chance = law.probability * share
+            chance = draw.probability * share
             window = averaged_window(randomizer, population, chance, reach)
             upper.append((window.upper, count))
             if window.lower is not None:
                 lower.append((window.lower, count))
     method = "shuffle of all who come to a window, windows composed as PLD"
-    cap = message_cap(randomizer, -(-steps // law.window))
-    return Decomposition(Hop(upper, lower, method, tight=False, cap=cap))
+    cap = message_cap(randomizer, full + (rest > 0))
+    return Decomposition(NeighbourBound(upper, lower, method, tight=False, cap=cap))
 
 
 def published(scheme: Scheme) -> Decomposition | None:
@@ -366,15 +407,23 @@ def published(scheme: Scheme) -> Decomposition | None:
     docs/design/shuffling.md, which is ours. Clones 2021 (feldman2021clones, Theorem 3.1) is the
     smallest bound in print.
     """
-    randomizer, steps = scheme.randomizer, scheme.participation.steps
+    randomizer = scheme.randomizer
     if not isinstance(randomizer, PureRandomizer):
         return None
-    in_print = PublishedRandomizer(randomizer.epsilon0)
+    in_print, form = PublishedRandomizer(randomizer.epsilon0), normal_form(scheme.participation)
+    parts = form.released(form.steps)
     if scheme.trust is TrustModel.SHUFFLED:
-        return shuffled(scheme, steps, in_print) if is_adaptive(randomizer) else None
+        if not is_adaptive(randomizer):
+            return None
+        return _in_a_row([shuffled(scheme, part, in_print) for part in parts])
     if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
-        return _averaged(scheme, steps, in_print)
+        return _in_a_row([_averaged(scheme, part, in_print) for part in parts])
     return None
+
+
+def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
+    """The parts of one run as a whole."""
+    return parts[0] if len(parts) == 1 else joined(parts)
 
 
 def require_central(scheme: Scheme) -> None:
@@ -391,4 +440,4 @@ def require_central(scheme: Scheme) -> None:
 
 def is_per_client(scheme: Scheme) -> bool:
     """Whether clients have windows of their own, so that ε differs between them."""
-    return isinstance(scheme.participation, AvailabilityCheckIn)
+    return any(type(s.draw) is OneOfOwn for s in normal_form(scheme.participation).spans)

@@ -10,23 +10,27 @@ from operator import or_
 
 import numpy as np
 
-from turnout.accounting.curves import Direction, Side, epsilon_at
 from turnout.accounting.decomposition import (
     decompose,
     is_per_client,
+    published,
     require_central,
     steps_of,
-    window_hop,
+    window_bound,
 )
-from turnout.accounting.dominating import dominating
+from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
+from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound, Run
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.runs import run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
-from turnout.accounting.hops import Decomposition, Hop, Run
-from turnout.accounting.pairs import UNIT_ROUNDOFF
-from turnout.accounting.runs import run_curve, run_epsilon
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import AvailabilityCheckIn, Relation, ReleaseRule, Scheme
+from turnout.spec import Relation, ReleaseRule, Scheme
+from turnout.spec.draws import OneOfOwn
+from turnout.spec.forms import normal_form
 
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 _WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
@@ -67,7 +71,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     return replace(guarantee, tolerance=tolerance, exact=_exact(parts))
 
 
-def _require_more_than_leaks(hop: Hop, delta: float) -> None:
+def _require_more_than_leaks(hop: NeighbourBound, delta: float) -> None:
     """Refuses a δ at which no ε holds, whatever the grids: outcomes that one world cannot have."""
     for direction in Direction:
         log_kept = 0.0
@@ -94,6 +98,28 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
         clients = _clients(scheme, delta, steps).values()
         return max((max(client.uppers.values()) for client in clients), default=0.0)
     return decomposition_upper(decompose(scheme, steps), delta)
+
+
+def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
+    """Upper bound on ε of one Gaussian release at δ; both directions are the same.
+
+    Args:
+        noise_multiplier: standard deviation over sensitivity, positive.
+        delta: δ, strictly between 0 and 1.
+    """
+    block = PairBlock(GaussianPair(noise_multiplier))
+    return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
+
+
+def published_epsilon(scheme: Scheme, delta: float) -> float | None:
+    """Upper bound on ε by the smallest published bound; None where `price` rests on no other.
+
+    Args:
+        scheme: what happens.
+        delta: δ, strictly between 0 and 1.
+    """
+    parts = published(scheme)
+    return None if parts is None else decomposition_upper(parts, delta)
 
 
 def _guarantee(
@@ -156,7 +182,7 @@ def _cannot_be_narrowed(
     )
 
 
-def _upper(hop: Hop, direction: Direction, delta: float) -> float:
+def _upper(hop: NeighbourBound, direction: Direction, delta: float) -> float:
     try:
         return min(run_epsilon(hop.upper, direction, Side.UPPER, delta, 0), hop.cap)
     except NumericalError:
@@ -165,7 +191,7 @@ def _upper(hop: Hop, direction: Direction, delta: float) -> float:
         return hop.cap
 
 
-def _bracket(hop: Hop, direction: Direction, delta: float, tolerance: float) -> Bounds:
+def _bracket(hop: NeighbourBound, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked, or finer grids are of no more use.
 
     Raises:
@@ -236,7 +262,7 @@ def _two_hop(first: Run, second: Run, delta: float) -> float:
 class _Client:
     """Everybody with windows of the same sizes: the hop, and its upper ε by direction."""
 
-    hop: Hop
+    hop: NeighbourBound
     uppers: dict[Direction, float]
 
 
@@ -275,8 +301,7 @@ def _worst(
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Upper ε of every kind of client, by the sorted sizes of her windows."""
-    law = scheme.participation
-    assert isinstance(law, AvailabilityCheckIn)
+    draw = _own_draw(scheme)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
         raise UnsupportedError(
@@ -290,7 +315,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     lower = dominating(scheme.randomizer, 1.0)
     clients: dict[tuple[int, ...], _Client] = {}
     for key in set(_window_sizes(scheme, steps)[1]):
-        hop = window_hop(upper, lower, key, law.probability)
+        hop = window_bound(upper, lower, key, draw.probability)
         try:
             uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
         except NumericalError:
@@ -302,8 +327,23 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:
     """Window sizes of every client, and those of windows begun so far, sorted, without 0."""
-    law = scheme.participation
-    assert isinstance(law, AvailabilityCheckIn)
-    sizes = law.window_sizes()
-    begun = sizes.shape[1] if steps is None else -(-steps // law.window)
+    draw = _own_draw(scheme)
+    sizes = draw.block_sizes()
+    begun = sizes.shape[1] if steps is None else -(-steps // draw.steps)
     return sizes, [tuple(sorted(row[row > 0].tolist())) for row in sizes[:, :begun]]
+
+
+def _own_draw(scheme: Scheme) -> OneOfOwn:
+    """The draw of a law under which clients have steps of their own.
+
+    Raises:
+        UnsupportedError: it has other draws beside it.
+    """
+    spans = normal_form(scheme.participation).spans
+    draw = spans[0].draw
+    if len(spans) > 1 or not isinstance(draw, OneOfOwn):
+        raise UnsupportedError(
+            f"{type(scheme.participation).__name__} has steps of clients' own beside other draws, "
+            "which has no analysis"
+        )
+    return draw

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from turnout.cli.options import SECTIONS, SectionedCommand, question_options
+from turnout.cli.options import QuestionCommand, question_options
 from turnout.core.errors import ParameterError
 
 _EXAMPLES = """\b
@@ -19,7 +19,7 @@ Examples:
 """
 
 
-@click.command(cls=SectionedCommand, sections=SECTIONS, epilog=_EXAMPLES)
+@click.command(cls=QuestionCommand, epilog=_EXAMPLES)
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
     "--prior", type=float, help="With --explain: how likely an attacker thinks she took part."

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from turnout.cli.options import SECTIONS, SectionedCommand, question_options
+from turnout.cli.options import QuestionCommand, question_options
 
 _EXAMPLES = """\b
 Examples:
@@ -19,7 +19,7 @@ Examples:
 """
 
 
-@click.command(cls=SectionedCommand, sections=SECTIONS, epilog=_EXAMPLES)
+@click.command(cls=QuestionCommand, epilog=_EXAMPLES)
 @click.option("--epsilon", type=float, help="The ε that must hold.")
 @click.option(
     "--solve-for",

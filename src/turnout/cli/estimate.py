@@ -13,7 +13,7 @@ from turnout.cli.commands import Group
 from turnout.cli.options import WHOLE
 
 if TYPE_CHECKING:
-    from turnout.plans.estimate_answers import Ask
+    from turnout.estimation.private.answers import Ask
     from turnout.reporting.drawing import Picture
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -139,7 +139,7 @@ def frequencies(
         )
     path = _picture_path(picture)
     from turnout.core import checks
-    from turnout.plans import estimates
+    from turnout.estimation.private import estimates
     from turnout.randomness import OSRandomness
     from turnout.refinement.columns import read_labels
     from turnout.reporting import estimate_tables
@@ -218,7 +218,7 @@ def mean(
     numbers. One row is one client.
     """
     path = _picture_path(picture)
-    from turnout.plans import estimates
+    from turnout.estimation.private import estimates
     from turnout.randomness import OSRandomness
     from turnout.reporting import estimate_tables
 
@@ -237,7 +237,7 @@ def mean(
 
 
 def _ask(flags: dict[str, Any]) -> Ask:
-    from turnout.plans.estimate_answers import Ask
+    from turnout.estimation.private.answers import Ask
 
     return Ask(**flags)
 

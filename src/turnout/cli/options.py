@@ -1,4 +1,7 @@
-"""Options that ``account`` and ``calibrate`` share: a randomizer, a law and a promise."""
+"""Options that ``account`` and ``calibrate`` share: a randomizer, a law and a promise.
+
+Those of laws are made of what laws say of their own parameters, once a question is parsed.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +48,17 @@ class SectionedCommand(Command):
         super().__init__(*arguments, **settings)
         self._sections = sections
 
+    def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
+        """Names of parameters by their heading."""
+        return self._sections
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes one section for each kind of option."""
-        headings = {name: heading for heading, names in self._sections.items() for name in names}
+        headings = {
+            name: heading for heading, names in self.sections(ctx).items() for name in names
+        }
         records: dict[str, list[tuple[str, str]]] = {
-            name: [] for name in (*self._sections, _OTHERS)
+            name: [] for name in (*self.sections(ctx), _OTHERS)
         }
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -61,52 +70,76 @@ class SectionedCommand(Command):
                     formatter.write_dl(lines)
 
 
+_WHO = "Who takes part when"
+
+
+class QuestionCommand(SectionedCommand):
+    """A command that asks about a scheme; laws are loaded once its options are needed."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, sections=SECTIONS, **settings)
+        self._laws: list[click.Option] | None = None
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All parameters, those of laws first among them that say who takes part."""
+        if self._laws is None:
+            self._laws = _law_options()
+        own = super().get_params(ctx)
+        first = next(i for i, each in enumerate(own) if each.name == SECTIONS[_WHO][0])
+        taken = {each.name for each in own}
+        return [
+            *own[:first],
+            *(each for each in self._laws if each.name not in taken),
+            *own[first:],
+        ]
+
+    def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
+        """Names of parameters by their heading."""
+        laws = [each.name or "" for each in self._laws or ()]
+        return {**self._sections, _WHO: (*laws, *self._sections[_WHO])}
+
+
+def _law_options() -> list[click.Option]:
+    """``--scheme``, and an option for each parameter that a law of a question has."""
+    from turnout.spec.parameters import Domain, parameters
+    from turnout.spec.registry import all_laws
+
+    laws = {names.question: kind for kind, names in all_laws().items() if names.question}
+    said = {"rate": {"chance of a client in a round": ["self-sampled-shuffle"]}}
+    types: dict[str, Any] = {"rate": float}
+    for name, kind in laws.items():
+        for each in parameters(kind):
+            if each.public and each.option:
+                said.setdefault(each.name, {}).setdefault(each.words, []).append(name)
+                types[each.name] = WHOLE if each.domain is Domain.COUNT else float
+    scheme = (
+        f"Who takes part when: {', '.join(laws)}; or whose messages are shuffled: shuffle, "
+        "subsampled-shuffle or self-sampled-shuffle (local messages that a shuffler mixes, not "
+        "data loaders that shuffle)."
+    )
+    options = [click.Option(["--scheme"], metavar="NAME", help=scheme)]
+    for name, words in said.items():
+        text = "; ".join(f"{phrase} ({', '.join(names)})" for phrase, names in words.items())
+        flag = "--" + name.replace("_", "-")
+        options.append(
+            click.Option([flag], type=types[name], help=f"{text[:1].upper()}{text[1:]}.")
+        )
+    return options
+
+
 SECTIONS = {
     "Target": ("epsilon", "solve_for"),
-    "Who takes part when": (
-        *("scheme", "window", "windows", "probability", "rate", "steps", "picks", "epochs"),
-        *("clients", "rounds", "sampled", "order", "release"),
-    ),
+    _WHO: ("clients", "rounds", "sampled", "order", "release"),
     "What protects one contribution": (
         *("randomizer", "noise_multiplier", "scale", "epsilon0", "delta0", "categories"),
         *("standard_deviation", "sensitivity", "pair_file"),
     ),
     "Promise": ("delta", "relation", "tolerance"),
 }
-"""Options of a question by their heading."""
+"""Options of a question by their heading, but for those of laws."""
 _OTHERS = "Output"
 
 _OPTIONS = (
-    click.option(
-        "--scheme",
-        metavar="NAME",
-        help="Who takes part when: none, poisson, check-in, sliding, k-subset or fixed-assignment; "
-        "or whose messages are shuffled: shuffle, subsampled-shuffle or self-sampled-shuffle "
-        "(local messages that a shuffler mixes, not data loaders that shuffle).",
-    ),
-    click.option(
-        "--window",
-        type=WHOLE,
-        help="Steps a window (check-in, sliding, k-subset) or an epoch (fixed-assignment).",
-    ),
-    click.option("--windows", type=WHOLE, help="Windows of the run (check-in, k-subset)."),
-    click.option(
-        "--probability",
-        type=float,
-        help="Chance of coming, per window (check-in) or in the whole run (fixed-assignment).",
-    ),
-    click.option(
-        "--rate",
-        type=float,
-        help="Chance of a client in a step (poisson) or round (self-sampled-shuffle).",
-    ),
-    click.option("--steps", type=WHOLE, help="Steps of the run (none, poisson)."),
-    click.option(
-        "--picks", type=WHOLE, help="Steps of a window a client takes part in (k-subset)."
-    ),
-    click.option(
-        "--epochs", type=WHOLE, help="Epochs in which she keeps one step (fixed-assignment)."
-    ),
     click.option(
         "--clients",
         type=WHOLE,

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
 from turnout.estimation.frequencies import estimate_frequencies
 from turnout.estimation.frequency_tallies import FrequencyTally
 from turnout.estimation.means import MeanEstimate, MeanTally, collect_mean, estimate_mean
@@ -144,16 +145,17 @@ class UserLevelMean:
             return 0.0
         if self.variant == "as-printed":
             return self.epsilon / 2
-        low, high = 0.0, _LARGEST_SHARE * self.epsilon
-        if self._wrong_bins(high) > self.chance:
+
+        def seldom(epsilon: float) -> bool:
+            return self._wrong_bins(epsilon) <= self.chance
+
+        most = _LARGEST_SHARE * self.epsilon
+        if self._wrong_bins(most) > self.chance:
             raise UnsupportedError(
                 f"{self.clients} clients are too few to find the range at ε₀ = {self.epsilon:g} "
                 f"but for a chance of {self.chance:g}"
             )
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            low, high = (low, middle) if self._wrong_bins(middle) <= self.chance else (middle, high)
-        return high
+        return bisected(seldom, 0.0, most, halvings=_HALVINGS).holding
 
     def _wrong_bins(self, epsilon: float) -> float:
         if self.bins == 1:

@@ -3,47 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation.availability import among_available
+from turnout.core.errors import ParameterError
 from turnout.participation.sampling import (
-    check_in,
+    among_available,
+    cohort,
     coins,
-    every_step,
-    fixed_assignment,
-    fixed_size,
-    k_subset,
+    everybody,
+    k_of,
+    kept,
+    one_of,
+    staggered,
 )
 from turnout.participation.schedule import Schedule
-from turnout.participation.sliding import sliding
 from turnout.participation.windows import Block, blocks
-from turnout.randomness import SimulationStreams, Source
-from turnout.spec import (
-    AvailabilityCheckIn,
-    CheckIn,
-    EveryStep,
-    FixedAssignment,
-    FixedSize,
-    KSubset,
-    ParticipationLaw,
-    PoissonSampling,
-    SelfSampling,
-    SlidingWindow,
+from turnout.randomness import Source
+from turnout.spec import ParticipationLaw
+from turnout.spec.draws import (
+    Always,
+    Bernoulli,
+    Cohort,
+    Kept,
+    KOf,
+    OneOf,
+    OneOfOwn,
+    Staggered,
 )
+from turnout.spec.forms import DrawTable, Form, normal_form
 
-_SAMPLERS: dict[type, Callable[[Any, range, Block, Source], Schedule]] = {
-    EveryStep: every_step,
-    PoissonSampling: coins,
-    SelfSampling: coins,
-    FixedSize: fixed_size,
-    CheckIn: check_in,
-    KSubset: k_subset,
-    FixedAssignment: fixed_assignment,
-    SlidingWindow: sliding,
-    AvailabilityCheckIn: among_available,
-}
+if TYPE_CHECKING:
+    from turnout.randomness import SimulationStreams
+
+SAMPLERS: DrawTable[Callable[[Any, range, Block, Source, int], Schedule]] = DrawTable(
+    "a sampler",
+    {
+        Always: everybody,
+        Bernoulli: coins,
+        Cohort: cohort,
+        OneOf: one_of,
+        KOf: k_of,
+        Kept: kept,
+        Staggered: staggered,
+        OneOfOwn: among_available,
+    },
+)
+"""The sampler of one block, of a span that begins at the step that is its last argument."""
 
 
 def draw(
@@ -73,15 +79,18 @@ def draw(
 
     Raises:
         ParameterError: a population, block or client that does not fit the law.
-        UnsupportedError: an unknown law, or one client's own draw under `FixedSize`.
+        UnsupportedError: an unknown law or draw, or one client's own draw under `FixedSize`.
 
     Guarantees:
         blocks drawn from independent sources are independent.
     """
-    check_population(law, population)
-    if not (0 <= block.index < len(blocks(law)) and blocks(law)[block.index] == block):
-        raise ParameterError("block", block, f"one of the {len(blocks(law))} blocks of the law")
-    return _SAMPLERS[type(law)](law, _range_of(population, client), block, source)
+    form = check_population(law, population)
+    known = 0 <= block.index < form.blocks
+    if not known or form.block(block.index) != (block.first_step, block.steps):
+        raise ParameterError("block", block, f"one of the {form.blocks} blocks of the law")
+    span, first_step, _ = form.at_step(block.first_step)
+    clients = _range_of(population, client)
+    return SAMPLERS[span.draw](span.draw, clients, block, source, first_step)
 
 
 def draw_run(
@@ -97,14 +106,14 @@ def draw_run(
         yield draw(law, population, cut[index], streams.source("participation", index))
 
 
-def check_population(law: ParticipationLaw, population: int) -> None:
-    """Refuses a population below 1, or another one than the law's own."""
-    if type(law) not in _SAMPLERS:
-        raise UnsupportedError(f"no sampler is known for the law {type(law).__name__}")
+def check_population(law: ParticipationLaw, population: int) -> Form:
+    """The normal form; refuses a population below 1, or another one than the law's own."""
+    form = normal_form(law)
     checks.count(population=population)
-    own = getattr(law, "population", population)
-    if population != own:
+    own = form.population
+    if own is not None and population != own:
         raise ParameterError("population", population, f"the law's own, {own}")
+    return form
 
 
 def _range_of(population: int, client: int | None) -> range:

@@ -12,26 +12,26 @@ Notation
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import singledispatch
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import UnsupportedError
 from turnout.participation.drawing import check_population
-from turnout.spec import (
-    AvailabilityCheckIn,
-    CheckIn,
-    EveryStep,
-    FixedAssignment,
-    FixedSize,
-    KSubset,
-    ParticipationLaw,
-    PoissonSampling,
-    SelfSampling,
-    SlidingWindow,
+from turnout.spec import ParticipationLaw
+from turnout.spec.draws import (
+    Always,
+    Bernoulli,
+    Cohort,
+    Draw,
+    Kept,
+    KOf,
+    OneOf,
+    OneOfOwn,
+    Staggered,
 )
+from turnout.spec.forms import DrawTable, Span
 
 
 def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.float64]:
@@ -46,16 +46,15 @@ def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.flo
 
     Raises:
         ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law.
+        UnsupportedError: an unknown law or draw.
 
+    >>> from turnout.spec import CheckIn
     >>> expected_check_ins(CheckIn(window=4, probability=0.5), 16)
     array([2., 2., 2., 2.])
     """
-    check_population(law, population)
-    if isinstance(law, AvailabilityCheckIn):
-        return _chances(law).sum(axis=0)
-    clients, chance = _candidates(law, population)
-    return np.full(law.steps, clients * chance)
+    spans = check_population(law, population).spans
+    means = [EXPECTED[span.draw].check_ins(span.draw, population, span.steps) for span in spans]
+    return means[0] if len(means) == 1 else np.concatenate(means)
 
 
 def expected_empty_steps(law: ParticipationLaw, population: int) -> float:
@@ -72,26 +71,25 @@ def expected_empty_steps(law: ParticipationLaw, population: int) -> float:
 
     Raises:
         ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law.
+        UnsupportedError: an unknown law or draw.
 
+    >>> from turnout.spec import CheckIn
     >>> round(expected_empty_steps(CheckIn(window=1000), 1000), 3)
     367.695
     """
-    check_population(law, population)
-    if isinstance(law, FixedSize):
-        return 0.0
+    spans = check_population(law, population).spans
     with np.errstate(divide="ignore"):
-        if isinstance(law, AvailabilityCheckIn):
-            return float(np.exp(np.log1p(-_chances(law)).sum(axis=0)).sum())
-        clients, chance = _candidates(law, population)
-        return float(law.steps * np.exp(clients * np.log1p(-chance)))
+        return sum(
+            EXPECTED[span.draw].empty_steps(span.draw, population, span.steps) for span in spans
+        )
 
 
-def empty_steps_bound(law: CheckIn | SlidingWindow, population: int) -> float:
+def empty_steps_bound(law: ParticipationLaw, population: int) -> float:
     """The paper's bound on the expected number of dummy updates.
 
     Source: check-in paper, Proposition 3.4: m·e^{−c} a window, c = n·p₀/m; Proposition 4.4:
-    (n − m + 1)/e for one client a slot, and by the same proof (n − m + 1)·e^{−c} for c.
+    (n − m + 1)/e for one client a slot, and by the same proof (n − m + 1)·e^{−c} for c. The
+    proofs need no more than that clients are independent and have the same chance.
 
     Args:
         law: who takes part when.
@@ -99,10 +97,17 @@ def empty_steps_bound(law: CheckIn | SlidingWindow, population: int) -> float:
 
     Returns:
         never below `expected_empty_steps`.
+
+    Raises:
+        ParameterError: a population that does not fit the law.
+        UnsupportedError: an unknown law or draw, or clients' chances that differ.
     """
-    check_population(law, population)
-    clients, chance = _candidates(law, population)
-    return law.steps * math.exp(-clients * chance)
+    spans = check_population(law, population).spans
+    bounds = []
+    for span in spans:
+        clients, chance = _CANDIDATES[span.draw](span.draw, population)
+        bounds.append(span.steps * math.exp(-clients * chance))
+    return sum(bounds)
 
 
 FAR_DEVIATIONS, FAR_SHARE = 6.0, 0.05
@@ -147,79 +152,128 @@ def expected_turns(
 
     Raises:
         ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law.
+        UnsupportedError: an unknown law or draw.
 
     >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
     (8.0, 4.0)
     """
-    check_population(law, population)
-    steps = min(steps, law.steps)
-    if steps <= 0 or not clients:
-        return 0.0, 0.0
-    chances, alike = _own_chances(law, population, clients)
-    length = getattr(law, "window", 1) if not isinstance(law, SlidingWindow) else law.steps
-    sums = np.add.reduceat(chances[:, :steps], np.arange(0, steps, length), axis=1)
-    most = law.picks if isinstance(law, KSubset) else 1
-    repeats = sums.shape[1] if isinstance(law, FixedAssignment) else 1
+    spans = check_population(law, population).spans
+    mean = bound = 0.0
+    for span in spans if clients else ():
+        counted = min(steps, span.steps)
+        if counted <= 0:
+            break
+        turns = _turns(span, population, np.asarray(clients), counted)
+        mean, bound = mean + turns[0], bound + turns[1]
+        steps -= counted
+    return mean, bound
+
+
+_CANDIDATES: DrawTable[Callable[[Any, int], tuple[int, float]]] = DrawTable(
+    "the same chance of several clients at each step",
+    {
+        Always: lambda draw, n: (n, 1.0),
+        Bernoulli: lambda draw, n: (n, draw.rate),
+        Cohort: lambda draw, n: (n, draw.size / draw.population),
+        OneOf: lambda draw, n: (n, draw.probability / draw.steps),
+        Kept: lambda draw, n: (n, draw.slot.probability / draw.slot.steps),
+        KOf: lambda draw, n: (n, draw.picks / draw.steps),
+        # After the warm-up each slot lies in the windows of those who woke in the last m.
+        Staggered: lambda draw, n: (draw.window * draw.clients_per_slot, 1 / draw.window),
+    },
+)
+"""How many clients may come at each step, and the chance of each."""
+
+
+def _turns(
+    span: Span, population: int, clients: NDArray[np.int64], steps: int
+) -> tuple[float, float]:
+    """μ of clients in a span's first steps, and the bound on their variance."""
+    draw = span.draw
+    chances, alike = EXPECTED[draw].turns(draw, clients, population, steps)
+    length, together = draw.steps, 1
+    if isinstance(draw, Kept):  # her turns of all epochs come and stay away together
+        length, together = draw.slot.steps, draw.epochs
+    sums = np.add.reduceat(chances, np.arange(0, steps, length), axis=1)
+    most = draw.picks if isinstance(draw, KOf) else 1
     spread = np.maximum(0.0, sums * (1 - sums / most))
+    repeats = min(together, sums.shape[1])
     return alike * float(sums.sum()), alike * repeats * float(spread.sum())
 
 
-def _own_chances(
-    law: ParticipationLaw, population: int, clients: Sequence[int]
-) -> tuple[NDArray[np.float64], int]:
-    """Chance of clients to come at each step, shape (rows, steps); and clients a row."""
-    chosen = np.asarray(clients)
-    if isinstance(law, AvailabilityCheckIn):
-        return _chances(law)[chosen], 1
-    if isinstance(law, SlidingWindow):
-        first = chosen // law.clients_per_slot - (law.window - 1)
-        ahead = np.arange(law.steps) - first[:, np.newaxis]
-        return ((ahead >= 0) & (ahead < law.window)) / law.window, 1
-    each = expected_check_ins(law, population) / population
-    return each[np.newaxis], len(chosen)
+def _mean_check_ins(draw: Draw, population: int, steps: int) -> NDArray[np.float64]:
+    clients, chance = _CANDIDATES[draw](draw, population)
+    return np.full(steps, clients * chance)
 
 
-@singledispatch
-def _candidates(law: ParticipationLaw, population: int) -> tuple[int, float]:
-    """How many clients may come at a step, and the chance of each."""
-    raise UnsupportedError(f"no expectations are known for the law {type(law).__name__}")
+def _mean_empty_steps(draw: Draw, population: int, steps: int) -> float:
+    clients, chance = _CANDIDATES[draw](draw, population)
+    return float(steps * np.exp(clients * np.log1p(-chance)))
 
 
-@_candidates.register
-def _(law: EveryStep, population: int) -> tuple[int, float]:
-    return population, 1.0
+def _own_check_ins(draw: OneOfOwn, population: int, steps: int) -> NDArray[np.float64]:
+    return _chances(draw).sum(axis=0)
 
 
-@_candidates.register(PoissonSampling | SelfSampling)
-def _(law: PoissonSampling | SelfSampling, population: int) -> tuple[int, float]:
-    return population, law.rate
+def _own_empty_steps(draw: OneOfOwn, population: int, steps: int) -> float:
+    return float(np.exp(np.log1p(-_chances(draw)).sum(axis=0)).sum())
 
 
-@_candidates.register
-def _(law: FixedSize, population: int) -> tuple[int, float]:
-    return population, law.size / law.population
-
-
-@_candidates.register(CheckIn | FixedAssignment)
-def _(law: CheckIn | FixedAssignment, population: int) -> tuple[int, float]:
-    return population, law.probability / law.window
-
-
-@_candidates.register
-def _(law: KSubset, population: int) -> tuple[int, float]:
-    return population, law.picks / law.window
-
-
-@_candidates.register
-def _(law: SlidingWindow, population: int) -> tuple[int, float]:
-    # After the warm-up each slot lies in the windows of exactly those who woke in the last m.
-    return law.window * law.clients_per_slot, 1 / law.window
-
-
-def _chances(law: AvailabilityCheckIn) -> NDArray[np.float64]:
+def _chances(draw: OneOfOwn) -> NDArray[np.float64]:
     """Chance of each client to come at each step, shape (clients, steps)."""
-    sizes = np.repeat(law.window_sizes(), law.window, axis=1)[:, : law.steps]
-    chances = np.zeros(law.available.shape)
-    np.divide(law.probability, sizes, out=chances, where=law.available)
+    sizes = np.repeat(draw.block_sizes(), draw.steps, axis=1)[:, : draw.available.shape[1]]
+    chances = np.zeros(draw.available.shape)
+    np.divide(draw.probability, sizes, out=chances, where=draw.available)
     return chances
+
+
+def _alike_turns(
+    draw: Draw, clients: NDArray[np.int64], population: int, steps: int
+) -> tuple[NDArray[np.float64], int]:
+    return _mean_check_ins(draw, population, steps)[np.newaxis] / population, len(clients)
+
+
+def _own_turns(
+    draw: OneOfOwn, clients: NDArray[np.int64], population: int, steps: int
+) -> tuple[NDArray[np.float64], int]:
+    return _chances(draw)[clients, :steps], 1
+
+
+def _staggered_turns(
+    draw: Staggered, clients: NDArray[np.int64], population: int, steps: int
+) -> tuple[NDArray[np.float64], int]:
+    first = clients // draw.clients_per_slot - (draw.window - 1)
+    ahead = np.arange(steps) % draw.steps - first[:, np.newaxis]
+    return ((ahead >= 0) & (ahead < draw.window)) / draw.window, 1
+
+
+class _Expected(NamedTuple):
+    """Expectations of a span, by its draw, the population and its steps.
+
+    Attributes:
+        check_ins: of clients at each step.
+        empty_steps: of steps in which nobody comes.
+        turns: chance of given clients to come at each of the span's first steps, shape
+            (rows, steps), and clients a row.
+    """
+
+    check_ins: Callable[[Any, int, int], NDArray[np.float64]] = _mean_check_ins
+    empty_steps: Callable[[Any, int, int], float] = _mean_empty_steps
+    turns: Callable[[Any, NDArray[np.int64], int, int], tuple[NDArray[np.float64], int]] = (
+        _alike_turns
+    )
+
+
+EXPECTED: DrawTable[_Expected] = DrawTable(
+    "an expectation",
+    {
+        Always: _Expected(),
+        Bernoulli: _Expected(),
+        Cohort: _Expected(empty_steps=lambda draw, n, steps: 0.0),
+        OneOf: _Expected(),
+        KOf: _Expected(),
+        Kept: _Expected(),
+        Staggered: _Expected(turns=_staggered_turns),
+        OneOfOwn: _Expected(_own_check_ins, _own_empty_steps, _own_turns),
+    },
+)

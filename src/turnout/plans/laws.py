@@ -1,140 +1,74 @@
-"""The ``[participation]`` table: one section for each law, told apart by ``law``."""
+"""The ``[participation]`` table: one section for each law, told apart by ``law``.
+
+A section is made of what a law says of its own parameters, so a new law needs none written here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, CountFromZero, Probability, Section
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    FixedAssignment,
-    FixedSize,
-    KSubset,
-    ParticipationLaw,
-    PoissonSampling,
-    SelfSampling,
-    SlidingWindow,
-)
+from turnout.spec import ParticipationLaw
+from turnout.spec.parameters import Domain, Parameter, parameters
+from turnout.spec.registry import all_laws, law_names
 
 LAW = "who takes part when"
-STEPS = "steps of the run"
 WINDOW = "steps a window"
-WINDOWS = "windows of the run"
+_TYPES = {Domain.COUNT: Count, Domain.PROBABILITY: Probability}
 
 
-class EveryStepSection(Section):
-    """Every client takes part in every step: no amplification."""
+class LawSection(Section):
+    """The parameters of a law that a plan names."""
 
-    law: Literal["every-step"] = Field(description=LAW)
-    steps: Count = Field(1, description=STEPS)
+    kind: ClassVar[type[Any]]
+    law: str
 
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return EveryStep(self.steps)
-
-
-class PoissonSection(Section):
-    """In each step the server picks each client with probability ``rate``."""
-
-    law: Literal["poisson"] = Field(description=LAW)
-    rate: Probability = Field(description="chance of a client in a step")
-    steps: Count = Field(description=STEPS)
+    @classmethod
+    def parameters(cls) -> Iterator[Parameter]:
+        """Those that are keys."""
+        return (each for each in parameters(cls.kind) if each.public)
 
     def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return PoissonSampling(self.rate, self.steps)
+        """The law, for a number of clients.
+
+        Raises:
+            ParameterError: parameters that do not fit each other or the population.
+        """
+        if hasattr(self.kind, "planned"):
+            return self.kind.planned(population, **self._values())
+        known = {each.name for each in fields(self.kind)} & {"population"}
+        return self.kind(**self._values(), **dict.fromkeys(known, population))
+
+    def asked(self) -> ParticipationLaw:
+        """The law of a question, in which nobody says how many clients there are."""
+        if hasattr(self.kind, "asked"):
+            return self.kind.asked(**self._values())
+        return self.spec(1)
+
+    def _values(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in self.parameters()}
 
 
-class SelfSamplingSection(Section):
-    """In each round each client comes with probability ``rate``, by her own coin."""
-
-    law: Literal["self-sampling"] = Field(description=LAW)
-    rate: Probability = Field(description="chance of a client in a round")
-    steps: Count = Field(description=STEPS)
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return SelfSampling(self.rate, self.steps)
-
-
-class FixedSizeSection(Section):
-    """Each step serves ``size`` clients, a uniform subset."""
-
-    law: Literal["fixed-size"] = Field(description=LAW)
-    size: Count = Field(description="clients a step")
-    steps: Count = Field(description=STEPS)
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return FixedSize(self.size, population, self.steps)
-
-
-class CheckInSection(Section):
-    """In each window each client draws one uniform step, with probability ``probability``."""
-
-    law: Literal["check-in"] = Field(description=LAW)
-    window: Count = Field(description=WINDOW)
-    windows: Count = Field(1, description=WINDOWS)
-    probability: Probability = Field(1.0, description="chance of coming at all, per window")
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return CheckIn(self.window, self.windows, self.probability)
-
-
-class SlidingSection(Section):
-    """Client j wakes at slot ⌊j / clients_per_slot⌋ and draws one of the next ``window``."""
-
-    law: Literal["sliding"] = Field(description=LAW)
-    window: Count = Field(description=WINDOW)
-    clients_per_slot: Count = Field(1, description="clients who wake at each slot")
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law; all clients wake during the run."""
-        slots, rest = divmod(population, self.clients_per_slot)
-        if rest:
-            raise ParameterError(
-                "participation.clients_per_slot",
-                self.clients_per_slot,
-                f"a divisor of the number of clients, {population}",
-            )
-        if self.window > slots:
-            raise ParameterError(
-                "participation.window",
-                self.window,
-                f"at most {slots}, the slots in which {population} clients wake",
-            )
-        return SlidingWindow(self.window, slots, self.clients_per_slot)
-
-
-class KSubsetSection(Section):
-    """In each window each client takes part in ``picks`` different steps, a uniform subset."""
-
-    law: Literal["k-subset"] = Field(description=LAW)
-    window: Count = Field(description=WINDOW)
-    picks: Count = Field(description="steps of a window in which a client takes part")
-    windows: Count = Field(1, description=WINDOWS)
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return KSubset(self.window, self.picks, self.windows)
-
-
-class FixedAssignmentSection(Section):
-    """Each client draws one step of a window once, and takes part in it in every epoch."""
-
-    law: Literal["fixed-assignment"] = Field(description=LAW)
-    window: Count = Field(description="steps an epoch")
-    epochs: Count = Field(description="epochs of the run, in each of which she keeps her step")
-    probability: Probability = Field(1.0, description="chance of coming at all, in the whole run")
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return FixedAssignment(self.window, self.epochs, self.probability)
+def section_of(kind: type[Any]) -> type[LawSection]:
+    """The section of a law's class, made of what it says of its parameters."""
+    names = law_names(kind)
+    keys: dict[str, Any] = {
+        each.name: (
+            _TYPES[each.domain],
+            Field(... if each.default is None else each.default, description=each.words),
+        )
+        for each in parameters(kind)
+        if each.public
+    }
+    keys = {"law": (Literal[names.plan], Field(description=LAW)), **keys}
+    section: type[LawSection] = create_model(f"{kind.__name__}Section", __base__=LawSection, **keys)
+    section.kind, section.__doc__ = kind, names.summary
+    return section
 
 
 class AvailabilitySection(Section):
@@ -157,15 +91,24 @@ class AvailabilitySection(Section):
         raise ParameterError("participation.law", self.law, "a law that needs no trace file here")
 
 
-ParticipationSection = Annotated[
-    EveryStepSection
-    | PoissonSection
-    | SelfSamplingSection
-    | FixedSizeSection
-    | CheckInSection
-    | SlidingSection
-    | KSubsetSection
-    | FixedAssignmentSection
-    | AvailabilitySection,
-    Field(discriminator="law"),
-]
+def _sections() -> Iterator[tuple[str, type[Section]]]:
+    for kind, names in all_laws().items():
+        planned = hasattr(kind, "planned") or all(
+            each.name in {own.name for own in parameters(kind)} for each in fields(kind)
+        )
+        if names.plan == "availability":
+            yield names.plan, AvailabilitySection
+        elif planned:
+            yield names.plan, section_of(kind)
+
+
+SECTIONS: Mapping[str, type[Section]] = dict(_sections())
+"""The sections of all laws that are known when plans are loaded, by their words."""
+
+if TYPE_CHECKING:
+    ParticipationSection = LawSection | AvailabilitySection
+else:
+    ParticipationSection = Annotated[
+        Union[tuple(SECTIONS.values())],  # noqa: UP007
+        Field(discriminator="law"),
+    ]

@@ -95,8 +95,7 @@ def costliest_clients(scheme: Scheme) -> Scheme:
         outdone[i] = False
         if not outdone.any():
             kept.append(int(client))
-    reduced = AvailabilityCheckIn(law.available[kept], law.window, law.probability)
-    return replace(scheme, participation=reduced)
+    return replace(scheme, participation=law.part(clients=kept))
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:

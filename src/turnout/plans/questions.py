@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 from pydantic import BaseModel, Field, ValidationError
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import OpenUnit, Positive, Section
-from turnout.plans.laws import (
-    EveryStepSection,
-    FixedAssignmentSection,
-    KSubsetSection,
-    PoissonSection,
-    SlidingSection,
-)
+from turnout.plans.laws import SECTIONS, LawSection
 from turnout.plans.randomizers import (
     DiscreteGaussianSection,
     RandomizerSection,
@@ -30,29 +24,28 @@ from turnout.plans.shuffles import (
     CountedCheckInSection,
     SelfSampledShuffleSection,
     Shuffled,
-    ShuffleSection,
     SubsampledShuffleSection,
     counted_population,
     shuffled_flags,
     shuffled_scheme,
 )
-from turnout.spec import Relation, ReleaseRule, Scheme
+from turnout.spec import CheckIn, Relation, ReleaseRule, Scheme
+from turnout.spec.registry import all_laws, law_names
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.accounting.calibration import Calibration, Unknown
 
-SCHEMES = {
-    "none": "every-step",
-    "poisson": "poisson",
-    "check-in": "check-in",
-    "sliding": "sliding",
-    "k-subset": "k-subset",
-    "fixed-assignment": "fixed-assignment",
-    "shuffle": "shuffle",
-    "subsampled-shuffle": "subsampled-shuffle",
-    "self-sampled-shuffle": "self-sampled-shuffle",
+_CHECK_IN = law_names(CheckIn).plan
+_LAWS = {
+    names.question: names.plan
+    for names in all_laws().values()
+    if names.question is not None and names.plan in SECTIONS
 }
+_SECTIONS = {
+    law: CountedCheckInSection if law == _CHECK_IN else SECTIONS[law] for law in _LAWS.values()
+}
+SCHEMES = _LAWS | {name: name for name in SHUFFLED}
 """What a question calls a law, and what its section (a plan's, where plans have it) calls it."""
 GAUSSIAN = "gaussian"
 """The randomizer of a question that names none and trusts a coordinator."""
@@ -71,22 +64,20 @@ class _Promise(Section):
     tolerance: OpenUnit = Field(1e-3, description="largest (upper − lower) / upper asked for")
 
 
+if TYPE_CHECKING:
+    _Participation = LawSection | Shuffled
+else:
+    _Participation = Annotated[
+        Union[(*_SECTIONS.values(), Shuffled)],
+        Field(discriminator="law"),
+    ]
+
+
 class Question(Section):
     """A randomizer, a participation law and a promise."""
 
     randomizer: RandomizerSection
-    participation: Annotated[
-        EveryStepSection
-        | PoissonSection
-        | CountedCheckInSection
-        | SlidingSection
-        | KSubsetSection
-        | FixedAssignmentSection
-        | ShuffleSection
-        | SubsampledShuffleSection
-        | SelfSampledShuffleSection,
-        Field(discriminator="law"),
-    ]
+    participation: _Participation
     promise: _Promise
 
     @property
@@ -96,12 +87,9 @@ class Question(Section):
         if isinstance(law, Shuffled):
             return shuffled_scheme(law, self.randomizer.spec())
         counted = isinstance(law, CountedCheckInSection)
-        # A client's guarantee under sliding windows is her own window's. The run must be so long
-        # that somebody's whole window is released: 2·window − 1 slots, warm-up included.
-        population = 2 * law.window - 1 if isinstance(law, SlidingSection) else 1
         return Scheme(
             self.randomizer.spec(),
-            law.spec(population),
+            law.asked(),
             promise.relation,
             promise.release,
             population=counted_population(law, promise.release) if counted else None,
@@ -227,8 +215,7 @@ def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calib
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
-    from turnout.accounting.calibration import calibrate, calibrate_delta
-    from turnout.accounting.calibration.guesses import guessed_delta
+    from turnout.accounting.calibration import calibrate, calibrate_delta, guessed_delta
 
     promise = question.promise
     if promise.epsilon is None:
@@ -313,8 +300,8 @@ def _stand_in(
 
 def _unknown(name: str) -> Unknown:
     """What accounting knows of one of `solvable`."""
+    from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
-    from turnout.accounting.calibration.unknowns import DELTA as DELTA_UNKNOWN
 
     return DELTA_UNKNOWN if name == DELTA else UNKNOWNS[name]
 
@@ -324,12 +311,13 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
     law, randomizer = question.participation, question.randomizer
     if isinstance(law, Shuffled):
         return _shuffled_unknown(unknown, question, law)
-    if isinstance(law, KSubsetSection) and unknown.name == "picks":
-        return replace(unknown, most=law.window)
-    if isinstance(law, KSubsetSection) and unknown.name == "window":
-        return replace(unknown, least=law.picks)
+    for each in law.parameters():
+        if each.name == unknown.name and hasattr(law, str(each.at_most)):
+            return replace(unknown, most=getattr(law, str(each.at_most)))
+        if each.at_most == unknown.name:
+            return replace(unknown, least=getattr(law, each.name))
     if unknown.name == "standard-deviation":
-        from turnout.accounting.pairs import most_deviation
+        from turnout.accounting.calibration import most_deviation
 
         assert isinstance(randomizer, DiscreteGaussianSection | RoundedGaussianSection)
         moved = 2 * randomizer.sensitivity  # where she displaces somebody else
@@ -340,7 +328,7 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
 
 def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Unknown:
     """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
-    from turnout.accounting.calibration.guesses import guessed
+    from turnout.accounting.calibration import guessed
 
     epsilon = question.promise.epsilon or 0.0
     if isinstance(law, SubsampledShuffleSection):

@@ -198,7 +198,7 @@ def read_pair(path: Path) -> TableRandomizer:
         ParameterError: there is no such file, or it is not two distributions.
         StorageError: the file cannot be read.
     """
-    from turnout.accounting.pairs import pair_of_table
+    from turnout.accounting import pair_of_table
 
     try:
         text = path.read_text("utf-8-sig")

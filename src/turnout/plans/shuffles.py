@@ -12,8 +12,9 @@ from pydantic import Field, model_validator
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, Probability, Section
-from turnout.plans.laws import LAW, CheckInSection
+from turnout.plans.laws import LAW, section_of
 from turnout.spec import (
+    CheckIn,
     EveryStep,
     FixedSize,
     ParticipationLaw,
@@ -94,7 +95,7 @@ class SelfSampledShuffleSection(Section):
         return SelfSampling(self.rate, self.rounds)
 
 
-class CountedCheckInSection(CheckInSection):
+class CountedCheckInSection(section_of(CheckIn)):
     """Check-ins of a known number of clients, whose noisy updates hide each other if averaged."""
 
     clients: Count | None = Field(None, description=CLIENTS)

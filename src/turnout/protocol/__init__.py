@@ -4,29 +4,47 @@ The same objects run in a simulation and behind a network: whoever drives them c
 messages and brings the randomness.
 """
 
+from typing import TYPE_CHECKING
+
 from turnout.core.aggregates import Noise, UpdateSum
-from turnout.protocol.client import Client
-from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.fleet import Fleet
-from turnout.protocol.lattice import Lattice, LatticeUpdate
-from turnout.protocol.messages import (
-    CheckIns,
-    ClientIds,
-    Receipt,
-    Release,
-    StepOpened,
-    UpdateRequests,
-    Updates,
-    Verdict,
-)
-from turnout.protocol.tables import (
-    CLIENT_TABLE,
-    COORDINATOR_TABLE,
-    ClientEvent,
-    ClientState,
-    CoordinatorEvent,
-    CoordinatorState,
-    Fault,
+from turnout.core.lazy import loaded_on_demand
+
+if TYPE_CHECKING:
+    from turnout.protocol.client import Client
+    from turnout.protocol.coordinator import Coordinator
+    from turnout.protocol.fleet import Fleet
+    from turnout.protocol.lattice import Lattice, LatticeUpdate
+    from turnout.protocol.messages import (
+        CheckIns,
+        ClientIds,
+        Receipt,
+        Release,
+        StepOpened,
+        UpdateRequests,
+        Updates,
+        Verdict,
+    )
+    from turnout.protocol.tables import (
+        CLIENT_TABLE,
+        COORDINATOR_TABLE,
+        ClientEvent,
+        ClientState,
+        CoordinatorEvent,
+        CoordinatorState,
+        Fault,
+    )
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "client": "Client",
+        "coordinator": "Coordinator",
+        "fleet": "Fleet",
+        "lattice": "Lattice LatticeUpdate",
+        "messages": "CheckIns ClientIds Receipt Release StepOpened UpdateRequests Updates Verdict",
+        "tables": "CLIENT_TABLE COORDINATOR_TABLE ClientEvent ClientState "
+        "CoordinatorEvent CoordinatorState Fault",
+    },
 )
 
 __all__ = [

@@ -1,9 +1,24 @@
 """Randomness as an argument: one primitive, the operating system's or a simulation's."""
 
-from turnout.randomness.lattice_noise import ByteStream, rounded_gaussian, system_bytes
-from turnout.randomness.simulation import SimulationRandomness, SimulationStreams
-from turnout.randomness.source import Source
-from turnout.randomness.system import OSRandomness
+from typing import TYPE_CHECKING
+
+from turnout.core.lazy import loaded_on_demand
+
+if TYPE_CHECKING:
+    from turnout.randomness.lattice_noise import rounded_gaussian
+    from turnout.randomness.simulation import SimulationRandomness, SimulationStreams
+    from turnout.randomness.source import Source
+    from turnout.randomness.system import ByteStream, OSRandomness, system_bytes
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "lattice_noise": "rounded_gaussian",
+        "simulation": "SimulationRandomness SimulationStreams",
+        "source": "Source",
+        "system": "ByteStream OSRandomness system_bytes",
+    },
+)
 
 __all__ = [
     "ByteStream",

@@ -10,7 +10,6 @@ enclosure is proved: docs/design/lattice.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from statistics import NormalDist
 
@@ -20,10 +19,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
 from turnout.randomness.gaussian_tails import tail_and_density, tail_bounds
-from turnout.randomness.system import OSRandomness
-
-ByteStream = Callable[[int], bytes]
-"""``read(n)`` gives the next n bytes; they must be independent of all others ever read."""
+from turnout.randomness.system import ByteStream, system_bytes
 
 LARGEST_DEVIATION = 2.0**40
 """The largest s: a draw stays far inside int64, also when 2²⁰ draws are summed."""
@@ -40,25 +36,6 @@ _FIRST_INDEX = (1023 + 63 - _OCTAVES) << _CELLS_LOG2
 
 _CHUNK = 2**12  # Longer ones leave the fast caches, and share a key among more blocks.
 _WORD_BITS, _MOST_BITS = 63, 63 + 3 * 64
-
-
-def system_bytes(size: int) -> bytes:
-    """Fresh bytes from AES-256 in counter mode, under a key from the operating system.
-
-    Every call takes a new 256-bit key, uses it once and forgets it, so there is no state to
-    store, to restore or to copy by a fork, and no two calls share a stream.
-
-    Args:
-        size: at least 0.
-
-    Raises:
-        ImportError: the package ``cryptography`` (extra ``service``) is not installed.
-    """
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    key = OSRandomness().below(256, 32).astype(np.uint8).tobytes()
-    cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
-    return cipher.encryptor().update(bytes(size))
 
 
 def rounded_gaussian(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from fractions import Fraction
 from typing import ClassVar
 
@@ -17,6 +18,9 @@ from turnout.randomness.source import (
     check_subset,
     packed_from_words,
 )
+
+ByteStream = Callable[[int], bytes]
+"""``read(n)`` gives the next n bytes; they must be independent of all others ever read."""
 
 _REST = 2**47  # Fifteen bits fit a word of sixteen.
 """Values of the bits of a coin that are seldom read."""
@@ -104,3 +108,22 @@ def _word(n: int) -> tuple[type[np.unsignedinteger], int]:
             return word, span - span % n - 1
     span = 2**64
     return _WORDS[-1], span - span % n - 1
+
+
+def system_bytes(size: int) -> bytes:
+    """Fresh bytes from AES-256 in counter mode, under a key from the operating system.
+
+    Every call takes a new 256-bit key, uses it once and forgets it, so there is no state to
+    store, to restore or to copy by a fork, and no two calls share a stream.
+
+    Args:
+        size: at least 0.
+
+    Raises:
+        ImportError: the package ``cryptography`` (extra ``service``) is not installed.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key = OSRandomness().below(256, 32).astype(np.uint8).tobytes()
+    cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16)))
+    return cipher.encryptor().update(bytes(size))

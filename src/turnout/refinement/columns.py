@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import InputFileError, ParameterError
-from turnout.plans.estimate_columns import file_error, no_columns, ragged, whole_number
+from turnout.estimation.private.columns import file_error, no_columns, ragged, whole_number
 
 
 def read_values(

@@ -16,7 +16,7 @@ from turnout.reporting.progress import Watcher
 from turnout.spec import PrivacyUnit, Relation
 
 if TYPE_CHECKING:
-    from turnout.accounting.comparison import Method, Quote
+    from turnout.accounting.published.comparison import Method, Quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def show(comparison: Comparison, *, as_json: bool) -> None:
 
 def _family(asked: Sweep) -> tuple[Sequence[Method[Any]], list[Any]]:
     """The methods that are compared, and the settings of the sweep."""
-    from turnout.accounting import comparison
+    from turnout.accounting.published import comparison
 
     points = [asked.at(value) for value in asked.values()]
     if isinstance(asked, ShuffleSweep):

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from turnout.accounting.curves import Side
-from turnout.accounting.theorems.results import Status
+from turnout.accounting import Side
+from turnout.accounting.published import Status
 from turnout.plans.sweeps import ShuffleSweep
 from turnout.reporting.comparison import Comparison, Curve
 from turnout.reporting.drawing import Palette, Picture

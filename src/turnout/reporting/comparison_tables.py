@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from turnout.accounting.curves import Side
+from turnout.accounting import Side
 from turnout.plans.sweeps import ShuffleSweep
 from turnout.reporting.comparison import Comparison
 from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_down, rounded_up
 from turnout.spec import PrivacyUnit
 
 if TYPE_CHECKING:
-    from turnout.accounting.comparison import Method, Quote
+    from turnout.accounting.published.comparison import Method, Quote
 
 _BLANK = "–"
 _NAMES = {

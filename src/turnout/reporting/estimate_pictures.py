@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from turnout.plans.estimate_answers import Frequencies, Mean
+from turnout.estimation.private.answers import Frequencies, Mean
 from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.estimate_tables import order
 from turnout.reporting.folder import write

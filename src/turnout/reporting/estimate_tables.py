@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from turnout.plans.estimate_answers import Cost, Frequencies, Mean
+from turnout.estimation.private.answers import Cost, Frequencies, Mean
 from turnout.reporting.words import RELATIONS, TRUST, rounded_up
 from turnout.spec import Relation, TrustModel
 

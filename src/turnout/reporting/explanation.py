@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from turnout.accounting.gaussian_fit import GaussianFit, gaussian_fit
-from turnout.accounting.membership import Certainty, bayes_success, certainty
-from turnout.accounting.profile import Profile, profile_down_to
-from turnout.accounting.tradeoff import TradeOff
+from turnout.accounting.meaning.gaussian_dp import GaussianFit, gaussian_fit
+from turnout.accounting.meaning.membership import Certainty, bayes_success, certainty
+from turnout.accounting.meaning.profile import Profile, profile_down_to
+from turnout.accounting.meaning.trade_off import TradeOff
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError

@@ -83,6 +83,8 @@ class Footnotes:
     @classmethod
     def of(cls, scheme: Scheme, delta: float) -> Self:
         """Those of a scheme's price at δ."""
+        from turnout.accounting import published_epsilon
+
         shuffled = scheme.trust is TrustModel.SHUFFLED
         averaged = scheme.release is ReleaseRule.AVERAGED
         promised = _assumed(scheme)
@@ -148,20 +150,6 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
         return float(rounded_up(epsilon_upper(alone, delta), 5))
 
     return Unshuffled(seen(rounds), delta, f"ε = {seen(1):g}", rounds)
-
-
-def published_epsilon(scheme: Scheme, delta: float) -> float | None:
-    """ε of a scheme by the smallest published bound; None where it is the guarantee's own.
-
-    Args:
-        scheme: what happens.
-        delta: δ.
-    """
-    from turnout.accounting.decomposition import published
-    from turnout.accounting.pricing import decomposition_upper
-
-    parts = published(scheme)
-    return None if parts is None else decomposition_upper(parts, delta)
 
 
 def _assumed(scheme: Scheme) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ def _promise(summary: Summary) -> list[str]:
 
 def _certainty(prepared: PreparedPlan) -> str:
     """The bounds on how sure anybody becomes about one client, in words."""
-    from turnout.accounting.membership import scheme_certainty
+    from turnout.accounting.meaning.membership import scheme_certainty
 
     delta, relation = prepared.guarantee.delta, prepared.guarantee.relation
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from turnout.accounting.tradeoff import TradeOff, gaussian_trade_off
+from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
 from turnout.core.errors import ParameterError
 from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.explanation import Explanation

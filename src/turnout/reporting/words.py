@@ -51,7 +51,7 @@ def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relat
 
     Args:
         sides: upper bounds on how sure he becomes of presence and of absence, both in [0, 1],
-            from `turnout.accounting.membership` at the prior ½.
+            from `turnout.accounting.meaning.membership` at the prior ½.
         delta: δ.
         relation: the neighbouring relation.
     """

@@ -10,11 +10,11 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
-from turnout.protocol import Coordinator, Lattice
+from turnout.protocol import Lattice
 from turnout.service.computation import (
     ARCHITECTURES,
     CLIENT_FORMAT,
@@ -30,6 +30,9 @@ from turnout.service.wire import (
     UPDATE_FORMAT,
 )
 from turnout.spec import ReleaseRule, Scheme
+
+if TYPE_CHECKING:
+    from turnout.protocol import Coordinator
 
 FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
 
@@ -158,6 +161,8 @@ class Charter:
 
     def coordinator(self, **progress: Any) -> Coordinator:
         """The protocol's coordinator, in units of the lattice; ``progress`` as for a restart."""
+        from turnout.protocol import Coordinator
+
         return Coordinator(
             self.scheme,
             self.lattice.dimension,
@@ -216,7 +221,7 @@ class Charter:
         Raises:
             StorageError: anything else, down to the last byte; a format that is not known by name.
         """
-        from turnout.accounting.ledger.records import scheme_from_dict
+        from turnout.spec.codec import scheme_from_dict
 
         try:
             fields = json.loads(data)
@@ -299,7 +304,7 @@ def _require_named(what: str, said: object, *known: str) -> None:
 
 
 def _scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
-    from turnout.accounting.ledger.records import scheme_to_dict
+    from turnout.spec.codec import scheme_to_dict
 
     return scheme_to_dict(scheme)
 

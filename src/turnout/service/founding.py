@@ -116,7 +116,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
     Raises:
         ParameterError: more than the charter's population.
     """
-    from turnout.accounting.ledger.records import scheme_to_dict
+    from turnout.spec.codec import scheme_to_dict
 
     room = charter.population - tx.invited()
     if not 0 < count <= room:

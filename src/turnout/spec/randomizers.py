@@ -190,8 +190,8 @@ class PairRandomizer:
     """A mechanism by the law of its likelihood ratio.
 
     Attributes:
-        pair: an object with the members of `turnout.accounting.pairs.Pair`, such as
-            `turnout.accounting.pairs.MonotonePair` of two densities.
+        pair: an object with the members of `turnout.accounting.Pair`, such as
+            `turnout.accounting.MonotonePair` of two densities.
         leak: probability, with her, of outcomes that are impossible without her.
     """
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec.classes import hold_members, plain_numbers
+from turnout.spec.forms import normal_form
 from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustModel
-from turnout.spec.participation import ParticipationLaw
 from turnout.spec.randomizers import FIXED_RANDOMIZERS, GaussianNoise, Randomizer
+from turnout.spec.registry import ParticipationLaw, all_laws, is_registered
 from turnout.spec.releases import ReleaseRule
 
-_LAWS: tuple[type, ...] = get_args(ParticipationLaw)
 _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 
@@ -37,7 +38,8 @@ class Scheme:
 
     Raises:
         ParameterError: a word that is no member, naming those there are; an object of a class that
-            is no randomizer or law of `turnout.spec`; another population than the law's own.
+            is no randomizer of `turnout.spec` and no registered law; another population than the
+            law's own.
     """
 
     randomizer: Randomizer
@@ -50,11 +52,10 @@ class Scheme:
     order: SpeakingOrder | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("randomizer", _RANDOMIZERS), ("participation", _LAWS)):
-            value = getattr(self, name)
-            if type(value) not in known:
-                names = ", ".join(kind.__name__ for kind in known)
-                raise ParameterError(name, value, f"an object of one of {names}")
+        if type(self.randomizer) not in _RANDOMIZERS:
+            raise _of_no("randomizer", self.randomizer, _RANDOMIZERS)
+        if not is_registered(type(self.participation)):
+            raise _of_no("participation", self.participation, all_laws())
         hold_members(
             self, relation=Relation, release=ReleaseRule, unit=PrivacyUnit, trust=TrustModel
         )
@@ -67,8 +68,8 @@ class Scheme:
         if self.population is None:
             return
         checks.count(population=self.population)
-        own = getattr(self.participation, "population", self.population)
-        if self.population != own:
+        own = normal_form(self.participation).population
+        if own is not None and self.population != own:
             raise ParameterError("population", self.population, f"the law's own, {own}")
         plain_numbers(self)
 
@@ -84,3 +85,9 @@ class Scheme:
                 f"only Gaussian noise has a noise multiplier, not {type(self.randomizer).__name__}"
             )
         return self.randomizer.noise_multiplier
+
+
+def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
+    """The error about an object of none of the classes."""
+    names = ", ".join(kind.__name__ for kind in known)
+    return ParameterError(name, value, f"an object of one of {names}")

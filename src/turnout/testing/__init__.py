@@ -1,4 +1,4 @@
-"""For tests of samplers, yours included: exact laws, exact frequency tests, wrong laws."""
+"""For tests of samplers and laws, yours included: exact laws, frequency tests, conformance."""
 
 from turnout.testing.enumeration import enumerate_law
 from turnout.testing.frequencies import (
@@ -7,11 +7,15 @@ from turnout.testing.frequencies import (
     assert_mean,
     assert_rejects_law,
 )
+from turnout.testing.laws import ClientLaw, assert_law, client_law
 
 __all__ = [
+    "ClientLaw",
     "assert_binomial",
     "assert_frequencies",
+    "assert_law",
     "assert_mean",
     "assert_rejects_law",
+    "client_law",
     "enumerate_law",
 ]

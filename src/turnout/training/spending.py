@@ -40,7 +40,7 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
         Rises, and never above the whole run's ε: who sees a part of the releases sees no more
         than who sees all.
     """
-    from turnout.accounting.ledger import running
+    from turnout.accounting import running
 
     scheme = prepared.scheme
     law, delta = scheme.participation, prepared.plan.privacy.delta
@@ -62,7 +62,7 @@ def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
         return lambda step: epsilon_upper(scheme, delta, step)
 
     def until(step: int) -> float:
-        part = AvailabilityCheckIn(law.available[:, :step], law.window, law.probability)
-        return epsilon_upper(costliest_clients(replace(scheme, participation=part)), delta)
+        part = replace(scheme, participation=law.part(steps=step))
+        return epsilon_upper(costliest_clients(part), delta)
 
     return until

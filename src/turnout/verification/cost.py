@@ -7,29 +7,18 @@ so that an error there is hardly repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    FixedAssignment,
-    GaussianNoise,
-    KSubset,
-    PoissonSampling,
-    Relation,
-    ReleaseRule,
-    Scheme,
-    SelfSampling,
-    SlidingWindow,
-    TrustModel,
-)
+from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
+from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
+from turnout.spec.forms import DrawTable, Form, normal_form
 from turnout.verification.ratios import Side
 from turnout.verification.windows import Run, Window, epsilon, run_law, two_hop_epsilon
 
@@ -110,10 +99,13 @@ def way(scheme: Scheme, steps: int) -> Way:
         raise UnsupportedError(f"{type(noise).__name__} has no independent analysis")
     if scheme.trust is not TrustModel.CENTRAL or scheme.release is ReleaseRule.AVERAGED:
         raise UnsupportedError("only aggregated and one-client releases by a trusted coordinator")
-    alone, law = noise.noise_multiplier, scheme.participation
+    if steps:
+        _WINDOWS.require(scheme.participation)
+    alone, law = noise.noise_multiplier, normal_form(scheme.participation)
     lower = _runs(law, alone, steps)[0]
     replaced = scheme.relation is Relation.REPLACE_ONE
-    if isinstance(law, EveryStep) and (replaced or scheme.relation is Relation.ZERO_OUT):
+    always = all(type(span.draw) is Always for span in law.spans)
+    if always and (replaced or scheme.relation is Relation.ZERO_OUT):
         # Both worlds have her in every step: no hop over her absence, whatever the rule.
         run = _runs(law, alone / 2 if replaced else alone, steps)[1]
         return Way((run,), (run,), "the exact law of every step")
@@ -136,70 +128,65 @@ def _sum_opposed(window: Window) -> Window:
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
-def _runs(law: object, noise: float, steps: int) -> tuple[Run, Run]:
+def _runs(law: Form, noise: float, steps: int) -> tuple[Run, Run]:
     """Her presence against her absence after ``steps`` steps: (no worse than true, no better)."""
-    if steps == 0:
-        return (), ()
-    lower, upper = _windows(law, noise, steps)
-    return tuple(_possible(lower)), tuple(_possible(upper))
+    lower: list[Window] = []
+    upper: list[Window] = []
+    for draw, full, rest in law.released(steps) if steps else ():
+        below, above = _WINDOWS[draw](draw, noise, full, rest)
+        lower += _possible(below)
+        upper += _possible(above)
+    return tuple(lower), tuple(upper)
 
 
 def _possible(run: Run) -> Iterator[Window]:
     return (window for window in run if window.count > 0 and window.probability > 0)
 
 
-@singledispatch
-def _windows(law: object, noise: float, steps: int) -> tuple[Run, Run]:
-    raise UnsupportedError(f"{type(law).__name__} has no independent analysis")
-
-
-@_windows.register
-def _(law: EveryStep, noise: float, steps: int) -> tuple[Run, Run]:
-    run = (Window(noise / steps**0.5),)  # Gaussians add up to one
+def _every_step(draw: Always, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+    run = (Window(noise / full**0.5),)  # Gaussians add up to one
     return run, run
 
 
-@_windows.register(PoissonSampling)
-@_windows.register(SelfSampling)
-def _(law: PoissonSampling | SelfSampling, noise: float, steps: int) -> tuple[Run, Run]:
-    run = (Window(noise, 1, float(law.rate), steps),)
+def _coins(draw: Bernoulli, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+    run = (Window(noise, 1, float(draw.rate), full),)
     return run, run
 
 
-@_windows.register
-def _(law: CheckIn, noise: float, steps: int) -> tuple[Run, Run]:
-    run = _check_ins(noise, law.window, float(law.probability), steps)
+def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+    run = _check_ins(noise, draw.steps, float(draw.probability), full, rest)
     return run, run
 
 
-def _check_ins(noise: float, window: int, probability: float, steps: int) -> Run:
+def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Run:
     """Whole windows, and the one that was begun: she has come by now if her slot is past."""
-    full, rest = divmod(steps, window)
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
-@_windows.register
-def _(law: SlidingWindow, noise: float, steps: int) -> tuple[Run, Run]:
-    seen = min(steps, law.window)
-    run = (Window(noise, seen, seen / law.window),)
+def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+    """Her own window, of which as many slots are past as steps at most."""
+    whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
+    run = (
+        Window(noise, whole, whole / draw.window, full),
+        Window(noise, max(begun, 1), begun / draw.window),
+    )
     return run, run
 
 
-@_windows.register
-def _(law: FixedAssignment, noise: float, steps: int) -> tuple[Run, Run]:
+def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Run, Run]:
     """Her slot comes again in every epoch: in one that was begun surely or not at all."""
-    epochs, rest = divmod(steps, law.window)
+    window, probability = draw.slot.steps, draw.slot.probability
+    whole = Window(noise / draw.epochs**0.5, window, probability, full)
+    epochs, left = divmod(rest, window)
     if epochs == 0:
-        run = (Window(noise, rest, law.probability * rest / law.window),)
+        run = (whole, Window(noise, max(left, 1), probability * left / window))
         return run, run
-    ends = (Window(noise / n**0.5, law.window, law.probability) for n in (epochs, epochs + 1))
-    lower, upper = ((window,) for window in ends)
-    return lower, upper if rest else lower
+    least, most = (Window(noise / n**0.5, window, probability) for n in (epochs, epochs + 1))
+    return (whole, least), (whole, most if left else least)
 
 
-@_windows.register
-def _(law: KSubset, noise: float, steps: int) -> tuple[Run, Run]:
+def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
     """Above: a random partition into k blocks, one step in each, all shown. Below: plain sums.
 
     A uniformly drawn partition of the window into k blocks whose sizes differ by at most one,
@@ -207,15 +194,29 @@ def _(law: KSubset, noise: float, steps: int) -> tuple[Run, Run]:
     windows. The sum of a window's releases is moved by k and has noise of √t; sums of W windows
     add up to one Gaussian. A window that was begun counts above as a whole and below not at all.
     """
-    if law.picks == 1:
-        run = _check_ins(noise, law.window, 1.0, steps)
+    if draw.picks == 1:
+        run = _check_ins(noise, draw.steps, 1.0, full, rest)
         return run, run
-    full, begun = steps // law.window, -(-steps // law.window)
-    size, longer = divmod(law.window, law.picks)
+    begun = full + (rest > 0)
+    size, longer = divmod(draw.steps, draw.picks)
     upper = (
         Window(noise, size + 1, 1.0, longer * begun),
-        Window(noise, size, 1.0, (law.picks - longer) * begun),
+        Window(noise, size, 1.0, (draw.picks - longer) * begun),
     )
     if full == 0:
         return (), upper
-    return (Window(noise * (law.window / full) ** 0.5 / law.picks),), upper
+    return (Window(noise * (draw.steps / full) ** 0.5 / draw.picks),), upper
+
+
+_WINDOWS: DrawTable[Callable[[Any, float, int, int], tuple[Run, Run]]] = DrawTable(
+    "an independent analysis",
+    {
+        Always: _every_step,
+        Bernoulli: _coins,
+        OneOf: _one_of,
+        KOf: _k_of,
+        Kept: _kept,
+        Staggered: _staggered,
+    },
+)
+"""The windows of whole blocks and of one that was begun; a draw without a row has none."""

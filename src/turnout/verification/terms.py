@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from turnout import spec
 from turnout.core.errors import ParameterError
 from turnout.spec import Scheme
+from turnout.spec.registry import law_class
 from turnout.verification.document import (
     DamagedError,
     canonical_fields,
@@ -42,8 +43,11 @@ _FORMATS = {
 }
 """The formats that are read, and the fields that each has beside those of both."""
 _CLASSES: Mapping[str, type] = {
-    name: value for name in spec.__all__ if isinstance(value := getattr(spec, name), type)
+    name: value
+    for name, value in vars(spec).items()
+    if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
+"""Classes of which a scheme consists, but for participation laws, which have names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +159,15 @@ def _rebuilt(value: Any) -> Any:
         return _array(content)
     if name == "tuple":
         return tuple(_rebuilt(item) for item in content["values"])
-    if not isinstance(name, str) or name not in _CLASSES:
+    known = (_CLASSES.get(name) or law_class(name)) if isinstance(name, str) else None
+    if known is None:
         raise ValueError(f"{name!r} is nothing that a scheme consists of")
     # A scheme would take a bare word for its member; a charter has each with its kind.
     words = [key for key, inner in content.items() if isinstance(inner, str)]
-    if words and not issubclass(_CLASSES[name], Enum):
+    if words and not issubclass(known, Enum):
         raise ValueError(f"{name}: {words[0]} is a bare word")
     try:
-        return _CLASSES[name](**{key: _rebuilt(inner) for key, inner in content.items()})
+        return known(**{key: _rebuilt(inner) for key, inner in content.items()})
     except ParameterError as error:
         raise ValueError(f"{name}: {error}") from None
     except TypeError:

@@ -16,6 +16,7 @@ from scipy.special import log_ndtr
 
 from turnout.accounting.calibration.unknowns import Unknown
 from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected
 
 _LEAST_LOG_MU, _MOST_LOG_MU = math.log(1e-300), math.log(1e4)
 _SMOOTH = 1e-3  # nearer points would show the grids' own unevenness, not a slope
@@ -133,7 +134,4 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
     """Where a falling function meets 0; the nearer end where it does not."""
-    while high - low > 1e-9:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return 0.5 * (low + high)
+    return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle

@@ -13,6 +13,7 @@ from dataclasses import replace
 from turnout.accounting.calibration.costs import log_gaussian_mu
 from turnout.accounting.calibration.unknowns import DELTA, Unknown
 from turnout.accounting.decomposition import decompose
+from turnout.core.roots import bisected
 from turnout.spec import Scheme
 
 _CLOSE = 1e-3  # to which ln value is found
@@ -68,10 +69,8 @@ def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
 
     level = _log_spread(scheme)
     low, high = math.log(_LEAST_DELTA), math.log(_MOST_DELTA)
-    while high - low > _CLOSE:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return replace(DELTA, start=math.exp(high))
+    found = bisected(lambda log_delta: not excess(log_delta) > 0, low, high, gap=_CLOSE)
+    return replace(DELTA, start=math.exp(found.holding))
 
 
 def _log_spread(scheme: Scheme) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import singledispatch
 
-from turnout.accounting.blocks import Block
+from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
@@ -15,9 +15,9 @@ from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, kary_pair
 from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.accounting.shuffling.responses.attained import (
-    AlikeBlock,
     AlikeGaussianBlock,
-    WorstKnownBlock,
+    IdenticalOthersBlock,
+    LowerBoundBlock,
     hadamard_response_block,
     kary_response_block,
 )
@@ -98,7 +98,9 @@ def _pure(
     randomizer: PureRandomizer | PublishedRandomizer, clients: int, pair: BlanketPair, method: str
 ) -> Round:
     epsilon0, upper = randomizer.epsilon0, BlanketBlock(pair, clients)
-    return Round(upper, WorstKnownBlock(epsilon0, clients), AlikeBlock(epsilon0, clients), method)
+    return Round(
+        upper, LowerBoundBlock(epsilon0, clients), IdenticalOthersBlock(epsilon0, clients), method
+    )
 
 
 @one_round.register
@@ -106,7 +108,10 @@ def _(randomizer: KaryResponse, clients: int) -> Round:
     epsilon0, values = randomizer.epsilon0, randomizer.categories
     block = kary_response_block(epsilon0, values, clients)
     if values == 2:
-        alike, quick = AlikeBlock(epsilon0, clients), BlanketBlock(kary_pair(epsilon0, 2), clients)
+        alike, quick = (
+            IdenticalOthersBlock(epsilon0, clients),
+            BlanketBlock(kary_pair(epsilon0, 2), clients),
+        )
         return Round(block, block, alike, "binary response, worst of all others' bits", quick)
     return Round(block, block, None, f"privacy blanket of {values}-ary response")
 
@@ -126,7 +131,7 @@ def _(randomizer: BitResponse, clients: int) -> Round:
         BlanketBlock(worst_pair(epsilon0), clients),
         BinaryResponseBlock(epsilon0, clients),
     )
-    alike = AlikeBlock(epsilon0, clients)
+    alike = IdenticalOthersBlock(epsilon0, clients)
     return Round(upper, lower, alike, "privacy blanket of two opposite words' bits")
 
 
@@ -135,8 +140,8 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
     epsilon0, delta0 = randomizer.epsilon0, randomizer.delta0
     return Round(
         ApproximateMessagesBlock(epsilon0, delta0, clients),
-        LeakingBlock(WorstKnownBlock(epsilon0, clients), delta0),
-        AlikeBlock(epsilon0, clients),
+        LeakingBlock(LowerBoundBlock(epsilon0, clients), delta0),
+        IdenticalOthersBlock(epsilon0, clients),
         "privacy blanket of any randomizers near pure ones",
     )
 
@@ -162,7 +167,7 @@ class UpperMessages:
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeMessages:
+class IdenticalOthersMessages:
     """The block of any number of messages whose senders are alike but for her."""
 
     randomizer: object

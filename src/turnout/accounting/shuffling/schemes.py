@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.blocks import Block
-from turnout.accounting.hops import Decomposition, Hop
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound
 from turnout.accounting.shuffling.messages import (
-    AlikeMessages,
+    IdenticalOthersMessages,
     PublishedRandomizer,
     UpperMessages,
     one_round,
@@ -15,27 +15,26 @@ from turnout.accounting.shuffling.messages import (
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
-    EveryStep,
-    FixedSize,
     PureRandomizer,
     Randomizer,
     Relation,
     ReleaseRule,
     Scheme,
-    SelfSampling,
     SpeakingOrder,
 )
+from turnout.spec.draws import Always, Bernoulli, Cohort, Draw
+from turnout.spec.forms import Released
 from turnout.spec.randomizers import is_adaptive
 
 
 def shuffled(
-    scheme: Scheme, steps: int, randomizer: Randomizer | PublishedRandomizer
+    scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """The blocks of a scheme's first ``steps`` rounds, each shuffled afresh.
+    """The blocks of the rounds that one draw decided, each shuffled afresh.
 
     Args:
         scheme: what happens.
-        steps: rounds that have been released.
+        part: the draw, and the rounds that have been released.
         randomizer: the scheme's, or what it is to be priced as.
 
     Raises:
@@ -43,35 +42,38 @@ def shuffled(
         UnsupportedError: no sound analysis is known.
     """
     _require_analysis(scheme)
-    law, clients = scheme.participation, _population(scheme)
-    if isinstance(law, EveryStep):
+    draw, rounds = part.draw, part.full
+    clients = _population(scheme, draw)
+    if isinstance(draw, Always):
         one = one_round(randomizer, clients)
-        return _rounds(randomizer, one.upper, one.lower, steps, one.method)
-    if isinstance(law, FixedSize):
-        return _subsampled(randomizer, law, steps)
-    if isinstance(law, SelfSampling):
-        return _self_sampled(randomizer, law, clients, steps)
+        return _rounds(randomizer, one.upper, one.lower, rounds, one.method)
+    if isinstance(draw, Cohort):
+        return _subsampled(randomizer, draw, rounds)
+    if isinstance(draw, Bernoulli) and draw.unseen:
+        return _self_sampled(randomizer, draw, clients, rounds)
     raise UnsupportedError(
-        f"no analysis of shuffled messages is known under {type(law).__name__}; every step, "
-        "fixed-size and self-sampling have one"
+        f"no analysis of shuffled messages is known under {type(scheme.participation).__name__}, "
+        f"whose draws are {type(draw).__name__}; every step, fixed-size and self-sampling have one"
     )
 
 
-def _subsampled(randomizer: object, law: FixedSize, steps: int) -> Decomposition:
-    one, rate = one_round(randomizer, law.size), law.size / law.population
+def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
+    one, rate = one_round(randomizer, draw.size), draw.size / draw.population
     upper = SubsampledBlock(one.upper, rate)
     lower = None if one.alike is None else SubsampledBlock(one.alike, rate, alike=True)
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of a uniform sample")
 
 
-def _self_sampled(randomizer: object, law: SelfSampling, clients: int, steps: int) -> Decomposition:
+def _self_sampled(randomizer: object, draw: Bernoulli, clients: int, steps: int) -> Decomposition:
     one = one_round(randomizer, clients)
-    if law.rate == 0:
+    if draw.rate == 0:
         return _rounds(randomizer, one.upper, None, 0, "nobody comes")
-    upper = SelfSampledBlock(UpperMessages(randomizer), clients, law.rate)
+    upper = SelfSampledBlock(UpperMessages(randomizer), clients, draw.rate)
     lower = None
     if one.alike is not None:
-        lower = SelfSampledBlock(AlikeMessages(randomizer), clients, law.rate, alike=True)
+        lower = SelfSampledBlock(
+            IdenticalOthersMessages(randomizer), clients, draw.rate, alike=True
+        )
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
 
 
@@ -82,7 +84,9 @@ def _rounds(
     above = [(upper, rounds)] if rounds else []
     beneath = [(lower, rounds)] if rounds and lower is not None else []
     cap = message_cap(randomizer, rounds)
-    return Decomposition(Hop(above, beneath, method, tight=False, symmetric=True, cap=cap))
+    return Decomposition(
+        NeighbourBound(above, beneath, method, tight=False, symmetric=True, cap=cap)
+    )
 
 
 def message_cap(randomizer: object, messages: int) -> float:
@@ -124,9 +128,8 @@ def _require_hidden_order(scheme: Scheme) -> None:
     )
 
 
-def _population(scheme: Scheme) -> int:
-    law = scheme.participation
-    population = law.population if isinstance(law, FixedSize) else scheme.population
+def _population(scheme: Scheme, draw: Draw) -> int:
+    population = draw.population if isinstance(draw, Cohort) else scheme.population
     if population is None:
         raise ParameterError("population", None, "the number of clients, who hide each other")
     return population

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from turnout.core import checks
+from turnout.core.roots import bisected, bisected_each
 from turnout.randomizers.vectors.flips import flip_probability
 from turnout.randomizers.vectors.sampled_bits import level_weights
 
@@ -42,29 +43,25 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
         return (epsilon,)
     log_weights = 2 * np.log(level_weights(levels))
     low, high = np.zeros(levels), np.full(levels, epsilon)
-    price_low, price_high = -1500.0, 1500.0
-    shares = high
-    for _ in range(_HALVINGS):
-        price = 0.5 * (price_low + price_high)
-        shares = _shares_at(price - log_weights, low, high)
-        if shares.sum() > epsilon:
-            price_low = price
-        else:
-            price_high = price
-    shares = _shares_at(price_high - log_weights, low, high)
+
+    def paid(price: float) -> bool:
+        return not _shares_at(price - log_weights, low, high).sum() > epsilon
+
+    price = bisected(paid, -1500.0, 1500.0, halvings=_HALVINGS).holding
+    shares = _shares_at(price - log_weights, low, high)
     return tuple(float(share) for share in shares * (epsilon / shares.sum()))
 
 
 def _shares_at(log_slopes: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, between the limits; it falls with ε."""
-    low, high = low.copy(), high.copy()
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        half = np.maximum(middle / 2, 1e-300)
+
+    def enough(share: np.ndarray) -> np.ndarray:
+        half = np.maximum(share / 2, 1e-300)
         # ln sinh x = x + ln(1 − e^{−2x}) − ln 2.
         log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
-        above = -np.log(np.tanh(half)) - 2 * log_sinh > log_slopes
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return ~(-np.log(np.tanh(half)) - 2 * log_sinh > log_slopes)
+
+    low, high = bisected_each(enough, low, high, _HALVINGS)
     return 0.5 * (low + high)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from turnout.core.errors import RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
@@ -18,9 +18,11 @@ from turnout.service.device.diary import Diary
 from turnout.service.device.link import GoneError, Link, UnreachableError
 from turnout.service.device.pace import Pace
 from turnout.service.device.remote import Remote
-from turnout.service.device.trainer import TrainerOf
 from turnout.service.device.turns import After, Turns
 from turnout.service.wire import Answer, Invitation, Phase, enrolments_path
+
+if TYPE_CHECKING:
+    from turnout.service.device.trainer import TrainerOf
 
 Said = TypeVar("Said")
 

@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from turnout.accounting.ledger.records import scheme_from_dict, scheme_to_dict
 from turnout.core.errors import ParameterError, StorageError
 from turnout.participation import blocks, draw
 from turnout.protocol import Client, ClientState
@@ -20,12 +19,13 @@ from turnout.randomness import OSRandomness, Source
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
 from turnout.spec import EveryStep, GaussianNoise, ParticipationLaw, Relation, Scheme
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 FORMAT = "turnout-device-1"
 _DIGEST_BYTES = 32
 
 Law = dict[str, Any]
-"""A participation law as `accounting.ledger.records` writes it."""
+"""A participation law as `spec.codec` writes it."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,13 +12,13 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from turnout.accounting.ledger.records import scheme_to_dict
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.service.charter import Charter
 from turnout.service.device.memory import Memory
 from turnout.service.ledger import Head, Record, require_chain
 from turnout.service.signatures import verified
 from turnout.service.wire import Phase, SignedHead, head_bytes
+from turnout.spec.codec import scheme_to_dict
 
 _NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a body raises that holds something else."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.datasets import ImageData, Split, load
-from turnout.learning import ClassificationTask
-from turnout.plans import AvailabilitySection, Plan
 from turnout.service.charter import Charter
 from turnout.service.computation import Computation
-from turnout.training.building import build_task
-from turnout.training.workload import Workload
+
+if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
+    from turnout.datasets import Split
+    from turnout.learning import ClassificationTask
+    from turnout.plans import Plan
+    from turnout.training.workload import Workload
 
 
 class Trainer(Protocol):
@@ -69,6 +70,8 @@ def own_records(path: Path) -> Split:
         ParameterError: no such file, or other arrays.
         StorageError: it cannot be read.
     """
+    from turnout.datasets import Split
+
     expected = "an .npz file with the arrays inputs and labels"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -90,6 +93,10 @@ def trainer_on(records: Split, client: int) -> TrainerOf:
     """A trainer for one client who holds all of ``records``."""
 
     def build(charter: Charter) -> Trainer:
+        from turnout.datasets import ImageData
+        from turnout.plans import Plan
+        from turnout.training.workload import Workload
+
         plan = Plan.from_toml(charter.plan, "the charter's plan")
         data = ImageData(plan.data.name, records, records)
         if records.labels.min() < 0 or records.labels.max() >= data.classes:
@@ -110,6 +117,10 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     built: dict[str, Trainer] = {}
 
     def build(charter: Charter) -> Trainer:
+        from turnout.datasets import load
+        from turnout.plans import Plan
+        from turnout.training.workload import Workload
+
         if charter.task not in built:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):
@@ -129,6 +140,8 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
 
 def _task(workload: Workload, charter: Charter) -> ClassificationTask:
     """The plan's model over these records, if it is the one of the charter."""
+    from turnout.training.building import build_task
+
     _require_agreement(workload.plan, charter)
     task, lattice = build_task(workload), charter.lattice
     if task.dimension != lattice.dimension:
@@ -147,6 +160,8 @@ def _task(workload: Workload, charter: Charter) -> ClassificationTask:
 
 def _require_agreement(plan: Plan, charter: Charter) -> None:
     """Refuses a charter whose plan, which people read, says another thing than its terms do."""
+    from turnout.plans import AvailabilitySection
+
     privacy, scheme = plan.privacy, charter.scheme
     said_and_held: list[tuple[str, object, object]] = [
         ("privacy.relation", privacy.relation.value, scheme.relation.value),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from turnout.service.device.diary import Diary
 from turnout.service.device.link import Link
 from turnout.service.device.remote import Remote
 from turnout.service.device.status import Status
-from turnout.service.device.trainer import Trainer
 from turnout.service.wire import (
     Answer,
     Phase,
@@ -27,6 +27,9 @@ from turnout.service.wire import (
     updates_path,
 )
 from turnout.spec import ReleaseRule
+
+if TYPE_CHECKING:
+    from turnout.service.device.trainer import Trainer
 
 
 class After(Enum):

@@ -82,7 +82,7 @@ class Certainties:
 
     def _worked_out(self, steps: int) -> Sides:
         """Bounds after a charged step; certainty where nothing can be certified."""
-        from turnout.accounting.membership import scheme_certainty
+        from turnout.accounting.meaning.membership import scheme_certainty
         from turnout.plans.preparation import costliest_clients
 
         charter = self._charter

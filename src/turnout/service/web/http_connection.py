@@ -85,9 +85,7 @@ class HttpConnection(HttpToolsProtocol, Begun):
         self._leaving = True
         self._table.left(self.entry)
         super().connection_lost(exc)
-        # Little is left that only the garbage collector would find.
-        if self.scope:
-            self.scope.pop(CONNECTION, None)
+        # Nothing is left that only the garbage collector would find.
         self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]
         cast(JoinedTransport, self.transport).forget()
 

@@ -13,12 +13,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.accounting.blocks import Block, PairBlock
-from turnout.accounting.curves import Curve, Direction, Side, epsilon_at
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.polygons import PolygonCurve, upper_polygon
-from turnout.accounting.runs import run_epsilon
+from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.polygons import PolygonCurve, upper_polygon
+from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.shuffling.approximate.price import ApproximatePrice, GaussianPrice
 from turnout.core import checks
 from turnout.core.errors import NumericalError, UnsupportedError

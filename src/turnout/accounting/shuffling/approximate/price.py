@@ -34,8 +34,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from turnout.accounting.curves import Curve, Direction, PairCurve, Side
-from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
 from turnout.accounting.shuffling.blanket.supremum import worst_pair

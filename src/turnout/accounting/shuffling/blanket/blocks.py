@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.polygons import (
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.polygons import (
     PricedSide,
     nodes_down_to,
     nodes_near,

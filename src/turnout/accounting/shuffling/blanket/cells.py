@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import betainc, betaincc
 
-from turnout.accounting.curves import Side
+from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket.pair import BlanketPair
 
 FloatArray = np.ndarray

@@ -16,9 +16,9 @@ number of U's), which is A + 1 with chance q and A else, A ~ Bin(C, ½), or the 
 
 from __future__ import annotations
 
-from turnout.accounting.curves import Direction, Side
-from turnout.accounting.pairs import UNIT_ROUNDOFF
-from turnout.accounting.runs import run_epsilon
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
 from turnout.core import checks

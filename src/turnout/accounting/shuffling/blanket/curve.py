@@ -34,8 +34,8 @@ from functools import cached_property
 
 import numpy as np
 
-from turnout.accounting.curves import Side
-from turnout.accounting.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.shuffling.blanket.cells import Cells
 from turnout.accounting.shuffling.blanket.coins import at_least, heads
 from turnout.accounting.shuffling.blanket.pair import BlanketPair

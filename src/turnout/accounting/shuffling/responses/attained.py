@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.blocks import AllocationBlock, Block, PairBlock
-from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
@@ -58,7 +59,7 @@ class LargestCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class WorstKnownBlock:
+class LowerBoundBlock:
     """One round of messages of any ε₀-randomizers, adaptive or not.
 
     UPPER is the pair that is proved for them all. LOWER is binary response with all others alike,
@@ -111,7 +112,7 @@ class WorstKnownBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeBlock(Bits):
+class IdenticalOthersBlock(Bits):
     """One round of binary response in which all others hold the bit that is not hers in P.
 
     In Q all bits are alike, so a sample without her is one without a difference: what

@@ -11,9 +11,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.polygons import PricedSide, nodes_down_to, nodes_near, upper_polygon
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.polygons import (
+    PricedSide,
+    nodes_down_to,
+    nodes_near,
+    upper_polygon,
+)
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.accounting.shuffling.responses.splits import SplitPrices, split_prices, worst_split

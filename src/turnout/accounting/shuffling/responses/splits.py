@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 
 FloatArray = np.ndarray
 

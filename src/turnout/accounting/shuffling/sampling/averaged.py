@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from turnout.accounting.blocks import Block, PairBlock
-from turnout.accounting.curves import Curve, Direction, Side
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.pairs import GaussianPair
+from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
 from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
-from turnout.accounting.shuffling.responses.attained import AlikeBlock
+from turnout.accounting.shuffling.responses.attained import IdenticalOthersBlock
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.accounting.shuffling.sampling.mixtures import best_curve
 from turnout.core import checks
@@ -49,7 +49,7 @@ class AveragedWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class SharperBlock:
+class MinOfBlocks:
     """What two blocks prove of the same step from above: the smaller δ at each K."""
 
     one: Block
@@ -113,7 +113,7 @@ def averaged_window(
     if reach < 2.0 and isinstance(randomizer, GaussianNoise):
         # Others' records may lie 2C away from hers, which without them need not be counted.
         alone = PairBlock(GaussianPair(randomizer.noise_multiplier / reach))
-        upper = SharperBlock(upper, alone)
+        upper = MinOfBlocks(upper, alone)
     return AveragedWindow(upper, lower)
 
 
@@ -160,7 +160,7 @@ class SummedMessages:
     def __call__(self, clients: int) -> Block:
         """Of so many messages."""
         if isinstance(self.randomizer, PureRandomizer):
-            return AlikeBlock(self.randomizer.epsilon0, clients)
+            return IdenticalOthersBlock(self.randomizer.epsilon0, clients)
         assert isinstance(self.randomizer, GaussianNoise)
         sigma = self.randomizer.noise_multiplier
         return PairBlock(GaussianPair(0.5 * sigma * math.sqrt(clients)))

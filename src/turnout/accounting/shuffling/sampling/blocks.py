@@ -28,10 +28,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from turnout.accounting.blocks import Block
-from turnout.accounting.curves import Curve, Direction, Side, diluted, epsilon_at
-from turnout.accounting.losses import CurvePair
-from turnout.accounting.polygons import nodes_down_to, upper_polygon
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted, epsilon_at
+from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.polygons import nodes_down_to, upper_polygon
 from turnout.accounting.shuffling.sampling.cells import Grain
 from turnout.accounting.shuffling.sampling.mixtures import (
     MessageBlocks,

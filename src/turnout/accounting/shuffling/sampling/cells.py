@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betainc, betaincc
 
-from turnout.accounting.curves import Side
+from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket.cells import (
     first_of_groups,
     group_chances,

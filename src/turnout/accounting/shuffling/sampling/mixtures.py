@@ -22,9 +22,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import betainc, betaincc
 
-from turnout.accounting.blocks import Block
-from turnout.accounting.curves import Curve, Direction, Side, diluted
-from turnout.accounting.losses import CurvePair
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted
+from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock
@@ -44,7 +44,7 @@ _COINS = 64  # groups that the number of blanket messages is cut into
 
 
 @runtime_checkable
-class WideBlock(Protocol):
+class MultiDeltaBlock(Protocol):
     """A block that knows a curve to be asked for few K's, of which none is known beforehand."""
 
     @property
@@ -175,7 +175,7 @@ def wide_curve(
     block: Block, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
     """A curve that is sharp from 1 down to δ."""
-    if isinstance(block, WideBlock):
+    if isinstance(block, MultiDeltaBlock):
         return block.wide(direction, side, delta, refinement)
     if isinstance(block, BlanketBlock):  # of a few K's alone no polygon need be made
         pair = block.upper if side is Side.UPPER else block.lower
@@ -199,7 +199,7 @@ def floor_of(block: Block, side: Side) -> float:
     """The δ that no ε goes below."""
     if isinstance(block, BlanketBlock):
         return 0.0
-    if isinstance(block, WideBlock):
+    if isinstance(block, MultiDeltaBlock):
         return block.floor
     return max(block.curves(side, _LARGEST_HINT, 0).floors)
 

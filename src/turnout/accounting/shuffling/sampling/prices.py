@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from turnout.accounting.curves import Direction, PairCurve, Side
-from turnout.accounting.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
@@ -30,7 +30,7 @@ from turnout.accounting.shuffling.approximate.price import (
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
-from turnout.accounting.shuffling.responses.attained import AlikeBlock, AlikeGaussianBlock
+from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock, IdenticalOthersBlock
 from turnout.accounting.shuffling.sampling.cells import Grain
 from turnout.accounting.shuffling.sampling.curve import SampledCurve
 from turnout.accounting.shuffling.sampling.mixtures import Mixture, Sample
@@ -172,7 +172,7 @@ def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
         return SampledPair(SampledCurve(block.upper, sample.population, sample.rate, grain))
-    if isinstance(block, AlikeBlock):
+    if isinstance(block, IdenticalOthersBlock):
         pair = stronger_clones_pair(block.local_epsilon)
         return SampledPair(SampledCurve(pair, sample.population, sample.rate, grain))
     if isinstance(block, ApproximateMessagesBlock):

@@ -1,0 +1,68 @@
+"""Entries that charge an account, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+
+Charge = TypeVar("Charge", bound="Chargeable")
+
+
+class Chargeable(Protocol):
+    """What one window costs, in the unit of an account."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain numbers and lists."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[Charge]):
+    """The same charge ``count`` times in a row.
+
+    Attributes:
+        charge: of one window.
+        count: how many.
+        label: what a person calls them.
+    """
+
+    charge: Charge
+    count: int = 1
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        checks.count(count=self.count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
+
+
+Entries = tuple[Entry[Charge], ...]
+
+
+def with_entry(entries: Entries[Charge], charge: Charge, label: str) -> Entries[Charge]:
+    """The entries and one more charge, counted with the last one if that is the same."""
+    if entries and (entries[-1].charge, entries[-1].label) == (charge, label):
+        return (*entries[:-1], replace(entries[-1], count=entries[-1].count + 1))
+    return (*entries, Entry(charge, 1, label))
+
+
+def entries_from(
+    data: Mapping[str, Any], charge_from: Callable[[dict[str, Any]], Charge]
+) -> Entries[Charge]:
+    """The entries of a written account."""
+    return tuple(
+        Entry(charge_from(item["charge"]), item["count"], str(item["label"]))
+        for item in data["entries"]
+    )
+
+
+def require_kind(data: Mapping[str, Any], kind: str) -> None:
+    """Refuses what was written by something else."""
+    if data.get("kind") != kind:
+        raise ParameterError("kind", data.get("kind"), repr(kind))

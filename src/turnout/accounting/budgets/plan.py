@@ -1,0 +1,304 @@
+"""What a plan has spent after some of its steps, and what its budget still allows.
+
+Everything here is for plans that do *not* look at results: phases, noise and numbers of windows
+are fixed before the data is touched, or depend on nothing that was released. ε's of phases do not
+add up; phases are composed exactly, as one run. For plans that do look, see `filters`.
+
+Two things may depend on results all the same: when to stop early, and whether to repeat the *same*
+window once more, as long as their number never exceeds one that the budget allows. Both only leave
+out releases of the longest run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnout.accounting import pricing
+from turnout.accounting.budgets.entries import require_kind
+from turnout.accounting.budgets.terms import Terms, as_windows, require_terms, window_count
+from turnout.accounting.calibration.costs import CostModel, Target
+from turnout.accounting.calibration.search import Search
+from turnout.accounting.calibration.unknowns import UNKNOWNS
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.divergence.neighbour_bounds import Run, joined, merged
+from turnout.core import checks
+from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
+from turnout.spec import GaussianNoise, Scheme
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+
+_TOLERANCE = 1e-4  # relative, of a noise multiplier
+MOST_WINDOWS = 10**6
+"""Where counting what a budget allows ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The first ``steps`` steps of a scheme, run in one go.
+
+    Attributes:
+        scheme: what happens.
+        steps: how many of its steps are released.
+        label: what a person calls it.
+    """
+
+    scheme: Scheme
+    steps: int
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        checks.count(0, steps=self.steps)
+        checks.at_most("the scheme's steps", self.scheme.participation.steps, steps=self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Phases that were run or are planned, one after the other, about the same clients.
+
+    Guarantee: `epsilon` bounds everything that all phases release together, for a client who is
+    in all of them.
+
+    >>> from turnout.spec import CheckIn, Relation
+    >>> noisy = Scheme(GaussianNoise(2.0), CheckIn(100, 5), Relation.ADD_REMOVE)
+    >>> done = Ledger(Terms.of(noisy)).add(noisy, steps=250)
+    >>> done.epsilon(1e-6) <= done.add(noisy).epsilon(1e-6)
+    True
+    >>> Ledger.from_dict(done.to_dict()) == done
+    True
+    """
+
+    terms: Terms
+    phases: tuple[Phase, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_terms(self.terms)
+        for phase in self.phases:
+            self.terms.require(phase.scheme)
+
+    def add(self, scheme: Scheme, steps: int | None = None, label: str = "") -> Ledger:
+        """This ledger with one more phase: the first ``steps`` steps of a scheme, or all.
+
+        Raises:
+            ParameterError: relation, unit or trust differ, or the scheme has fewer steps.
+        """
+        steps = scheme.participation.steps if steps is None else steps
+        return replace(self, phases=(*self.phases, Phase(scheme, steps, label)))
+
+    def epsilon(self, delta: float) -> float:
+        """ε of everything in the ledger, never below the true one.
+
+        Raises:
+            UnsupportedError: no sound analysis is known for a phase, or for several together.
+            NumericalError: so small a δ cannot be certified.
+        """
+        checks.open_unit(delta=delta)
+        phases = [phase for phase in self.phases if phase.steps > 0]
+        if len(phases) == 1:
+            return pricing.epsilon_upper(phases[0].scheme, delta, phases[0].steps)
+        if any(is_per_client(phase.scheme) for phase in phases):
+            raise UnsupportedError("windows cut from a trace are priced in a phase of their own")
+        parts = joined([decompose(phase.scheme, phase.steps) for phase in phases])
+        return pricing.decomposition_upper(parts, delta)
+
+    def run(self) -> Run:
+        """The blocks of all phases, for what comes after them in a filter.
+
+        Raises:
+            UnsupportedError: the relation takes two hops, or clients have windows of their own.
+        """
+        done = [phase for phase in self.phases if phase.steps > 0]
+        return merged(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
+
+    def require(self, epsilon: float, delta: float) -> None:
+        """Refuses a ledger whose ε is not proved to be at most a budget.
+
+        Raises:
+            BudgetExceededError: it is not.
+        """
+        checks.non_negative(epsilon=epsilon)
+        found = self.epsilon(delta)
+        if found > epsilon:
+            raise BudgetExceededError(found, epsilon)
+
+    def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
+        """How many times one more scheme may be run so that ε of everything stays in a budget.
+
+        Args:
+            window: what would be repeated.
+            epsilon: the budget.
+            delta: δ.
+            most: where counting ends.
+
+        Returns:
+            A number whose ε is proved to be at most ``epsilon``, and the next one's is not (or
+            it is ``most``). 0 also where the budget is spent already.
+        """
+        checks.positive(epsilon=epsilon)
+        self.terms.require(window)
+
+        def proved(count: int) -> bool:
+            return self._with(window, count)._within(epsilon, delta)
+
+        return largest(proved, most)
+
+    def noise(self, scheme_for: Callable[[float], Scheme], epsilon: float, delta: float) -> float:
+        """The smallest noise multiplier with which a further phase stays in a budget.
+
+        Args:
+            scheme_for: the further phase as a function of its noise multiplier.
+            epsilon: the budget of everything together.
+            delta: δ.
+
+        Returns:
+            A multiplier of six digits; with it, ε of everything is proved to be at most
+            ``epsilon``.
+
+        Raises:
+            BudgetExceededError: what is in the ledger has spent the budget.
+            UnsupportedError: no noise up to 10⁶ is enough.
+        """
+        self.require(epsilon, delta)
+        unknown = UNKNOWNS["noise-multiplier"]
+        target = Target(lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta)
+        search = Search(CostModel(unknown, target, -unknown.power), _TOLERANCE)
+        search.run(lambda _: False, unknown.start)
+        if search.met is None:
+            raise UnsupportedError(
+                f"no noise multiplier up to {unknown.said(unknown.most)} keeps a further phase "
+                f"within epsilon = {epsilon:g} in all"
+            )
+        return search.met.value
+
+    def _with(self, window: Scheme, count: int) -> Ledger:
+        """The ledger after ``count`` repetitions, as few phases as the law allows."""
+        if count == 0:
+            return self
+        return self.add(as_windows(window, window_count(window) * count))
+
+    def _within(self, epsilon: float, delta: float) -> bool:
+        try:
+            return self.epsilon(delta) <= epsilon
+        except NumericalError:
+            return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain dictionaries, lists, numbers and words."""
+        phases = [
+            {"scheme": scheme_to_dict(phase.scheme), "steps": phase.steps, "label": phase.label}
+            for phase in self.phases
+        ]
+        return {"kind": "ledger", "terms": self.terms.to_dict(), "phases": phases}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Ledger:
+        """What `to_dict` gave."""
+        require_kind(data, "ledger")
+        phases = (
+            Phase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
+            for item in data["phases"]
+        )
+        return cls(Terms.from_dict(data["terms"]), tuple(phases))
+
+
+def run_before(terms: Terms, before: Ledger | None) -> Run:
+    """What a filter finds already run, under its own terms.
+
+    Raises:
+        ParameterError: relation, unit or trust differ.
+        UnsupportedError: as `Ledger.run`.
+    """
+    if before is None:
+        return []
+    for phase in before.phases:
+        terms.require(phase.scheme)
+    return before.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """Where a plan stands.
+
+    Attributes:
+        steps: steps done.
+        delta: δ of every ε here.
+        spent: ε of the steps done, proved.
+        whole: ε of the plan if it is carried out, proved.
+        budget: what ε may become.
+        windows: further windows of the same kind that the budget allows after the last window
+            that was begun, whatever the plan says.
+        noise_multiplier: the least noise with which the windows that are still to begin stay in
+            the budget; None where none are.
+    """
+
+    steps: int
+    delta: float
+    spent: float
+    whole: float
+    budget: float
+    windows: int
+    noise_multiplier: float | None
+
+
+def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remaining:
+    """What a plan has spent after some steps, and what the rest of it may do.
+
+    A window that was begun is counted as done to its end, with the noise it began with: slots were
+    drawn for all of it.
+
+    Args:
+        scheme: the plan.
+        steps: steps done.
+        budget: ε that everything together must not exceed.
+        delta: δ.
+
+    Returns:
+        Bounds on the private side: ε's rounded up, counts down, noise up.
+
+    Raises:
+        BudgetExceededError: what was done, or begun, has spent more than the budget.
+        UnsupportedError: the plan is not a sequence of equal windows.
+    """
+    checks.positive(budget=budget)
+    law = scheme.participation
+    size, total = window_steps(scheme), window_count(scheme)
+    empty = Ledger(Terms.of(scheme))
+    now = empty.add(scheme, steps)
+    begun = -(-steps // size)
+    done = empty.add(as_windows(scheme, begun)) if begun else empty
+    whole = empty.add(scheme).epsilon(delta)
+    done.require(budget, delta)
+    noise = None
+    if begun < total:
+        rest = as_windows(scheme, total - begun)
+        noise = done.noise(lambda s: replace(rest, randomizer=GaussianNoise(s)), budget, delta)
+    return Remaining(
+        steps=steps,
+        delta=delta,
+        spent=min(now.epsilon(delta), whole) if steps < law.steps else whole,
+        whole=whole,
+        budget=budget,
+        windows=done.fits(as_windows(scheme, 1), budget, delta),
+        noise_multiplier=noise,
+    )
+
+
+def window_steps(scheme: Scheme) -> int:
+    """Steps of one window of a scheme; 1 where every step stands for itself."""
+    return as_windows(scheme, 1).participation.steps
+
+
+def largest(proved: Callable[[int], bool], most: int) -> int:
+    """The largest count up to ``most`` that is proved, by doubling and halving; 0 if 1 is not.
+
+    A larger proof is one for less too, so the answer holds although bounds may not rise evenly.
+    """
+    checks.count(most=most)
+    low, high = 0, 1
+    while high <= most and proved(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if proved(middle) else (low, middle)
+    return low

@@ -1,0 +1,118 @@
+"""What all windows of a ledger share: who is protected against what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.divergence.neighbour_bounds import Run
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.spec.classes import hold_members
+from turnout.spec.forms import normal_form
+from turnout.spec.parameters import parameters
+from turnout.spec.registry import is_registered
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Relation, unit and trust of a guarantee; every window of a ledger must have the same.
+
+    Attributes:
+        relation: the neighbouring relation. No default, on purpose.
+        unit: what one record is.
+        trust: whom the client must trust.
+    """
+
+    relation: Relation
+    unit: PrivacyUnit = PrivacyUnit.CLIENT
+    trust: TrustModel = TrustModel.CENTRAL
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
+
+    @classmethod
+    def of(cls, scheme: Scheme) -> Terms:
+        """The terms of a scheme."""
+        return cls(scheme.relation, scheme.unit, scheme.trust)
+
+    def require(self, scheme: Scheme) -> None:
+        """Refuses a scheme with other terms.
+
+        Raises:
+            ParameterError: relation, unit or trust differ.
+        """
+        for name in ("relation", "unit", "trust"):
+            ours, theirs = getattr(self, name), getattr(scheme, name)
+            if ours is not theirs:
+                raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
+
+    def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
+        """The blocks of a scheme (of its first steps) that a filter charges: one hop.
+
+        Raises:
+            ParameterError: relation, unit or trust differ.
+            UnsupportedError: the relation takes two hops here, or clients have windows of
+                their own.
+        """
+        self.require(scheme)
+        if is_per_client(scheme):
+            raise UnsupportedError(
+                "filters and odometers keep one account for all clients, so windows cut from a "
+                "trace are refused; charge the smallest window that any client may have"
+            )
+        parts = decompose(scheme, steps)
+        if parts.other is not None:
+            raise UnsupportedError(
+                f"{scheme.relation.value} takes two hops here, which filters and odometers do "
+                "not follow; keep the account under the relation of one hop"
+            )
+        return parts.present.upper
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain words."""
+        return {"relation": self.relation.value, "unit": self.unit.value, "trust": self.trust.value}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Terms:
+        """What `to_dict` gave."""
+        return cls(data["relation"], data["unit"], data["trust"])
+
+
+def require_terms(terms: object) -> None:
+    """Refuses anything but `Terms`: an account must say who is protected against what.
+
+    Raises:
+        ParameterError: a word, None, a scheme.
+    """
+    if not isinstance(terms, Terms):
+        raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
+
+
+def as_windows(scheme: Scheme, windows: int) -> Scheme:
+    """A scheme with another number of windows (or of steps, where steps stand for themselves).
+
+    Raises:
+        UnsupportedError: the law is not a sequence of equal windows.
+    """
+    law, name = scheme.participation, _repeating(scheme)
+    one = replace(law, **{name: 1})
+    if normal_form(one) * getattr(law, name) != normal_form(law):
+        raise UnsupportedError(f"{type(law).__name__} is not so many of its windows")
+    return replace(scheme, participation=replace(law, **{name: windows}))
+
+
+def window_count(scheme: Scheme) -> int:
+    """Windows of a scheme; steps, where steps stand for themselves."""
+    return getattr(scheme.participation, _repeating(scheme))
+
+
+def _repeating(scheme: Scheme) -> str:
+    """The parameter of a scheme's law that says how many windows it has."""
+    law = type(scheme.participation)
+    if is_registered(law):
+        for parameter in parameters(law):
+            if parameter.repeats:
+                return parameter.name
+    raise UnsupportedError(f"{law.__name__} is not a sequence of equal windows")

@@ -1,0 +1,273 @@
+"""Adaptive composition: the law of a sum of privacy losses, under an exponential tilt.
+
+δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The laws on their
+grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in question,
+and convolved by the transform of `sums`, whose error does not grow with the number of blocks.
+What is added or subtracted: round-off, what lies outside the window, rounding of the masses.
+
+dp-accounting's own convolution is not used: it adds noise of the number of blocks times 1e-16
+to δ, whatever δ is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from turnout.accounting.divergence import sums
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.loss_laws import LossLaw
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.core.errors import NumericalError
+
+FloatArray = np.ndarray
+_NEGLIGIBLE = 1e-5  # the part of δ that what lies outside the window may cost
+_NOISE = 1e-5  # the part of δ that round-off may cost
+_ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a law
+_FEW_POINTS = 120  # of the laws by which tilt and window are chosen
+_TILTS, _EDGES = 64, 40
+_CLOSE = 1e-4  # relative difference between bounds on ε that does not matter
+_MARGIN = 0.01  # part of the window that each edge is moved out, for few points are coarse
+_WIDENINGS, _TOO_MUCH_OUTSIDE = 4, 1e-4
+_LEAST_DELTA = 1e-200
+_MOST_BINS = 1 << 23
+_LARGEST_EXPONENT = 300.0
+# A price is the sum of its slopes over the cells beyond and a mass a difference of slopes, so all
+# roundings of masses together change a price by a few u of itself. Who is within 1 ± η of a curve
+# is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
+# 1/(1 + η) only.
+_ROUNDINGS_A_MASS = 64.0
+# K = e^{jΔ} is rounded as well. A curve read at K(1 ± η) is that of P and (1 ∓ η) Q, and Q scaled
+# in each of n blocks is the run read at K(1 ± η)ⁿ. η is so many u times 1 + |ln K|.
+_ROUNDINGS_A_STRIKE = 4.0
+
+Parts = Sequence[tuple[LossLaw, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComposedCurve:
+    """δ(K) of a composed run, moved to the proved side.
+
+    ``mass[i]`` and ``inverse[i]`` are Σ y and Σ y·e^{−(loss − epsilon)} over the losses from i on,
+    in units of e^``log_unit``.
+
+    Attributes:
+        losses: the sum's grid.
+        epsilon, tilt: where the curve was made sharp, and θ.
+        infinity: P's mass where Q has none.
+        error: bound on what round-off and the window's edges do at ``epsilon``, in units.
+        relative_error: of every mass.
+        shift: how far, in ε, roundings of K may have moved the curve.
+    """
+
+    side: Side
+    losses: FloatArray
+    mass: FloatArray
+    inverse: FloatArray
+    epsilon: float
+    tilt: float
+    log_unit: float
+    infinity: float
+    error: float
+    relative_error: float
+    shift: float
+
+    @classmethod
+    def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
+        """The composition of each part repeated its number of times, sharp near δ.
+
+        Raises:
+            NumericalError: the losses spread over more bins than can be held.
+        """
+        if delta < _LEAST_DELTA:
+            raise NumericalError(f"delta = {delta:.3g} is too small to be certified")
+        gap = parts[0][0].gap
+        plan = _Plan.of(parts, delta).wide_enough(parts, delta)
+        tilt, epsilon = plan.tilt, plan.epsilon
+        size = _bins(max((plan.high - plan.low) / gap + 2, *(p.masses.size + 1 for p, _ in parts)))
+        lowest = sum(count * law.lowest for law, count in parts)
+        bin_ = math.floor(plan.low / gap) - lowest
+        factors, log_norm = [], 0.0
+        for law, count in parts:
+            tilted, log_sum = _tilted(law, tilt)
+            factors.append(sums.Factor(tilted, count))
+            log_norm += count * log_sum
+        total = sums.convolve(factors, size, bin_)
+        losses = gap * (lowest + bin_ + np.arange(size))
+        # Losses far below ε matter to no K near it, and e^{(1 + θ)(ε − loss)} would overflow.
+        kept = (epsilon - losses) * max(tilt, 0.5 * (1.0 + tilt)) <= _LARGEST_EXPONENT
+        away = losses[kept] - epsilon
+        weights = total.masses[kept] * np.exp(np.maximum(-tilt * away, -700.0))
+        if not log_norm - tilt * epsilon < _LARGEST_EXPONENT:
+            raise NumericalError("the tilt is too large to be undone")
+        outside = plan.log_outside(parts, float(losses[0]), float(losses[-1] + gap)) - log_norm
+        payoff = _payoff_norm(tilt, gap, size)
+        blocks = sum(count for _, count in parts)
+        furthest = max(float(np.abs(law.losses[[0, -1]]).max()) for law, _ in parts)
+        rounding = blocks * (2 * _ROUNDINGS_A_MASS + 4.0 * tilt * furthest) + 8.0 * size
+        return cls(
+            side,
+            losses[kept],
+            np.append(np.cumsum(weights[::-1])[::-1], 0.0),
+            np.append(np.cumsum((weights * np.exp(-away))[::-1])[::-1], 0.0),
+            epsilon,
+            tilt,
+            log_norm - tilt * epsilon,
+            -math.expm1(sum(count * math.log1p(-law.infinity) for law, count in parts)),
+            total.l2_error * payoff + math.exp(min(outside, 600.0)),
+            math.expm1((rounding + 4.0 * tilt * abs(epsilon)) * UNIT_ROUNDOFF),
+            (blocks + 1) * _ROUNDINGS_A_STRIKE * (1.0 + furthest) * UNIT_ROUNDOFF,
+        )
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1."""
+        shift = -self.shift if self.side is Side.UPPER else self.shift
+        k = np.asarray(k, dtype=float) * math.exp(shift)
+        epsilons = np.log(k)
+        index = np.searchsorted(self.losses, epsilons, side="right")
+        known = epsilons >= self.losses[0]
+        far = np.where(known, k * math.exp(-self.epsilon), 0.0) * self.inverse[index]
+        value = self.mass[index] - far
+        near = np.minimum(-self.tilt * (epsilons - self.epsilon), _LARGEST_EXPONENT)
+        error = self.error * np.exp(near)
+        error = error + self.relative_error * (np.abs(self.mass[index]) + np.abs(far))
+        unit = math.exp(self.log_unit)
+        if self.side is Side.UPPER:
+            upper = self.infinity * (1.0 + 1e-12) + unit * (value + error)
+            return np.where(known, np.clip(upper, 0.0, 1.0), 1.0)
+        lower = self.infinity * (1.0 - 1e-12) + unit * (value - error)
+        return np.where(known, np.clip(lower, 0.0, 1.0), 0.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        index = np.searchsorted(self.losses, np.log(k), side="right")
+        scale = math.exp(self.log_unit - self.epsilon)
+        return -np.maximum(self.inverse[index], 0.0) * scale
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Tilt, sharpest ε and window of a composition, with the exponents that bound its edges.
+
+    Chosen by laws on few points; a bad choice makes wide bounds, never wrong ones.
+    """
+
+    tilt: float
+    epsilon: float
+    low: float
+    high: float
+    below: float
+    above: float
+
+    @classmethod
+    def of(cls, parts: Parts, delta: float) -> _Plan:
+        few = [(*_few(law), count) for law, count in parts]
+
+        def log_moments(s: FloatArray) -> FloatArray:
+            return sum((n * _log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
+
+        gap = parts[0][0].gap
+        tilts = np.geomspace(1e-2, 300.0 / gap, _TILTS)
+        # Largest payoff under the tilt: θ^θ/(1 + θ)^{1 + θ} at e^{−u} = θ/(1 + θ).
+        worths = -tilts * np.log1p(1.0 / tilts) - np.log1p(tilts)
+        most = sum(count * float(law.losses[-1]) for law, count in parts)
+        worths = np.minimum(worths, math.log(-math.expm1(-most)))
+        moments = log_moments(tilts)
+        bounds = (moments + worths - math.log(delta)) / tilts  # Chernoff bounds on ε
+        # Of the tilts that do about as well the smallest: its curve can be read furthest away.
+        close = bounds.min() + _CLOSE * abs(float(bounds.min()))
+        best = int(np.argmax(bounds <= close))
+        epsilon = max(float(bounds[best]), 0.0)
+        noise = math.log(_ROUNDING) + moments + worths - tilts * epsilon
+        enough = np.flatnonzero(noise <= math.log(_NOISE * delta))
+        chosen = min(int(enough[0]), best) if enough.size else best
+        tilt = float(tilts[chosen])
+        log_mass = math.log(_NEGLIGIBLE * delta) + tilt * epsilon - float(worths[chosen])
+        steps = np.geomspace(1e-2, 300.0 / gap, _EDGES)
+        up = (log_moments(tilt + steps) - log_mass) / steps
+        down = (log_mass - log_moments(tilt - steps)) / steps
+        above, below = int(np.argmin(up)), int(np.argmax(down))
+        low = min(float(down[below]), -gap)
+        high = max(float(up[above]), epsilon + 2 * gap)
+        margin = 4 * gap + _MARGIN * (high - low)
+        return cls(
+            tilt, epsilon, low - margin, high + margin, float(steps[below]), float(steps[above])
+        )
+
+    def wide_enough(self, parts: Parts, delta: float) -> _Plan:
+        """The plan with edges moved out, for they were chosen by few points."""
+        plan = self
+        for _ in range(_WIDENINGS):
+            outside = plan.log_outside(parts, plan.low, plan.high) - plan.tilt * plan.epsilon
+            if outside <= math.log(_TOO_MUCH_OUTSIDE * delta):
+                break
+            span = plan.high - plan.low
+            plan = replace(plan, low=plan.low - 0.1 * span, high=plan.high + 0.1 * span)
+        return plan
+
+    def log_outside(self, parts: Parts, first: float, end: float) -> float:
+        """Ln of a Chernoff bound on E[e^{θL}] over losses outside [first, end)."""
+
+        def log_moment(s: float) -> float:
+            total = 0.0
+            for law, count in parts:
+                total += count * (math.log1p(1e-12) + _log_sum(law.losses, law.masses, s))
+            return total
+
+        above = log_moment(self.tilt + self.above) - self.above * end
+        below = log_moment(self.tilt - self.below) + self.below * first
+        return float(np.logaddexp(above, below))
+
+
+def _payoff_norm(tilt: float, gap: float, size: int) -> float:
+    """Bound on the ℓ2 norm of (1 − e^{−u}) e^{−θu} over u = 0, Δ, 2Δ, …, with 1 − e^{−u} ≤ u."""
+    span = min(size * gap, 1.0)
+    by_size = size * span**2
+    by_tilt = span**2 + 0.5 / (tilt * gap)
+    by_both = 0.25 / (tilt**3 * gap) + 1.0 / (math.e * tilt) ** 2
+    return math.sqrt(min(by_size, by_tilt, by_both))
+
+
+def _tilted(law: LossLaw, tilt: float) -> tuple[FloatArray, float]:
+    """Masses times e^{θ·loss}, scaled to sum to 1, and the log of what they were divided by."""
+    exponents = np.where(law.masses > 0, tilt * law.losses, -np.inf)
+    top = float(exponents.max())
+    weights = law.masses * np.exp(exponents - top)
+    norm = float(weights.sum())
+    return weights / norm, top + math.log(norm)
+
+
+def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
+    exponents = s * losses[masses > 0]
+    top = float(exponents.max())
+    return top + math.log(float(np.exp(exponents - top) @ masses[masses > 0]))
+
+
+def _log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
+    exponents = np.multiply.outer(s, losses)
+    top = exponents.max(axis=1)
+    return top + np.log(np.exp(exponents - top[:, None]) @ masses)
+
+
+def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:
+    """The law gathered on few points, each the mean of its cell; fine around 0 and at the ends."""
+    alive = np.flatnonzero(law.masses)
+    bottom, top, zero = int(alive[0]), int(alive[-1]), -law.lowest
+    distances = np.unique(np.geomspace(1, law.masses.size, _FEW_POINTS).astype(np.int64))
+    ends = [bottom + distances, zero - distances, zero + distances, top - distances]
+    starts = np.unique(np.clip(np.concatenate([[bottom, zero, top], *ends]), bottom, top))
+    masses = np.add.reduceat(law.masses[: top + 1], starts)
+    losses = np.add.reduceat((law.masses * law.losses)[: top + 1], starts)
+    alive = masses > 0
+    return losses[alive] / masses[alive], masses[alive]
+
+
+def _bins(wanted: float) -> int:
+    """The least 2ⁿ or 3·2ⁿ that is enough."""
+    if not wanted <= _MOST_BINS:
+        raise NumericalError("the privacy losses spread over more bins than can be held")
+    octave = 1 << math.floor(math.log2(max(wanted, 64.0)))
+    return next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)

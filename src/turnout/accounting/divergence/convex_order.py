@@ -1,0 +1,305 @@
+"""Laws on a grid that bracket a likelihood ratio in convex order.
+
+X ≤_cx X' means E f(X) ≤ E f(X') for every convex f; both directions of a hockey-stick
+divergence are expectations of convex functions of X, so a law that is larger in this order
+gives a proved upper bound and a smaller one a proved lower bound. In terms of put prices
+p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and call prices c(k) = E[(X − k)₊] = p(k) + 1 − k:
+
+* X ≤_cx X' iff p ≤ p' everywhere (equal means). A law on the grid has a piecewise linear p
+  with kinks at grid points, so *any* convex polygon above (below) p is an upper (lower) law.
+* Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
+  neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
+
+The put price is accurate in the lower tail and the call price in the upper one, so masses are
+second differences of puts up to where calls round less, and of calls from there on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.divergence.pairs import (
+    UNIT_ROUNDOFF,
+    Pair,
+    call,
+    call_rounding,
+    put,
+    put_rounding,
+    tail_roundings_above,
+    tail_roundings_below,
+)
+from turnout.core.errors import NumericalError
+
+FloatArray = np.ndarray
+_EXCESS = 0.75  # part of the mean excess that a tangent may go on for
+_STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
+_STEEP_CELLS = 256  # cells for which that is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The points a, a + h, …, a + J·h.
+
+    Attributes:
+        step: h.
+        cells: J.
+        origin: a.
+        edge: of a grid for a lower law, where the first cell's tangent touches; the values below
+            are gathered in the origin.
+    """
+
+    step: float
+    cells: int
+    origin: float = 0.0
+    edge: float = 0.0
+
+    @property
+    def points(self) -> FloatArray:
+        """All J + 1 points."""
+        return self.origin + self.step * np.arange(self.cells + 1)
+
+    @property
+    def cap(self) -> float:
+        """The last point."""
+        return self.origin + self.step * self.cells
+
+
+def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
+    """A grid for a lower law: it begins at the mean of the lowest values of X.
+
+    X has no atom at 0, so neither has a law below it in convex order. Gathering the lowest
+    values in their conditional mean keeps E X = 1 even where h is far larger than 1, as it is
+    for small noise multipliers. The step becomes a little larger, so that the grid ends at the cap.
+    """
+    origin, edge = _lowest(pair, step)
+    if not cap > origin:
+        raise NumericalError("the grid ends below the law")
+    cells = max(2, math.floor((cap - origin) / step))
+    step = (cap - origin) / cells
+    origin, edge = _lowest(pair, step)
+    return Grid(step, cells, origin, edge)
+
+
+def _lowest(pair: Pair, step: float) -> tuple[float, float]:
+    """The mean of X below an edge, and that edge, about where the first tangent should touch."""
+    low, high = 1e-6 * min(step, 1.0), step + 1.0
+    for spaced in (np.geomspace, np.geomspace, np.linspace, np.linspace, np.linspace):
+        edges = spaced(low, high, 33)
+        mass = pair.q_below(edges)
+        means = np.where(mass > 0, pair.p_below(edges) / np.where(mass > 0, mass, 1.0), edges)
+        early = np.flatnonzero(edges < _touching(pair, means, step))
+        last = int(early[-1]) if early.size else 0
+        low, high = float(edges[last]), float(edges[min(last + 1, edges.size - 1)])
+    return float(means[last]), float(edges[last])
+
+
+def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
+    """Where the tangents of cells touch: the middle, or further right in a tail that is steep.
+
+    A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
+    so before the cell ends, or the polygon would end there.
+    """
+    middles = left + 0.5 * step
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = call(pair, middles) / pair.q_above(middles)
+    excess = np.where(np.isfinite(excess), excess, step)
+    return np.maximum(middles, left + step - np.minimum(_EXCESS * excess, step))
+
+
+def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
+    """One point a cell; where the law is steep there are few cells, if any, before it ends."""
+    left = grid.points[:-1]
+    touching = left + 0.5 * grid.step
+    touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
+    touching[0] = grid.edge
+    return touching
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridLaw:
+    """The law of Y ∧ cap for a Y that bounds a likelihood ratio in convex order.
+
+    Attributes:
+        masses: shape (J + 1,); what lies above the cap is in the last one.
+        errors: bounds on the rounding of the prices behind them, shape (J + 1,).
+        beyond: E[(Y − cap)₊], on the side of the law.
+    """
+
+    masses: FloatArray
+    errors: FloatArray
+    beyond: float
+
+
+def upper_law(pair: Pair, grid: Grid) -> GridLaw:
+    """The spread of X on a grid up to its cap and no change above: X ≤_cx Y."""
+    points, switch = grid.points, _switch(grid)
+    puts, calls = put(pair, points[: switch + 1]), call(pair, points[switch:])
+    masses = _masses(grid.step, puts, calls)
+    errors = _errors(pair, points, switch)
+    if masses is None:
+        masses, errors = _masses_of_puts(grid.step, put(pair, points)), put_rounding(pair, points)
+    beyond = call(pair, points[-1:]) + call_rounding(pair, points[-1:])
+    return GridLaw(masses, errors, float(beyond[0]))
+
+
+def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
+    """A law Y ≤_cx X on a grid up to its cap.
+
+    Where the two polygons, of puts and of calls, do not fit together, the law is below X only in
+    the order of increasing (``by_calls``) or of decreasing convex functions.
+    """
+    points, switch = grid.points, _switch(grid)
+    touching = _touching_points(pair, grid)
+    puts = _lower_puts(pair, points[: switch + 2], touching[: switch + 1])[: switch + 1]
+    first = switch - 1
+    calls = _lower_calls(pair, points[first:], touching[first:])[1:]
+    errors = np.concatenate(
+        [
+            _put_errors(pair, points[: switch + 2], touching[: switch + 1])[:switch],
+            _call_errors(pair, points[first:], touching[first:])[1:],
+        ]
+    )
+    masses = None
+    if calls.size and abs(calls[0] - puts[-1] - 1.0 + points[switch]) <= 8.0 * errors[switch]:
+        masses = _masses(grid.step, puts, calls)
+    if masses is None and by_calls:
+        calls = _lower_calls(pair, points, touching)
+        first_excess = call(pair, touching[:1]) - pair.q_above(touching[:1]) * (
+            points[1] - touching[0]
+        )
+        # The first tangent passes through (origin, 1 − origin) and must not fall below 0.
+        calls[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
+        masses, errors = _masses_of_calls(grid.step, calls), _call_errors(pair, points, touching)
+    elif masses is None:
+        puts = _lower_puts(pair, points, touching)
+        masses, errors = _masses_of_puts(grid.step, puts), _put_errors(pair, points, touching)
+    return GridLaw(masses, errors, _beyond(pair, points, calls, masses))
+
+
+def _beyond(pair: Pair, points: FloatArray, calls: FloatArray, masses: FloatArray) -> float:
+    """E[(Y − cap)₊] if the polygon may go on straight behind the cap without crossing the price.
+
+    It may where it comes in no less steep than the price leaves, as it does without atoms.
+    """
+    cap = points[-1:]
+    if calls.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
+        return 0.0
+    return max(float(calls[-1] * (1.0 - _STEEPNESS) - call_rounding(pair, cap)[0]), 0.0)
+
+
+def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
+    return np.concatenate(
+        [put_rounding(pair, points[:switch]), call_rounding(pair, points[switch:])]
+    )
+
+
+def _call_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    """Rounding of call prices under tangents, at each end of the cells."""
+    return _at_ends(points, *tail_roundings_above(pair, touching))
+
+
+def _put_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    """Rounding of put prices under tangents, at each end of the cells."""
+    return _at_ends(points, *tail_roundings_below(pair, touching))
+
+
+def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> FloatArray:
+    """The larger error of the tangents on either side of each point.
+
+    At a point k a tangent is P(…) − k·Q(…), the tails taken where it touches; adding up its
+    pieces rounds by less than the tail of Q does, once more.
+    """
+    if under_p.size == 0:
+        return np.zeros(1)
+    left, right = (under_p + 2.0 * ends * under_q for ends in (points[:-1], points[1:]))
+    return np.concatenate([left[:1], np.maximum(right[:-1], left[1:]), right[-1:]])
+
+
+def _switch(grid: Grid) -> int:
+    """The first point, but not point 0, above the mean 1, from where calls round less than puts."""
+    return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
+
+
+def _lower_puts(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    values = under_tangents(points, touching, put(pair, touching), pair.q_below(touching))
+    # By the choice of the origin the first tangent passes through (origin, 0). A put price is
+    # never negative: the polygon leaves 0 one point after its last negative value.
+    values[0] = 0.0
+    negative = np.flatnonzero(values < 0)
+    if negative.size:
+        values[: negative[-1] + 2] = 0.0
+    return values
+
+
+def _lower_calls(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    """Call prices under the tangents from some point on; the first one must not be used."""
+    if touching.size == 0:
+        return np.zeros(0)
+    values = under_tangents(points, touching, call(pair, touching), -pair.q_above(touching))
+    return trimmed_call_polygon(points, values)
+
+
+def under_tangents(
+    points: FloatArray, middles: FloatArray, prices: FloatArray, slopes: FloatArray
+) -> FloatArray:
+    """At each of J + 1 points the smaller of the tangents of the cells beside it.
+
+    Every chord of the result lies under the tangent of its cell, so under the convex function
+    with these ``prices`` and ``slopes`` at the ``middles`` of the J cells.
+    """
+    left = prices + slopes * (points[:-1] - middles)
+    right = prices + slopes * (points[1:] - middles)
+    return np.concatenate([left[:1], np.minimum(right[:-1], left[1:]), right[-1:]])
+
+
+def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
+    """A polygon under a call price, kept above the price's own floor max(1 − k, 0).
+
+    Where a tangent cuts that floor the polygon follows the floor up to one point further, so
+    that every chord still lies under a tangent or under the floor.
+    """
+    steep = np.flatnonzero(values < 1.0 - points - 4 * UNIT_ROUNDOFF)
+    if steep.size:
+        values[: steep[-1] + 2] = 1.0 - points[: steep[-1] + 2]
+    negative = np.flatnonzero(values < 0)
+    if negative.size:
+        values[max(negative[0] - 1, 0) :] = 0.0
+    return values
+
+
+def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | None:
+    """Masses from puts up to a point and calls from it on.
+
+    None where there are no calls, or where atoms leave the two without a convex joint.
+    """
+    if calls.size < 2:
+        return None
+    below = _increasing(np.diff(puts))
+    above = np.minimum(_increasing(np.diff(calls)), 0.0)
+    junction = step + above[:1] - below[-1:]
+    if junction[0] < 0:
+        return None
+    parts = [np.diff(below, prepend=0.0), junction, np.diff(above), -above[-1:]]
+    return np.concatenate(parts) / step
+
+
+def _masses_of_puts(step: float, puts: FloatArray) -> FloatArray:
+    below = np.minimum(_increasing(np.diff(puts)), step)
+    return np.diff(below, prepend=0.0, append=step) / step
+
+
+def _masses_of_calls(step: float, calls: FloatArray) -> FloatArray:
+    above = np.clip(_increasing(np.diff(calls)), -step, 0.0)
+    return np.diff(above, prepend=-step, append=0.0) / step
+
+
+def _increasing(slopes: FloatArray) -> FloatArray:
+    """The slopes of the greatest convex minorant of a polygon."""
+    if slopes.size < 2 or bool(np.all(np.diff(slopes) >= 0)):
+        return slopes
+    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
+
+    return isotonic_regression(slopes).x

@@ -1,0 +1,114 @@
+"""From a randomizer to the pair that dominates it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, singledispatch
+from typing import cast
+
+from turnout.accounting.divergence.pairs import (
+    GaussianPair,
+    LaplacePair,
+    Pair,
+    PurePair,
+    discrete_gaussian_pair,
+    pair_of_table,
+    rounded_gaussian_pair,
+)
+from turnout.core.errors import UnsupportedError
+from turnout.spec import (
+    ApproximateRandomizer,
+    DiscreteGaussianNoise,
+    GaussianNoise,
+    LaplaceNoise,
+    PairRandomizer,
+    PureRandomizer,
+    RoundedGaussianNoise,
+    TableRandomizer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DominatingPair:
+    """What an adversary gets from one step in which she takes part, at worst.
+
+    Attributes:
+        pair: law of the likelihood ratio, scaled to mean 1.
+        leak: probability that the step shows for sure that she takes part.
+    """
+
+    pair: Pair
+    leak: float = 0.0
+
+
+@singledispatch
+def dominating(randomizer: object, reach: float) -> DominatingPair:
+    """The dominating pair of one step.
+
+    Args:
+        randomizer: what protects one contribution.
+        reach: how far her contribution moves the step, in units of what it is clipped to: 1
+            against a null contribution, 2 where it may displace another one.
+
+    Raises:
+        UnsupportedError: nothing is known at this reach.
+    """
+    raise UnsupportedError(f"no dominating pair is known for {type(randomizer).__name__}")
+
+
+@dominating.register
+def _(randomizer: GaussianNoise, reach: float) -> DominatingPair:
+    return DominatingPair(GaussianPair(randomizer.noise_multiplier / reach))
+
+
+@dominating.register
+def _(randomizer: LaplaceNoise, reach: float) -> DominatingPair:
+    return DominatingPair(LaplacePair(randomizer.scale / reach))
+
+
+@dominating.register
+def _(randomizer: PureRandomizer, reach: float) -> DominatingPair:
+    # The promise holds between any two inputs, however far apart.
+    return DominatingPair(PurePair(randomizer.epsilon0))
+
+
+@dominating.register
+def _(randomizer: ApproximateRandomizer, reach: float) -> DominatingPair:
+    return DominatingPair(PurePair(randomizer.epsilon0, randomizer.delta0), randomizer.delta0)
+
+
+@dominating.register
+def _(randomizer: DiscreteGaussianNoise, reach: float) -> DominatingPair:
+    sensitivity = round(reach * randomizer.sensitivity)
+    return DominatingPair(discrete_gaussian_pair(randomizer.standard_deviation, sensitivity))
+
+
+@dominating.register
+def _(randomizer: RoundedGaussianNoise, reach: float) -> DominatingPair:
+    sensitivity = round(reach * randomizer.sensitivity)
+    return DominatingPair(rounded_gaussian_pair(randomizer.standard_deviation, sensitivity))
+
+
+@dominating.register
+def _(randomizer: TableRandomizer, reach: float) -> DominatingPair:
+    _only_against_absence(randomizer, reach)
+    return _of_table(randomizer)
+
+
+@lru_cache(maxsize=64)
+def _of_table(randomizer: TableRandomizer) -> DominatingPair:
+    return DominatingPair(*pair_of_table(randomizer.present, randomizer.absent))
+
+
+@dominating.register
+def _(randomizer: PairRandomizer, reach: float) -> DominatingPair:
+    _only_against_absence(randomizer, reach)
+    return DominatingPair(cast(Pair, randomizer.pair), randomizer.leak)
+
+
+def _only_against_absence(randomizer: object, reach: float) -> None:
+    if reach != 1.0:
+        raise UnsupportedError(
+            f"{type(randomizer).__name__} compares her with her absence only; replace-one, fixed "
+            "sizes and one-client releases compare her with another client"
+        )

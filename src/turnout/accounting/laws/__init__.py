@@ -1,0 +1,1 @@
+"""What participation laws cost: check-in windows, one record replaced, k steps of a window."""

@@ -1,0 +1,150 @@
+"""A likelihood ratio spread onto few levels, with its rounding repaired.
+
+A polygon above the prices of a ratio at some points belongs to a law on those points that is
+larger in convex order. Its masses are second differences, and rounding can leave their own
+prices a little below the polygon. So the prices are summed again from the masses, and
+``excess`` is the factor by which the masses must be raised to be above: a measure with more
+mass, and larger prices, than a law bounds every expectation of a function that is convex,
+monotone and not negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.pairs import Pair
+from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.core.errors import NumericalError
+
+FloatArray = np.ndarray
+_ROUNDING = 1e-11  # relative error of sums of some thousand positive terms, with a wide margin
+_WORST_EXCESS = 1e-4
+_LARGEST_HINT, _HINTS_APART = 0.1, 1e3  # δ's at which the curves of an average are made sharp
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelLaw:
+    """A measure on a few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
+
+    Attributes:
+        levels: the values, the last one being the cap.
+        masses: their masses under Q.
+        excess: at least 1; the masses times this are the bound.
+        beyond: what is not among the levels: at least E_Q[(Y − cap)₊], cut off by the cap, for
+            calls; the mass at 0 for puts, which lose nothing by a cap.
+    """
+
+    levels: FloatArray
+    masses: FloatArray
+    excess: float
+    beyond: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prices:
+    """Certified upper call and put prices of the mean Y of b independent ratios."""
+
+    remove: tuple[Curve, ...]
+    add: tuple[Curve, ...]
+
+    @classmethod
+    def of(cls, pair: Pair, steps: int, delta: float) -> Prices:
+        """Sharp for prices from about ``delta`` to 1 (exact for one step)."""
+        hints = [min(_LARGEST_HINT, delta)]
+        while steps > 1 and hints[-1] < _LARGEST_HINT:
+            hints.append(min(_LARGEST_HINT, hints[-1] * _HINTS_APART))
+
+        def curves(direction: Direction) -> tuple[Curve, ...]:
+            return tuple(
+                allocation_curve(pair, steps, direction, Side.UPPER, delta_hint=hint)
+                for hint in hints
+            )
+
+        return cls(curves(Direction.REMOVE), curves(Direction.ADD))
+
+    def calls(self, points: FloatArray) -> FloatArray:
+        """At least E_Q[(Y − k)₊] at each k ≥ 0."""
+        above = _least(self.remove, np.maximum(points, 1.0))
+        return np.where(points >= 1.0, above, self._low_puts(points) + 1.0 - points)
+
+    def puts(self, points: FloatArray) -> FloatArray:
+        """At least E_Q[(k − Y)₊] at each k ≥ 0."""
+        above = _least(self.remove, np.maximum(points, 1.0)) - 1.0 + points
+        return np.where(points >= 1.0, above, self._low_puts(points))
+
+    def _low_puts(self, points: FloatArray) -> FloatArray:
+        low = np.clip(points, 1e-290, 1.0)
+        values = _least(self.add, 1.0 / low)
+        return np.where(points > 0, low * values * (1.0 + _ROUNDING), 0.0)
+
+
+def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
+    return np.min([curve.delta(k) for curve in curves], axis=0)
+
+
+def levels_for_calls(prices: Prices, points: FloatArray) -> LevelLaw:
+    """The law for the remove direction on increasing points, the first of which is 0.
+
+    Raises:
+        NumericalError: the prices are too rough for these points.
+    """
+    values = prices.calls(points)
+    beyond, values[-1] = float(values[-1]), 0.0
+    values *= 1.0 + _ROUNDING
+    widths = np.diff(points)
+    slopes = np.clip(_slopes(values, widths), -1.0, 0.0)
+    masses = np.diff(slopes, prepend=-1.0, append=0.0)
+    wanted = _sums_from(-slopes * widths)
+    got = _sums_from(_sums_from(masses)[1:] * widths)
+    return LevelLaw(points, masses, _excess(masses, wanted, got), beyond)
+
+
+def levels_for_puts(prices: Prices, points: FloatArray) -> LevelLaw:
+    """The law for the add direction on increasing points; ``beyond`` is its mass at 0.
+
+    Where the first point is 0 itself, that mass is among the levels.
+
+    Raises:
+        NumericalError: the prices are too rough for these points.
+    """
+    kept = 1 if points[0] > 0 else 0
+    points = np.append(np.zeros(kept), points)
+    values = prices.puts(points) * (1.0 + _ROUNDING)
+    widths = np.diff(points)
+    slopes = np.clip(_slopes(values, widths), 0.0, 1.0)
+    masses = np.diff(slopes, prepend=0.0, append=1.0)
+    wanted = np.cumsum(slopes * widths)
+    got = np.cumsum(np.cumsum(masses)[:-1] * widths)
+    excess = _excess(masses, wanted, got)
+    beyond = float(masses[0]) * excess if kept else 0.0
+    return LevelLaw(points[kept:], masses[kept:], excess, beyond)
+
+
+def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
+    """The least factor that lifts the mass to 1 and every price of the masses to the polygon's."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(wanted > 0, wanted / got, 1.0)
+    least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN
+    excess = float(least) * (1.0 + 4 * _ROUNDING)
+    if not excess < 1.0 + _WORST_EXCESS:
+        raise NumericalError("a likelihood ratio cannot be spread onto so few levels")
+    return excess
+
+
+def _sums_from(values: FloatArray) -> FloatArray:
+    return np.cumsum(values[::-1])[::-1]
+
+
+def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
+    """The slopes of the greatest convex minorant: a true price is convex and below the values."""
+    if not np.all(widths > 0):
+        raise NumericalError("levels of the likelihood ratio fall together")
+    slopes = np.diff(values) / widths
+    if bool(np.all(np.diff(slopes) >= 0)):
+        return slopes
+    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
+
+    return isotonic_regression(slopes, weights=widths).x

@@ -1,0 +1,181 @@
+"""Lower bounds: an adversary who looks at one number, the sum of a function of the steps.
+
+Whatever function g of each step's ratio he adds up, T = Σ g(X_i) has a simple law in both
+worlds: φ_Q^{*t} without her, φ_P^{*k} * φ_Q^{*(t−k)} with her, wherever her steps were. So
+
+    δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
+
+for every τ. With g(x) = ln(1 + r·x), rounded to a lattice, hardly anything is lost: r → 0 is the
+best statistic of one check-in and r → ∞ of every step. In between S is e^{ΣT} times a constant
+times Pr[N = k], N counting successes of probability rx/(1 + rx), which is flat where their mean
+is about k: r puts it there for the S that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import fft
+
+from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.laws.k_subset.search import valley
+from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.tilted import BinSum
+from turnout.core.errors import NumericalError
+from turnout.core.roots import bisected
+
+FloatArray = np.ndarray
+_CUT = 1e-4  # the part of δ that the ratios above the last edge may have
+_STEP = 0.06  # bins of one step over the statistic's standard deviation, at refinement 0
+_COARSER = 4.0  # how much coarser bins are while r is chosen
+_MOST_BINS, _MOST_SIZE = 1 << 15, 1 << 21
+_STARTS = {Direction.REMOVE: (0.6,), Direction.ADD: (1.6, 12.0, 100.0)}  # r over k/(t − k)
+_STEPS, _MANY_STEPS = (1.6, 1.25, 1.1), 2_000  # by how much r is moved; once for long windows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatisticCurve:
+    """δ(K) ≥ gain(τ) − K·loss(τ) at a good τ for K.
+
+    Attributes:
+        gain: at most the chance of T beyond each τ in the world in which that is likelier.
+        loss: at least the same chance in the other world.
+        log_ratio: about ln of the likelihood ratio at each τ, increasing but for noise.
+    """
+
+    gain: FloatArray
+    loss: FloatArray
+    log_ratio: FloatArray
+
+    def _at(self, k: FloatArray) -> FloatArray:
+        """The better of two indices: noise at one end of the window spoils only one of them."""
+        k = np.asarray(k, dtype=float)
+        rising = np.maximum.accumulate(self.log_ratio)
+        falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
+        first, second = (
+            np.minimum(np.searchsorted(ratios, np.log(k)), self.gain.size - 1)
+            for ratios in (rising, falling)
+        )
+        better = self._line(second, k) > self._line(first, k)
+        return np.where(better, second, first)
+
+    def _line(self, index: FloatArray, k: FloatArray) -> FloatArray:
+        return self.gain[index] - k * self.loss[index] * (1.0 + 1e-15)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """At most δ at each K ≥ 1."""
+        return np.clip(self._line(self._at(k), np.asarray(k, dtype=float)), 0.0, 1.0)
+
+    def value(self, k: float) -> float:
+        """At most δ at one K ≥ 1."""
+        return float(self.delta(np.array(k)))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """The slope of the line that `delta` lies on, all of which is below δ."""
+        return -self.loss[self._at(k)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """One step's bins in both worlds, from below and from above."""
+
+    absent: tuple[FloatArray, FloatArray]
+    present: tuple[FloatArray, FloatArray]
+
+    @classmethod
+    def of(cls, pair: Pair, edges: FloatArray) -> _Steps:
+        absent = bin_masses(pair.q_below(edges), pair.q_above(edges))
+        return cls(absent, bin_masses(pair.p_below(edges), pair.p_above(edges)))
+
+
+def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the mass between edges, from the smaller of the two tails."""
+    lower, upper = np.append(below, 1.0), np.append(above, 0.0)
+    by_lower, by_upper = np.diff(lower, prepend=0.0), -np.diff(upper, prepend=1.0)
+    small = lower <= 0.5
+    masses = np.where(small, by_lower, by_upper)
+    tails = np.where(small, lower, np.append(1.0, above))
+    # A tail errs by a few u times −ln of itself (see `pairs`); a mass is the difference of two.
+    errors = UNIT_ROUNDOFF * tails * (64.0 - 32.0 * np.log(np.maximum(tails, 1e-300)))
+    return np.maximum(masses - errors, 0.0), np.maximum(masses, 0.0) + errors
+
+
+def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
+    """A proved lower curve of k of t steps; each level of refinement halves the bins.
+
+    Raises:
+        NumericalError: the sum's law is too wide, or δ out of reach.
+    """
+    pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
+    cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
+
+    def curve(scale: float, step: float) -> StatisticCurve:
+        return _curve(_Steps.of(pair, _edges(pair, scale, cap, step)), task)
+
+    best, strike = None, 1.0
+    for factor in _STARTS[task.direction]:
+        tried = curve(base * factor, _COARSER * _STEP)
+        if best is None or tried.value(strike) > delta:
+            best, strike = base * factor, _strike(tried, delta)
+    assert best is not None
+    for factor in _STEPS if window <= _MANY_STEPS else _STEPS[:1]:
+        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(strike), best, factor)
+    return curve(best, _STEP / 2**refinement)
+
+
+def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
+    """Edges of bins of ln(1 + r·x) that are fine against its standard deviation under Q."""
+    some = np.append(0.0, np.geomspace(1e-9 * min(1.0, cap), cap, 3000))
+    masses = np.diff(pair.q_below(some), append=1.0)
+    values = np.log1p(scale * some)
+    mean = float(masses @ values)
+    deviation = math.sqrt(float(masses @ (values - mean) ** 2))
+    top = math.log1p(scale * cap)
+    bins = min(_MOST_BINS, max(2, math.ceil(top / (step * deviation))))
+    return np.expm1(top / bins * np.arange(1, bins + 1)) / scale
+
+
+def _curve(steps: _Steps, task: Task) -> StatisticCurve:
+    window, picks, others = task.window, task.picks, task.window - task.picks
+    if task.direction is Direction.REMOVE:
+        gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))
+        loss = BinSum((steps.absent[1],), (window,))
+    else:  # he gains where T is small: bins are counted from above
+        gain = BinSum((steps.absent[0][::-1],), (window,))
+        loss = BinSum((steps.present[1][::-1], steps.absent[1][::-1]), (picks, others))
+    gain_tilt = gain.tilt_to_tail(math.log(min(0.5, 4.0 * task.delta)))
+    loss_tilt = loss.tilt_to_mean(gain.moments(gain_tilt).mean)
+    edges = [*gain.edges(gain_tilt), *loss.edges(loss_tilt)]
+    low = math.floor(min(edges))
+    wanted = math.ceil(max(edges)) - low + 2
+    if wanted > _MOST_SIZE:
+        raise NumericalError("the law of the statistic is too wide")
+    size = 2 * (fft.next_fast_len((wanted + 1) // 2, real=True) or wanted)
+    won = gain.tails(gain_tilt, low, size, upper=False)
+    lost = loss.tails(loss_tilt, low, size, upper=True)
+    clear = np.flatnonzero((won.cells > 0) & (lost.cells > 0))
+    if not clear.size:
+        raise NumericalError("the two laws of the statistic do not meet")
+    ratio = np.log(won.cells[clear] / lost.cells[clear])
+    return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
+
+
+def _strike(curve: StatisticCurve, delta: float) -> float:
+    """About the K at which a curve is δ, at least 1."""
+    values = curve.gain - np.exp(np.clip(curve.log_ratio, 0.0, 700.0)) * curve.loss
+    above = np.flatnonzero(values > delta)
+    index = min(int(above[-1]) + 1, values.size - 1) if above.size else 0
+    return math.exp(min(max(float(curve.log_ratio[index]), 0.0), 700.0))
+
+
+def largest_ratio(pair: Pair, mass: float) -> float:
+    """A ratio above which P has about this mass, besides what it has at infinity."""
+    enough = float(pair.p_above(np.array(1e300))) + mass
+
+    def light(log_ratio: float) -> bool:
+        return not float(pair.p_above(np.array(math.exp(log_ratio)))) > enough
+
+    return math.exp(bisected(light, -1.0, 690.0, halvings=30).holding)

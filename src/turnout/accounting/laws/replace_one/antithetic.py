@@ -1,0 +1,103 @@
+"""The coupling of two ratios that move against each other, split into a call and a put.
+
+X and X' have the law of one dominating pair, X large exactly where X' is small. For Y = X − K·X'
+
+    E[(Y − c)₊] = min over k of E[(X − k)₊] + K·E[(κ − X')₊],    κ = (k − c)/K,
+
+since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}.
+The same event E gives the line P(E) − K·P'(E) − c·Q(E), which lies below in c and in K.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turnout.accounting.divergence.pairs import (
+    UNIT_ROUNDOFF,
+    GaussianPair,
+    LaplacePair,
+    Pair,
+    call_rounding,
+    put_rounding,
+)
+from turnout.core.roots import bisected_each
+
+FloatArray = np.ndarray
+Ratio = float | FloatArray
+"""K, one or one for each strike."""
+
+_BESIDE = 1e-12  # relative distance at which a strike surely lies above an atom
+_BISECTIONS = 40
+_NEAR = 1e-8  # relative distance within which a strike may stand for another
+_LARGEST_LOG = 690.0
+
+
+def antithetic_strikes(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The strikes k of X and κ of X' with Q(X > k) = Q(X' < κ), nearly.
+
+    Closed for the Gaussian, where X' = e^{−μ²}/X, and for Laplace noise, where one of the two sits
+    on its least value; else by bisection in ln(k − c₊). Any strikes with k − Kκ = c give an upper
+    bound; what they miss the best by costs its square.
+    """
+    if isinstance(pair, LaplacePair):
+        least = np.exp(-1.0 / pair.scale) * (1.0 + _BESIDE)
+        strike = np.maximum(c + k * least, least)
+        return strike, (strike - c) / k
+    if isinstance(pair, GaussianPair):
+        product = k * np.exp(-(pair.mu**2))
+        root = 0.5 * (np.abs(c) + np.hypot(c, 2 * np.sqrt(product)))
+        strike = np.where(c > 0, root, product / root)
+        return strike, np.where(c > 0, product / root, root) / k
+    plus, minus = np.maximum(c, 0.0), np.maximum(-c, 0.0)
+
+    def enough(log_gain: FloatArray) -> np.ndarray:
+        gain = np.exp(log_gain)
+        return pair.q_below((minus + gain) / k) >= pair.q_above(plus + gain)
+
+    low, high = np.full(c.shape, -60.0), np.full(c.shape, _LARGEST_LOG)
+    gain = np.exp(bisected_each(enough, low, high, _BISECTIONS)[1])
+    return plus + gain, (minus + gain) / k
+
+
+def antithetic_rounding(pair: Pair, k: Ratio, strike: FloatArray, other: FloatArray) -> FloatArray:
+    """Bound on the rounding errors of a price, and of an event's line."""
+    edges = strike * pair.q_above(strike) + k * other * pair.q_below(other)
+    prices = call_rounding(pair, strike) + k * put_rounding(pair, other)
+    return prices + 16 * UNIT_ROUNDOFF * edges
+
+
+def antithetic_share(pair: Pair, strike: FloatArray, other: FloatArray) -> FloatArray:
+    """Q(E): where X has an atom at its strike, E takes as much of it as of X' < κ."""
+    above = pair.q_above(strike)
+    if isinstance(pair, GaussianPair):
+        return above
+    return np.clip(pair.q_below(other), above, pair.q_above(strike * (1.0 - _NEAR)))
+
+
+def antithetic_event(
+    pair: Pair, strike: FloatArray, other: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """At most P(E), at least P'(E), and Q(E), but for rounding."""
+    share = antithetic_share(pair, strike, other)
+    if isinstance(pair, GaussianPair):
+        return pair.p_above(strike), pair.p_below(other), share
+    extra = (share - pair.q_above(strike)) * strike * (1.0 - _NEAR)
+    return pair.p_above(strike) + extra, _least_mass(pair, share, other), share
+
+
+def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
+    """At least P' of the event of Q-mass ``share`` on which X' is least.
+
+    That is a convex function of the mass, whose slope is the quantile of X'; so its value at a
+    mass near by and a quantile on the right side bound it.
+    """
+    below, bound = pair.q_below(other), pair.p_below(other)
+    more = share > below
+    quantile = np.where(more, np.inf, 0.0)
+    for width in (1e-2, 1e-5, _NEAR):
+        edge = other * np.where(more, 1.0 + width, 1.0 - width)
+        reached = pair.q_below(edge)
+        right = np.where(more, reached >= share, reached <= share)
+        quantile = np.where(right, edge, quantile)
+    with np.errstate(invalid="ignore"):
+        return bound + np.where(share == below, 0.0, (share - below) * quantile)

@@ -1,0 +1,208 @@
+"""E[(Y_1 + … + Y_t − c₀)₊]/t of i.i.d. steps, as a proved bound.
+
+Where Y has light tails, Y is capped at M, which costs t·E[(Y − M)₊]. A heavy tail is no good
+under a tilt. There, one jump above a much lower M is taken out and integrated in closed form:
+with N the number of jumps, p = Q(Y > M) and π_J(c) = E[(Y − c)₊; Y > M],
+
+    E[(Σ − c₀)₊] = E[…; N = 0] + t·E[π_J(c₀ − Z)] + E[…; N ≥ 2],
+
+where Z sums t − 1 steps that do not jump, and since c₀ ≥ 0 the last term is at most
+t·(π_J(0)·(t−1)p + E[Y₊]·((t−1)p)²/2).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.laws.replace_one.frames import (
+    CoarseLaw,
+    Frame,
+    Overview,
+    call_frame,
+    payoff_frame,
+)
+from turnout.accounting.laws.replace_one.grids import MOST_CELLS_LOG2, Tail, grid_law
+from turnout.accounting.laws.replace_one.steps import Step
+from turnout.accounting.laws.replace_one.tilting import expectation
+from turnout.core.errors import NumericalError
+
+FloatArray = np.ndarray
+_PILOTS, _FIRST_CAP = 8, 1e-4  # grids tried to find where one Y may be capped
+_NEGLIGIBLE = 1e-6  # part of δ that a cap, or a second jump, may cost
+_FAR = 50.0  # times that part, for what lies far below beside a jump
+_COARSEST = 0.06  # √t·θ·h of the first grid: the spread then costs 3e-4 of δ
+_WORTH_A_JUMP = 0.999  # of a bound, to be worth a second sum
+_LEAST_CAP = 20.0  # above the strike's share, in fiftieths of the quartiles' distance
+_NEAR_TOP = 5.0  # a cap at more than one over this of the largest value moves there
+_PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Y_1 + … + Y_t of i.i.d. steps against a strike.
+
+    Attributes:
+        step: the law of one Y.
+        count: t.
+        strike: c₀ ≥ 0.
+    """
+
+    step: Step
+    count: int
+    strike: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a sum is computed: the frame without jumps, and the one beside a jump, if any.
+
+    Jumps above ``far`` are counted wherever the rest of the sum may be.
+    """
+
+    main: Frame
+    beside: Frame | None = None
+    far: float = math.inf
+
+
+def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = None) -> float:
+    """A bound on E[(Y_1 + … + Y_t − c₀)₊]/t, never on the wrong side.
+
+    Args:
+        total: steps and strike.
+        side: upper or lower.
+        refinement: each level halves the grid's step; bounds close in as its square.
+        guess: about the result, if known; saves time.
+
+    Returns:
+        The bound; where no grid holds the sum, that of steps taken one by one, or 0.
+    """
+    trivial = _one_by_one(total, side)
+    if total.count == 1 or total.strike >= total.count * total.step.top:
+        return trivial
+    try:
+        value = _excess(total, side, _plan(total, guess), refinement)[0]
+    except NumericalError:
+        return trivial
+    return min(value, trivial) if side is Side.UPPER else value
+
+
+def _one_by_one(total: Sum, side: Side) -> float:
+    """One step's price at the strike's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
+    sign = -1.0 if side is Side.UPPER else 1.0
+    at = np.array([total.strike / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
+    if side is Side.UPPER:
+        return float(total.step.upper(at)[0])
+    return max(float(total.step.tangent(at)[0][0]), 0.0) if total.count == 1 else 0.0
+
+
+@lru_cache(maxsize=64)
+def _plan(total: Sum, guess: float | None) -> Plan:
+    """A plan whose cap, or second jump, costs next to nothing, which a pilot tells."""
+    overview = Overview.of(total.step)
+    if guess is None:
+        most = float(np.interp(total.step.mean, overview.points, overview.prices))
+        cost = _FIRST_CAP * min(most, 1.0)
+    else:
+        cost = _NEGLIGIBLE * min(guess, 1.0)
+    best, least = _capped_plan(overview, total, cost), math.inf
+    for _ in range(_PILOTS):
+        plan = _capped_plan(overview, total, cost)
+        value, lost = _excess(total, Side.UPPER, plan, -2)
+        if plan.main.is_heavy and plan.main.high < total.step.top:
+            jumping = _jump_plan(overview, total, cost)
+            other, gone = _excess(total, Side.UPPER, jumping, -2)
+            if other < _WORTH_A_JUMP * value:
+                plan, value, lost = jumping, other, gone
+        if value <= least:
+            best, least = plan, value
+        if lost <= 3 * _FAR * _NEGLIGIBLE * value:
+            break
+        cost = _NEGLIGIBLE * min(value, 1.0)
+    return best
+
+
+def _capped_plan(overview: Overview, total: Sum, cost: float) -> Plan:
+    cap = max(overview.first_below(overview.prices, cost), _least_cap(overview, total))
+    if overview.step.top <= _NEAR_TOP * cap:  # nothing is lost where the cap is the end
+        cap = overview.step.top
+    return Plan(call_frame(overview.coarse(overview.low, cap), total.count, total.strike))
+
+
+def _least_cap(overview: Overview, total: Sum) -> float:
+    return total.strike / total.count + _LEAST_CAP * overview.unit
+
+
+def _jump_plan(overview: Overview, total: Sum, cost: float) -> Plan:
+    """A cap such that two jumps together, about t·p·E[Y; Y > M], cost little."""
+    count, strike = total.count, total.strike
+    points, shares, prices = overview.points, overview.shares, overview.prices
+    jumps = prices + np.maximum(points, 0.0) * shares
+    some = prices[np.searchsorted(points, 0.0)]
+    pairs = count * shares * (jumps + 0.5 * some * count * shares)
+    cap = max(overview.first_below(pairs, cost), _least_cap(overview, total))
+    law, tail = overview.coarse(overview.low, cap), Tail.of(overview.step, Side.UPPER, cap)
+    main = call_frame(law, count, strike)
+    # Beside a jump, values far below are as rare as they are of little weight.
+    far = max(cap, float(points[np.argmax(prices <= _FAR * cost)]))
+    weights = count * (1.0 - shares) * np.interp(strike - points, points, prices)
+    low = float(points[max(int(np.sum((weights <= _FAR * cost) & (points < 0))) - 1, 0)])
+    calm = overview.coarse(max(low, overview.low), cap)
+    calm = CoarseLaw(calm.points[:-1], calm.masses[:-1])
+    if not calm.masses.any():
+        return Plan(main)
+    beside = payoff_frame(calm, count - 1, partial(_jump, tail, strike), strike - far, strike)
+    return Plan(main, beside, far)
+
+
+def _bins(frame: Frame, count: int, refinement: int) -> int:
+    width = frame.below + frame.above
+    fewest = _FEWEST_HEAVY_LOG2 if frame.is_heavy else _FEWEST_LOG2
+    wanted = math.ceil(math.log2(width * frame.resolution * math.sqrt(count) / _COARSEST))
+    first = min(max(wanted, fewest), _MOST_FIRST_LOG2)
+    return 1 << min(max(first + refinement, _PILOT_LOG2), MOST_CELLS_LOG2)
+
+
+def _excess(total: Sum, side: Side, plan: Plan, refinement: int) -> tuple[float, float]:
+    """The bound, and how much of an upper one is due to the cap or to second jumps."""
+    step, count, main = total.step, total.count, plan.main
+    out = None if plan.beside is None else Tail.of(step, Side.UPPER, main.high)
+    law = grid_law(step, side, main, _bins(main, count, refinement), out)
+    value = expectation([(law, count)], side, main, partial(_call, total.strike), 1.0) / count
+    if out is None:
+        cap = float(step.upper(law.points[-1:])[0]) if side is Side.UPPER else 0.0
+        return value + cap, cap - step.infinite
+    value += _beside_jump(total, side, plan, refinement, out)
+    if side is Side.LOWER:
+        return value, 0.0
+    others = (count - 1) * out.share
+    jump, some = (float(f(np.array([0.0]))[0]) for f in (out, step.upper))
+    lost = float(out(np.array([plan.far]))[0]) + jump * others + 0.5 * some * others**2
+    return value + lost, lost
+
+
+def _beside_jump(total: Sum, side: Side, plan: Plan, refinement: int, out: Tail) -> float:
+    """E[π_J(c₀ − Z)], of Z no farther below than ``far``."""
+    assert plan.beside is not None
+    count = total.count - 1
+    bins = max(_bins(plan.beside, count, refinement), 1 << _FEWEST_HEAVY_LOG2 + refinement)
+    tail = Tail.of(total.step, side, plan.main.high)
+    law = grid_law(total.step, side, plan.beside, bins, out)
+
+    def gain(z: FloatArray) -> FloatArray:
+        return np.where(z >= total.strike - plan.far, _jump(tail, total.strike, z), 0.0)
+
+    return expectation([(law, count)], side, plan.beside, gain, 1.1 * tail.share)
+
+
+def _call(strike: float, z: FloatArray) -> FloatArray:
+    return np.maximum(z - strike, 0.0)
+
+
+def _jump(tail: Tail, strike: float, z: FloatArray) -> FloatArray:
+    return tail(strike - z)

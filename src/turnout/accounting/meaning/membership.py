@@ -1,0 +1,202 @@
+"""Membership inference: how well the best attacker guesses whether she took part.
+
+Notation: π is the attacker's prior probability of P ("she took part"); after seeing the view x
+with likelihood ratio X(x) = dP/dQ his odds are π/(1 − π)·X. All statements are about the best
+possible attacker, who knows everything but whether she took part; real ones do worse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.decomposition import is_per_client
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.meaning.delta_bounds import DeltaBounds
+from turnout.accounting.meaning.profile import Profile, profile_down_to
+from turnout.accounting.meaning.trade_off import TradeOff
+from turnout.accounting.pricing import epsilon_upper
+from turnout.core import checks
+from turnout.core.bounds import Bounds
+from turnout.core.errors import NumericalError, ParameterError
+from turnout.spec import Relation, Scheme
+from turnout.spec.draws import KOf
+from turnout.spec.forms import normal_form
+
+_ROUNDING = 16.0 * UNIT_ROUNDOFF
+_FRACTION = 5.0  # of δ: at which a single price says nearly what the whole profile does
+_LEAST_EPSILON = 1e-9  # a profile needs an ε above 0
+
+
+def bayes_success(profile: Profile, prior: float) -> Bounds:
+    """The chance that the best guess from prior and view is right (1 − Bayes risk).
+
+    A guess that says "yes" on A is right with probability π·P(A) + (1 − π)·(1 − Q(A)) =
+    1 − π + π·(P(A) − K·Q(A)) with K = (1 − π)/π. The best A gives, for π ≤ ½, exactly
+
+        success = 1 − π + π·H_K(P‖Q),
+
+    and for π ≥ ½, by the same with the two worlds exchanged, π + (1 − π)·H_{1/K}(Q‖P). Without
+    a view it is max(π, 1 − π).
+
+    Args:
+        profile: of the scheme; sharpest if it has the point ε = |ln((1 − π)/π)|.
+        prior: π, strictly between 0 and 1.
+
+    Returns:
+        Bounds on the success of the best attacker.
+
+    Raises:
+        ParameterError: a prior out of range.
+    """
+    checks.open_unit(prior=prior)
+    likely = max(prior, 1.0 - prior)
+    epsilon = math.log(likely / (1.0 - likely))
+    delta = (profile.forward if prior <= 0.5 else profile.backward).at(epsilon)
+    # δ at an ε that is rounded: δ(K) falls at most as fast as K rises.
+    slack = _ROUNDING * (1.0 + epsilon) * math.exp(epsilon)
+    lower = likely + (1.0 - likely) * (delta.lower - slack)
+    upper = likely + (1.0 - likely) * (delta.upper + slack)
+    return Bounds(max(lower * (1 - _ROUNDING), likely), min(upper * (1 + _ROUNDING), 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """Bounds on the posterior of either world that is exceeded with probability at most δ.
+
+    Attributes:
+        presence: of P ("she took part"). No attacker, whatever part of the releases he sees, has
+            a posterior above ``upper`` with probability more than δ; one who is told no more than
+            whether the likelihood ratio passed some threshold has one of at least ``lower`` with
+            probability δ. The probability is that in world P; in world Q it is smaller.
+        absence: of Q, likewise, with the worlds exchanged.
+    """
+
+    presence: Bounds
+    absence: Bounds
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """Both upper bounds, presence first."""
+        return self.presence.upper, self.absence.upper
+
+
+def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
+    """Bounds on how sure an attacker becomes of either world, but for a chance of δ.
+
+    Args:
+        profile: of the scheme, reaching below δ.
+        prior: π, of P, strictly between 0 and 1.
+        delta: strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument out of range.
+        NumericalError: the profile does not fall below δ.
+    """
+    checks.open_unit(prior=prior, delta=delta)
+    curve = TradeOff.of(profile)
+    return Certainty(
+        posterior(prior, largest_shift(curve, delta)),
+        posterior(1.0 - prior, largest_shift(curve.inverse(), delta)),
+    )
+
+
+def scheme_certainty(
+    scheme: Scheme, delta: float, prior: float = 0.5, *, steps: int | None = None
+) -> Certainty:
+    """`certainty` of a scheme, from the whole profile where there is one, else from one price.
+
+    There is none of the first ``steps`` steps alone, nor where clients have windows of their own,
+    and for k-subsets and replace-one each of its points is a costly price.
+    Then δ(ε') = δ/5 at the price ε' of δ/5 is used, which holds for the worst client and for
+    either world; what it says is a little more than the profile would, and ``lower`` is the prior.
+
+    Args:
+        scheme: what happens.
+        delta: strictly between 0 and 1.
+        prior: of P, strictly between 0 and 1.
+        steps: how many steps are seen; None for all.
+
+    Raises:
+        ParameterError: an argument out of range.
+        UnsupportedError: no sound analysis is known for this combination.
+        NumericalError: nothing can be certified below δ.
+    """
+    checks.open_unit(prior=prior, delta=delta)
+    if steps is None and not (is_per_client(scheme) or _is_costly(scheme)):
+        return certainty(profile_down_to(scheme, delta), prior, delta)
+    smaller = delta / _FRACTION
+    reach = np.array([0.0, max(epsilon_upper(scheme, smaller, steps), _LEAST_EPSILON)])
+    bounds = DeltaBounds.of(reach, np.zeros(2), np.array([1.0, smaller]))
+    return certainty(Profile(bounds, bounds, scheme.relation), prior, delta)
+
+
+def _is_costly(scheme: Scheme) -> bool:
+    """Whether each point of the profile takes as long as a price."""
+    subsets = any(type(span.draw) is KOf for span in normal_form(scheme.participation).spans)
+    return subsets or scheme.relation is Relation.REPLACE_ONE
+
+
+def largest_shift(curve: TradeOff, delta: float) -> Bounds:
+    """Bounds on the log-likelihood ratio that an attacker's view exceeds with probability δ.
+
+    (ε, δ)-DP itself does not say it: P(X > e^ε) may be larger than δ(ε). But an event A of which
+    every view has X > e^ε obeys Q(A) < e^{−ε}·P(A), so that P(A) − e^{ε'}·Q(A) ≤ δ(ε') gives
+
+        P(X > e^ε) ≤ δ(ε') / (1 − e^{ε' − ε})    for every ε' < ε.
+
+    It is δ at ε = ε' − ln(1 − δ(ε')/δ), and the least such ε is the answer. It is ln(δ/α) with
+    f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the best test
+    with δ true positives. So an attacker who sees that test's outcome alone reaches it. One who
+    sees everything exceeds it less often, but a client whose updates stop once the ratio is high
+    makes up for it: the tail of X in the worst pair is no bound.
+
+    Args:
+        curve: of P against Q, or its inverse for the ratio the other way round.
+        delta: strictly between 0 and 1.
+
+    Returns:
+        The least ε that the profile proves, never below the true one, and one that is reached.
+
+    Raises:
+        NumericalError: the profile does not fall below δ.
+    """
+    checks.open_unit(delta=delta)
+    bounds = curve.forward
+    low = np.flatnonzero(bounds.upper < delta * (1.0 - 1e-9))
+    if not low.size:
+        raise NumericalError(f"the profile does not fall below delta = {delta:.3g}")
+    shifts = bounds.epsilons[low] - np.log1p(-bounds.upper[low] / delta * (1.0 + _ROUNDING))
+    upper = float(shifts.min()) * (1.0 + _ROUNDING)
+    # f is below 1 − δ at α where all its lines are; their corners are enough (see `trade_off`).
+    (ratios, deltas), (back, back_deltas) = bounds.polygon, curve.backward.polygon
+    falling = float(np.max((delta - deltas) / ratios))
+    flat = float(np.max(1.0 - back_deltas - back * (1.0 - delta)))
+    reached = max(falling * (1.0 + _ROUNDING), flat + _ROUNDING)
+    lower = max(math.log(delta / reached) - _ROUNDING, 0.0) if reached > 0 else upper
+    return Bounds(min(lower, upper), upper)
+
+
+def posterior(prior: float, shift: Bounds) -> Bounds:
+    """Bounds on the probability that a prior π becomes: π·e^ε / (1 − π + π·e^ε).
+
+    Args:
+        prior: strictly between 0 and 1.
+        shift: bounds on ε, at least 0; from `largest_shift`, the posterior holds but for a
+            chance of δ.
+
+    Raises:
+        ParameterError: a prior outside its domain, or a shift that is no such bounds.
+
+    >>> round(posterior(0.1, Bounds(1.0, 1.0)).upper, 6)
+    0.231969
+    """
+    checks.open_unit(prior=prior)
+    if not isinstance(shift, Bounds) or shift.lower < 0.0:
+        raise ParameterError("shift", shift, "Bounds of at least 0")
+    odds_against = (1.0 - prior) / prior
+    lower = (1.0 - _ROUNDING) / (1.0 + odds_against * math.exp(-shift.lower))
+    upper = (1.0 + _ROUNDING) / (1.0 + odds_against * math.exp(-shift.upper))
+    return Bounds(lower, min(upper, 1.0))

@@ -1,0 +1,297 @@
+"""The privacy profile: δ as a function of ε, as proved bounds in both directions.
+
+A price is one point of it. What ε means for a person (`trade_off`, `membership`) needs all of it.
+
+Notation: P is the world in which she took part, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
+is H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total
+variation distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, Run
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.runs import run_curve
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.replace_one import LocalReplacementBlock, ReplacementBlock
+from turnout.accounting.meaning.delta_bounds import DeltaBounds
+from turnout.core import checks
+from turnout.core.bounds import Bounds
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.spec import Relation, Scheme
+
+FloatArray = np.ndarray
+LARGEST_EPSILON = 600.0
+"""Beyond it K = e^ε leaves the range in which curves are computed."""
+
+_WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
+_RUN_HINTS = (1e-2,)  # one composed curve serves several decades
+_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two hops
+_ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
+_POINTS = 600  # of the grid of `profile_down_to`
+_MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
+_LEAST_REACH = 1e-6  # where the scheme costs next to nothing
+_UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """δ(ε) of a scheme, in both directions.
+
+    Attributes:
+        forward: bounds on H_K(P‖Q).
+        backward: bounds on H_K(Q‖P).
+        relation: which neighbouring world Q is. Under replace-one either world can be called P:
+            both uppers hold for both directions, and the lowers are those of one pair of worlds.
+    """
+
+    forward: DeltaBounds
+    backward: DeltaBounds
+    relation: Relation
+
+    @property
+    def epsilons(self) -> FloatArray:
+        """The ε's, shape ``(n,)``."""
+        return self.forward.epsilons
+
+    @property
+    def worst(self) -> DeltaBounds:
+        """The larger of both directions: what (ε, δ)-DP speaks of."""
+        return self.forward | self.backward
+
+    @property
+    def directions(self) -> dict[str, DeltaBounds]:
+        """Bounds by the names that a `Guarantee` uses."""
+        if self.relation is Relation.REPLACE_ONE:
+            return {"replace": self.worst}
+        return {Direction.REMOVE.value: self.forward, Direction.ADD.value: self.backward}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sharpest:
+    """Several curves of one run; at each ε the sharpest of them counts."""
+
+    side: Side
+    curves: Sequence[Curve]
+    empty: bool
+
+    @classmethod
+    def of(
+        cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
+    ) -> _Sharpest:
+        """Curves made sharp at several δ; those that cannot be certified are left out."""
+        single = len(run) == 1 and run[0][1] == 1
+        if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
+            # Each of their points is a costly price of its own: one polygon serves every δ.
+            both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
+            return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
+        hints = {min(1e2 * sharp_to, 0.9), *(_WINDOW_HINTS if single else _RUN_HINTS)}
+        curves: list[Curve] = []
+        refused: NumericalError | None = None
+        for hint in [*(h for h in sorted(hints) if h > sharp_to), sharp_to] if run else []:
+            try:
+                curves.append(run_curve(run, direction, side, hint, refinement))
+            except NumericalError as error:
+                refused = error
+        if refused is not None and not curves and side is Side.UPPER:
+            raise refused
+        if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
+            # An average of ratios is below any one of them in convex order: with all steps but
+            # one left out the curve is exact, and sharper near δ = 1 where σ is small.
+            alone = replace(run[0][0], window=1)
+            curves.append(alone.curve(direction, side, sharp_to, refinement))
+        return cls(side, curves, not run)
+
+    def delta(self, epsilons: FloatArray) -> FloatArray:
+        """δ on the proved side, shape of ``epsilons``; e^ε is rounded to the safe side."""
+        if self.empty:
+            return np.zeros_like(epsilons)
+        upper = self.side is Side.UPPER
+        rounding = 8 * UNIT_ROUNDOFF * (1.0 + epsilons) * (-1.0 if upper else 1.0)
+        ratios = np.maximum(np.exp(epsilons) * (1.0 + rounding), 1.0)
+        values = [curve.delta(ratios) for curve in self.curves]
+        best = np.full_like(epsilons, 1.0 if upper else 0.0)
+        for value in values:
+            if np.isnan(value).any():
+                raise NumericalError("a privacy curve is not a number")
+            best = np.minimum(best, value) if upper else np.maximum(best, value)
+        if upper:
+            return np.minimum(best + _UNDERFLOW * ratios, 1.0)
+        return np.maximum(best - _UNDERFLOW * ratios, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TwoHops:
+    """δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', best split taken."""
+
+    first: _Sharpest
+    second: _Sharpest
+
+    def delta(self, epsilons: FloatArray) -> FloatArray:
+        """An upper bound, shape of ``epsilons``."""
+        best = np.ones_like(epsilons)
+        for share in _SPLITS:
+            # Rounded down: δ decreases, and ε₁ + ε₂ must not exceed ε.
+            early = share * epsilons * (1.0 - _ROUNDING)
+            late = np.maximum((epsilons - early) * (1.0 - _ROUNDING), 0.0)
+            value = self.first.delta(early) + np.exp(early) * self.second.delta(late)
+            best = np.minimum(best, value * (1.0 + _ROUNDING * (1.0 + early)))
+        return best
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileCurves:
+    """The curves of a scheme, from which its profile can be read at any ε."""
+
+    forward: tuple[_Sharpest, _Sharpest | _TwoHops]
+    backward: tuple[_Sharpest, _Sharpest | _TwoHops]
+    relation: Relation
+
+    def at(self, epsilons: FloatArray) -> Profile:
+        """The profile at each ε ≥ 0; 0 is put before them if it is not there.
+
+        Args:
+            epsilons: in nats, in [0, `LARGEST_EPSILON`], any order, shape ``(n,)``, at least one
+                above 0.
+
+        Raises:
+            ParameterError: an ε out of range.
+            NumericalError: bounds that are not numbers or not ordered.
+        """
+        points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
+        if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
+            raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
+        if points[0] < 0 or points[-1] > LARGEST_EPSILON:
+            raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
+        sides = [
+            (lower.delta(points), upper.delta(points))
+            for lower, upper in (self.forward, self.backward)
+        ]
+        distance = Bounds(max(s[0][0] for s in sides), min(s[1][0] for s in sides))
+        for lower, upper in sides:
+            lower[0], upper[0] = distance.lower, distance.upper
+        forward, backward = (DeltaBounds.of(points, *side) for side in sides)
+        return Profile(forward, backward, self.relation)
+
+    def reach(self, delta: float) -> float:
+        """An ε, within 2 %, from which on neither direction exceeds δ; the least one found.
+
+        Raises:
+            NumericalError: δ lies below what can be certified.
+        """
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-8, 500.0, 1250), [LARGEST_EPSILON]])
+        values = np.maximum(*(upper.delta(epsilons) for _, upper in (self.forward, self.backward)))
+        low = np.flatnonzero(values <= delta)
+        if not low.size:
+            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        return float(epsilons[low[0]])
+
+
+def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
+    """The curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
+
+    Args:
+        scheme: what happens.
+        sharp_to: the smallest δ of interest, strictly between 0 and 1.
+        refinement: each level halves the steps of all grids.
+
+    Raises:
+        UnsupportedError: no sound analysis is known, or clients have windows of their own, so
+            that each has a profile of her own.
+        NumericalError: no curve can be certified.
+    """
+    checks.open_unit(sharp_to=sharp_to)
+    checks.count(0, refinement=refinement)
+    if is_per_client(scheme):
+        raise UnsupportedError(
+            "clients with windows of their own have profiles of their own; ask for that of a "
+            "check-in with her windows"
+        )
+    parts = decompose(scheme)
+    uppers = _uppers(parts, sharp_to, refinement)
+    forward, backward = (
+        (_Sharpest.of(parts.present.lower, direction, Side.LOWER, sharp_to, refinement), upper)
+        for direction, upper in zip(Direction, uppers, strict=True)
+    )
+    return ProfileCurves(forward, backward, scheme.relation)
+
+
+def privacy_profile(
+    scheme: Scheme, epsilons: FloatArray, *, sharp_to: float = 1e-6, refinement: int = 1
+) -> Profile:
+    """δ at each ε of a scheme, as proved bounds in both directions.
+
+    Args:
+        scheme: what happens.
+        epsilons: in nats, in [0, `LARGEST_EPSILON`], shape ``(n,)``, at least one above 0.
+        sharp_to: the smallest δ of interest; bounds hold below it too, but are wide there.
+        refinement: each level halves the steps of all grids.
+
+    Returns:
+        The profile at 0 and at each ε; uppers are never below the true δ, lowers never above.
+
+    Raises:
+        ParameterError: an argument out of range.
+        UnsupportedError: no sound analysis is known for this combination.
+        NumericalError: nothing can be certified.
+
+    >>> import numpy as np
+    >>> from turnout.spec import EveryStep, GaussianNoise
+    >>> scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
+    >>> profile = privacy_profile(scheme, np.array([1.0]))
+    >>> profile.forward.upper.round(6).tolist()
+    [0.382925, 0.126937]
+    """
+    curves = profile_curves(scheme, sharp_to=sharp_to, refinement=refinement)
+    return curves.at(epsilons)
+
+
+def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
+    """The profile on a fine grid from ε = 0 to where it is well below δ (at δ, if it cannot be).
+
+    Args:
+        scheme: what happens.
+        delta: strictly between 0 and 1.
+        also: ε's to add to the grid; those beyond its end are left out.
+
+    Raises:
+        UnsupportedError: as `profile_curves`.
+        NumericalError: the profile cannot be certified down to δ.
+    """
+    curves, reach = _reaching(scheme, delta)
+    grid = np.linspace(0.0, reach, _POINTS + 1)
+    return curves.at(np.append(grid, [epsilon for epsilon in also if epsilon < reach]))
+
+
+def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
+    """The scheme's curves, and an ε at which they are well below δ (at δ, if they cannot)."""
+    for margin in _MARGINS:
+        try:
+            curves = profile_curves(scheme, sharp_to=delta / margin)
+            return curves, max(curves.reach(0.99 * delta / margin), _LEAST_REACH)
+        except NumericalError:
+            if margin == _MARGINS[-1]:
+                raise
+    raise AssertionError  # the loop returns or raises
+
+
+def _uppers(
+    parts: Decomposition, sharp_to: float, refinement: int
+) -> list[_Sharpest] | list[_TwoHops]:
+    """Upper curves forward and backward, by one hop or by two."""
+
+    def sharpest(run: Run, direction: Direction) -> _Sharpest:
+        return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
+
+    if parts.other is None:
+        return [sharpest(parts.present.upper, direction) for direction in Direction]
+    hops = (parts.present.upper, parts.other.upper)
+    leaving, entering = ([sharpest(run, direction) for run in hops] for direction in Direction)
+    return [_TwoHops(leaving[0], entering[1]), _TwoHops(leaving[1], entering[0])]

@@ -1,0 +1,235 @@
+"""The privacy curve of several runs: composition by ``+`` and ``*``, with dp-accounting's too.
+
+A privacy curve is a multiset of independent blocks; composing is adding up multisets, so that
+``m * 3 == m + m + m`` holds by construction and nothing is computed before ε is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.loss_laws import CurvePair, LossLaw, loss_law, reach_of
+from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound, joined
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.runs import run_curve
+from turnout.accounting.pricing import decomposition_bounds
+from turnout.core import checks
+from turnout.core.bounds import Bounds
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
+from turnout.spec.classes import hold_members
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+FloatArray = np.ndarray
+_HINTS = (1e-1, 1e-3, 1e-5)  # δ's at which an exported curve is made sharp, besides the least
+_EXPORTED_LOSSES = 2**14
+_BEYOND = 500.0  # an ε at which only the leak is left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossCurve:
+    """δ(K) of a privacy loss distribution that somebody else computed."""
+
+    law: LossLaw
+    side: Side
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, with the rounding of its own sums."""
+        mass, inverse = self._tails(k)
+        far = k * inverse
+        error = 8.0 * UNIT_ROUNDOFF * self.law.masses.size * (mass + far)
+        value = self.law.infinity + mass - far
+        return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        return -self._tails(k)[1]
+
+    def _tails(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        losses, masses = self.law.losses, self.law.masses
+        inverses = masses * np.exp(-np.maximum(losses, 0.0))
+        index = np.searchsorted(losses, np.log(k), side="right")
+        mass, inverse = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (masses, inverses))
+        return mass[index], inverse[index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossBlock:
+    """A mechanism by its privacy loss distributions, equal to itself only.
+
+    Attributes:
+        remove, add: laws of the loss in each direction, pessimistic or optimistic alike.
+    """
+
+    remove: LossLaw
+    add: LossLaw
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the loss, at most 1."""
+        losses, masses = self.remove.losses, self.remove.masses
+        mean = float(masses @ losses)
+        return float(min(1.0, max(1e-9, masses @ (losses - mean) ** 2) ** 0.5))
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """The curve; on which side of the truth it lies was decided by who computed it."""
+        return LossCurve(self.remove if direction is Direction.REMOVE else self.add, side)
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Both curves."""
+        remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
+        return CurvePair(side, [remove], [add], (self.remove.infinity, self.add.infinity))
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyCurve:
+    """One or several runs about the same client, composed adaptively.
+
+    Guarantees:
+        ``m * 3 == m + m + m``; ``a + b`` costs at least what a or b costs.
+
+    Attributes:
+        parts: the blocks.
+        relation, unit, trust: of every part; curves that differ in one cannot be composed.
+
+    >>> from turnout.spec import CheckIn, GaussianNoise
+    >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
+    >>> week * 3 == week + week + week
+    True
+    """
+
+    parts: Decomposition
+    relation: Relation
+    unit: PrivacyUnit
+    trust: TrustModel
+
+    def __post_init__(self) -> None:
+        hold_members(self, relation=Relation, unit=PrivacyUnit, trust=TrustModel)
+
+    @classmethod
+    def of(cls, scheme: Scheme, steps: int | None = None) -> PrivacyCurve:
+        """A scheme's first ``steps`` steps, or all.
+
+        Raises:
+            UnsupportedError: no sound analysis is known, or clients have windows of their own.
+        """
+        if is_per_client(scheme):
+            raise UnsupportedError("windows cut from a trace differ by client; price them alone")
+        return cls(joined([decompose(scheme, steps)]), scheme.relation, scheme.unit, scheme.trust)
+
+    @classmethod
+    def from_dp_accounting(
+        cls,
+        pessimistic: PrivacyLossDistribution,
+        relation: Relation,
+        optimistic: PrivacyLossDistribution | None = None,
+        unit: PrivacyUnit = PrivacyUnit.CLIENT,
+        trust: TrustModel = TrustModel.CENTRAL,
+    ) -> PrivacyCurve:
+        """One of dp-accounting's mechanisms, for instance `from_laplace_mechanism`.
+
+        Args:
+            pessimistic: made with ``pessimistic_estimate=True``, as is its default.
+            relation: what its two directions compare; dp-accounting does not record that.
+            optimistic: the same made with False, for lower bounds; without it they ignore it.
+            unit: what one record is.
+            trust: whom the client must trust.
+
+        Raises:
+            ParameterError: an estimate on the wrong side.
+        """
+        upper = _imported("pessimistic", pessimistic, expected=True)
+        lower = _imported("optimistic", optimistic, expected=False) if optimistic else None
+        hop = NeighbourBound(
+            [(upper, 1)], [(lower, 1)] if lower else [], "by dp-accounting", tight=False
+        )
+        return cls(Decomposition(hop), relation, unit, trust)
+
+    def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
+        """Both, adaptively."""
+        mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
+        if mine != yours:
+            raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
+        return PrivacyCurve(joined([self.parts, other.parts]), self.relation, self.unit, self.trust)
+
+    def __mul__(self, times: int) -> PrivacyCurve:
+        """The same ``times`` times, adaptively."""
+        checks.count(times=times)
+        times = int(times)  # of numpy's smaller types a product of counts may not be one
+        return PrivacyCurve(
+            joined([self.parts] * times) if times < 2 else _repeated(self.parts, times),
+            self.relation,
+            self.unit,
+            self.trust,
+        )
+
+    __rmul__ = __mul__
+
+    def epsilon(self, delta: float, tolerance: float = 1e-3) -> dict[str, Bounds]:
+        """Proved bounds on ε at δ by direction ("remove" and "add", or "replace").
+
+        Raises:
+            NumericalError: the tolerance cannot be certified.
+        """
+        checks.open_unit(delta=delta, tolerance=tolerance)
+        return decomposition_bounds(self.parts, self.relation, delta, tolerance)
+
+    def to_dp_accounting(self, least_delta: float = 1e-10) -> PrivacyLossDistribution:
+        """A pessimistic privacy loss distribution, to go on with in dp-accounting.
+
+        Args:
+            least_delta: the δ down to which it should be sharp; what is beyond is lost for sure.
+
+        Raises:
+            ParameterError: a δ outside (0, 1).
+            UnsupportedError: the relation takes two hops.
+        """
+        checks.open_unit(least_delta=least_delta)
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+        if self.parts.other is not None:
+            raise UnsupportedError("a relation of two hops has no privacy loss distribution")
+        run, tail = self.parts.present.upper, 1e-3 * least_delta
+        hints = [*(h for h in _HINTS if h > tail), 0.9 * tail]
+        remove, add = (
+            [run_curve(run, direction, Side.UPPER, hint, 0) for hint in hints]
+            for direction in Direction
+        )
+        end = np.array([math.exp(_BEYOND)])
+        floors = [min(float(curve.delta(end)[0]) for curve in curves) for curves in (remove, add)]
+        pair = CurvePair(Side.UPPER, remove, add, (floors[0], floors[1]))
+        reach = max(1e-9, reach_of(pair, tail))
+        gap = 2.0 * reach / _EXPORTED_LOSSES
+        laws = [loss_law(pair, direction, gap, tail).to_dp_accounting() for direction in Direction]
+        return PrivacyLossDistribution(*laws)
+
+
+def _repeated(parts: Decomposition, times: int) -> Decomposition:
+    def hop(one: NeighbourBound) -> NeighbourBound:
+        upper = [(block, count * times) for block, count in one.upper]
+        lower = [(block, count * times) for block, count in one.lower]
+        return NeighbourBound(upper, lower, one.method, one.tight, one.symmetric, times * one.cap)
+
+    return Decomposition(hop(parts.present), hop(parts.other) if parts.other else None)
+
+
+def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> LossBlock:
+    laws = []
+    for pmf in (pld._pmf_remove, pld._pmf_add):
+        dense = pmf.to_dense_pmf()
+        if dense._pessimistic_estimate is not expected:
+            side = "pessimistic" if expected else "optimistic"
+            raise ParameterError(name, "a distribution", f"one with {side} estimates")
+        masses = np.asarray(dense._probs, dtype=float)
+        laws.append(
+            LossLaw(dense._discretization, dense._lower_loss, masses, float(dense._infinity_mass))
+        )
+    return LossBlock(*laws)

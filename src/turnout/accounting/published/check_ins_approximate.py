@@ -1,0 +1,265 @@
+"""Amplification by random check-ins for (ε₀, δ₀) randomizers, by the paper's own numbers.
+
+Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Lemma A.3
+replaces every message by one of an 8ε₀-randomizer at a distance of δ₁, so each bound is the pure
+one at 8ε₀ with δ' = δ + messages·(e^{ε'} + 1)·δ₁. The factor 8 makes the branch useless in
+practice (docs/errata.md, random check-ins 6): it is here for comparison.
+
+Notation
+    ε₀, δ₀  local_epsilon, local_delta
+    δ₁      slack           distance of one message from one of the pure randomizer
+    T       rounds          of the rejection sampler in the proof
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from turnout.accounting.published import check_ins
+from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
+from turnout.spec import Relation
+
+_FACTOR = 8  # of ε₀ in Lemma A.3
+_ROUNDING = 1e-12
+_LARGEST_EXPONENT = 700.0
+
+
+def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
+    """T, the rounds of the rejection sampler: a whole number, infinite where it overflows.
+
+    Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper prints e^{5ε₀} in one place,
+    and forgets that T is a whole number; rounding up is the safe side.
+    """
+    checks.positive(local_epsilon=local_epsilon)
+    checks.open_unit(slack=slack)
+    rate = -math.log1p(-math.exp(-5 * local_epsilon))
+    return math.ceil(math.log(2 / slack) / rate) if rate > 1e-290 else math.inf
+
+
+def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
+    """The largest δ₀ for which an 8ε₀-randomizer at distance δ₁ exists by Lemma A.3.
+
+    Source: Lemma A.3: (1 − e^{−ε₀})δ₁ / (4e^{ε₀}(2 + T)).
+
+    Returns:
+        δ₀, rounded down.
+    """
+    rounds = lemma_a_3_rounds(local_epsilon, slack)
+    if math.isinf(rounds):
+        return 0.0
+    largest = -math.expm1(-local_epsilon) * slack / (4 * math.exp(local_epsilon) * (2 + rounds))
+    return largest * (1 - _ROUNDING)
+
+
+def lemma_a_3_slack(local_epsilon: float, local_delta: float) -> float:
+    """The smallest δ₁ for which Lemma A.3 allows this δ₀, to six digits from above.
+
+    Raises:
+        UnsupportedError: no δ₁ below 1 does.
+    """
+    checks.positive(local_epsilon=local_epsilon)
+    checks.open_unit(local_delta=local_delta)
+
+    def fits(log_slack: float) -> bool:
+        return lemma_a_3_largest_delta(local_epsilon, math.exp(log_slack)) >= local_delta
+
+    most = -1e-12
+    if not fits(most):
+        raise UnsupportedError(
+            f"Lemma A.3 says nothing about epsilon_0 = {local_epsilon:g} with delta_0 = "
+            f"{local_delta:g}"
+        )
+    return math.exp(bisected(fits, math.log(local_delta), most, gap=1e-6).holding)
+
+
+def theorem_3_2_approximate(
+    local_epsilon: float,
+    local_delta: float,
+    window: int,
+    delta: float,
+    *,
+    probability: float = 1.0,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """(ε', δ') of one window of check-ins with one client a step.
+
+    Source: Theorem 3.2 and Theorem A.4, second branch; m messages.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        local_delta: δ₀ in (0, 1).
+        window: m.
+        delta: the δ of the pure branch; the result's is larger.
+        probability: p₀ of checking in.
+        slack: δ₁; the smallest possible if None.
+
+    Raises:
+        ParameterError: δ₀ is too large for δ₁.
+        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+    """
+    return _point(
+        lambda pure: check_ins.theorem_3_2(pure, window, delta, probability),
+        window,
+        (local_epsilon, local_delta, delta, slack),
+    )
+
+
+def theorem_4_1_approximate(
+    local_epsilon: float,
+    local_delta: float,
+    population: int,
+    window: int,
+    *,
+    delta: float,
+    load_delta: float,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """(ε', δ') of one window of averaged check-ins, everybody comes.
+
+    Source: Theorem 4.1 and Theorem A.5, second branch. They count m messages; n clients send
+    one each and each is replaced, so n is used here, the safe side.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        local_delta: δ₀ in (0, 1).
+        population: n.
+        window: m.
+        delta: the δ of the pure branch.
+        load_delta: δ₂ of Lemma A.6.
+        slack: δ₁; the smallest possible if None.
+
+    Raises:
+        ParameterError: δ₀ is too large for δ₁.
+        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+    """
+    pure_delta = check_ins.theorem_4_1(local_epsilon, population, window, delta, load_delta).delta
+    return _point(
+        lambda pure: check_ins.theorem_4_1(pure, population, window, delta, load_delta).epsilon,
+        population,
+        (local_epsilon, local_delta, pure_delta, slack),
+    )
+
+
+def theorem_4_3_approximate(
+    local_epsilon: float,
+    local_delta: float,
+    window: int,
+    delta: float,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """(ε', δ') of check-ins over a sliding window.
+
+    Source: Theorem 4.3, second branch: `theorem_3_2_approximate` with p₀ = 1.
+    """
+    return theorem_3_2_approximate(local_epsilon, local_delta, window, delta, slack=slack)
+
+
+def theorem_5_1_approximate(
+    local_epsilon: float,
+    local_delta: float,
+    population: int,
+    delta: float,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers, in an order that nobody knows.
+
+    Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
+    where m is no parameter of the theorem (`theorem_a_7_as_printed`).
+
+    Raises:
+        ParameterError: δ₀ is too large for δ₁.
+        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+    """
+    return theorem_a_7_as_printed(
+        local_epsilon, local_delta, population, delta, messages=population, slack=slack
+    )
+
+
+def theorem_a_7_as_printed(
+    local_epsilon: float,
+    local_delta: float,
+    population: int,
+    delta: float,
+    *,
+    messages: int,
+    slack: float | None = None,
+) -> PrivacyPoint:
+    """UNSAFE unless ``messages`` is n: (ε', δ + messages·(e^{ε'} + 1)·δ₁).
+
+    Theorem A.7 prints m for ``messages``, but n messages are replaced.
+    """
+    checks.count(messages=messages)
+    return _point(
+        lambda pure: check_ins.theorem_5_1(pure, population, delta),
+        messages,
+        (local_epsilon, local_delta, delta, slack),
+    )
+
+
+def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> float:
+    """ε of a branch above at a given *whole* δ', at the best inner δ that was tried.
+
+    Args:
+        point: takes the inner δ, as ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
+        delta: δ' in (0, 1).
+
+    Raises:
+        UnsupportedError: no inner δ keeps δ' within ``delta``.
+    """
+    checks.open_unit(delta=delta)
+    shares = [1 - 2.0**-power for power in range(40, 0, -1)]
+    for share in [*shares, *(2.0**-power for power in range(2, 40))]:
+        try:
+            found = point(share * delta)
+        except UnsupportedError:
+            continue
+        if found.delta <= delta:
+            return found.epsilon
+    raise UnsupportedError(f"Lemma A.3 leaves nothing of delta = {delta:g}")
+
+
+def _point(
+    epsilon_of: Callable[[float], float],
+    messages: int,
+    given: tuple[float, float, float, float | None],
+) -> PrivacyPoint:
+    local_epsilon, local_delta, delta, slack = given
+    slack = lemma_a_3_slack(local_epsilon, local_delta) if slack is None else slack
+    largest = lemma_a_3_largest_delta(local_epsilon, slack)
+    if not 0 <= local_delta <= largest:
+        raise ParameterError("local_delta", local_delta, f"at most {largest:.4g} (Lemma A.3)")
+    epsilon = epsilon_of(_FACTOR * local_epsilon)
+    total = math.inf
+    if epsilon < _LARGEST_EXPONENT:
+        total = (delta + messages * (math.exp(epsilon) + 1) * slack) * (1 + _ROUNDING)
+    if total >= 1:
+        raise UnsupportedError(
+            f"the branch for approximate randomizers is vacuous here: epsilon' = {epsilon:.4g}"
+        )
+    return PrivacyPoint(epsilon, total)
+
+
+def _stated(number: str, function: Callable[..., object], status: Status = Status.PROVED) -> Result:
+    return Result(
+        f"check-ins {number}, approximate",
+        f"balle2020checkins, {number}, second branch",
+        status,
+        Relation.REPLACE_ONE,
+        ("replace",),
+        "(epsilon_0, delta_0)",
+        "delta_0 as Lemma A.3 allows",
+        function,
+    )
+
+
+RESULTS = (
+    _stated("Theorem 3.2", theorem_3_2_approximate),
+    _stated("Theorem 4.1", theorem_4_1_approximate),
+    _stated("Theorem 4.3", theorem_4_3_approximate),
+    _stated("Theorem 5.1", theorem_5_1_approximate),
+    _stated("Theorem A.7", theorem_a_7_as_printed, Status.UNSAFE),
+)

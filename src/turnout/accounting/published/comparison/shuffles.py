@@ -1,0 +1,281 @@
+"""Shuffled local messages: ε by every bound that applies, and what is attained.
+
+The setting: each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
+shuffler; or each round k of them, a uniform subset, do. Neighbours differ in one client's record.
+Bounds for randomizers that earlier messages may choose need an order of speaking that is uniform
+and unknown to the adversary and to whoever chooses (`SpeakingOrder.HIDDEN`).
+
+Papers state (ε, δ) of one round of all clients. Where clients are sampled such a bound is used as
+in Lemma 4.3.1 of Girgis 2023, and several rounds are composed by the privacy region of Kairouz, Oh
+and Viswanath 2015, which is all that (ε, δ) allows. Ours are composed as whole privacy curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.runs import run_epsilon
+from turnout.accounting.pricing import price
+from turnout.accounting.published.check_ins import theorem_5_1
+from turnout.accounting.published.comparison.methods import Method, Quote
+from turnout.accounting.published.results import Status
+from turnout.accounting.published.shuffling import clones_2021_closed_form, efm19_corollary_9
+from turnout.accounting.published.shuffling_blanket import (
+    blanket_2019_bennett,
+    blanket_2019_hoeffding,
+)
+from turnout.accounting.published.shuffling_rdp import theorem_5_3_1, theorem_5_3_2
+from turnout.accounting.published.shuffling_subsampled import lemma_4_3_1, theorem_5_4_1
+from turnout.accounting.published.strong_composition import kov_of_shuffle
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, stronger_clones_pair
+from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
+from turnout.core.bounds import Bounds
+from turnout.core.errors import UnsupportedError
+from turnout.spec import (
+    EveryStep,
+    FixedRandomizer,
+    FixedSize,
+    HadamardResponse,
+    KaryResponse,
+    PureRandomizer,
+    Randomizer,
+    Relation,
+    Scheme,
+    SpeakingOrder,
+    TrustModel,
+)
+
+_Bound = Callable[[float, int, float], float]
+"""(ε₀, n, δ) ↦ ε of one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSetting:
+    """One point of a comparison.
+
+    Attributes:
+        epsilon0: ε₀ of one message.
+        clients: n.
+        delta: δ.
+        rounds: T, each shuffled afresh.
+        sampled: k of the n clients who send in a round, a uniform subset; None: all.
+        tolerance: relative width of the brackets asked for.
+    """
+
+    epsilon0: float
+    clients: int
+    delta: float
+    rounds: int = 1
+    sampled: int | None = None
+    tolerance: float = 1e-2
+
+    @property
+    def law(self) -> EveryStep | FixedSize:
+        """Who sends in which round."""
+        if self.sampled is None:
+            return EveryStep(self.rounds)
+        return FixedSize(self.sampled, self.clients, self.rounds)
+
+
+@lru_cache(maxsize=64)
+def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
+    """What `price` says of shuffled messages of a randomizer."""
+    scheme = Scheme(
+        randomizer,
+        setting.law,
+        Relation.REPLACE_ONE,
+        trust=TrustModel.SHUFFLED,
+        population=setting.clients,
+        order=SpeakingOrder.HIDDEN,
+    )
+    return price(scheme, setting.delta, setting.tolerance).epsilon
+
+
+def adaptive(setting: ShuffleSetting) -> Quote:
+    """Any ε₀-randomizers, chosen adaptively in a hidden order: the default."""
+    return Quote.of(_priced(setting, PureRandomizer(setting.epsilon0)))
+
+
+def one_fixed(setting: ShuffleSetting) -> Quote:
+    """One ε₀-randomizer for all clients, fixed beforehand."""
+    return Quote.of(_priced(setting, FixedRandomizer(setting.epsilon0)))
+
+
+def attained(setting: ShuffleSetting) -> Quote:
+    """What some ε₀-randomizer does cost: the lower end of the default."""
+    lower = _priced(setting, FixedRandomizer(setting.epsilon0)).lower
+    if lower <= 0:
+        raise UnsupportedError("nothing above 0 was found to be attained")
+    return Quote(lower, lower)
+
+
+def binary_response(setting: ShuffleSetting) -> Quote:
+    """Binary randomized response, at the others' worst records."""
+    return Quote.of(_priced(setting, KaryResponse(setting.epsilon0)))
+
+
+def hadamard_response(setting: ShuffleSetting) -> Quote:
+    """Hadamard response."""
+    return Quote.of(_priced(setting, HadamardResponse(setting.epsilon0)))
+
+
+def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSetting], Quote]:
+    """ε by a dominating pair of one round's messages, all rounds' curves composed."""
+
+    def quote(setting: ShuffleSetting) -> Quote:
+        senders = setting.clients if setting.sampled is None else setting.sampled
+        block: Block = BlanketBlock(pair(setting.epsilon0), senders)
+        if setting.sampled is not None:
+            block = SubsampledBlock(block, senders / setting.clients)
+        run = [(block, setting.rounds)]
+        amplified = run_epsilon(run, Direction.REMOVE, Side.UPPER, setting.delta, 0)
+        return Quote(min(amplified, setting.rounds * setting.epsilon0))
+
+    return quote
+
+
+def blanket_2019(epsilon0: float, clients: int, delta: float) -> float:
+    """The smaller of the privacy blanket's bounds by Hoeffding and by Bennett."""
+    inequalities = (blanket_2019_hoeffding, blanket_2019_bennett)
+    return min(bound(epsilon0, clients, delta) for bound in inequalities)
+
+
+def stated(bound: _Bound) -> Callable[[ShuffleSetting], Quote]:
+    """ε by a paper's bound on one round of all clients, sampled and composed from (ε, δ) alone."""
+
+    def quote(setting: ShuffleSetting) -> Quote:
+        one_round = bound
+        if setting.sampled is not None:
+            one_round = _sampled(bound, setting.sampled)
+        n, delta = setting.clients, setting.delta
+        if setting.rounds == 1:
+            return Quote(one_round(setting.epsilon0, n, delta))
+        composed = kov_of_shuffle(setting.epsilon0, n, delta, setting.rounds, bound=one_round)
+        return Quote(composed)
+
+    return quote
+
+
+clones_as_point = stated(clones_2021)
+"""Clones 2021, numerically, several rounds from (ε, δ) alone."""
+
+
+def _sampled(bound: _Bound, sampled: int) -> _Bound:
+    """A bound on one round of so many sampled clients."""
+    return lambda epsilon0, clients, delta: lemma_4_3_1(
+        epsilon0, clients, sampled, delta, bound=bound
+    )
+
+
+def clones_composed(setting: ShuffleSetting) -> Quote:
+    """Clones 2021 of one round, composed by Kairouz, Oh and Viswanath."""
+    if setting.rounds == 1:
+        raise UnsupportedError("one round has nothing to compose")
+    return clones_as_point(setting)
+
+
+def thesis_5_3_1(setting: ShuffleSetting) -> Quote:
+    """Theorem 5.3.1 of the thesis, composed and converted."""
+    _needs_everybody(setting)
+    formula = theorem_5_3_1(setting.epsilon0, setting.clients)
+    return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
+
+
+def thesis_5_3_2(setting: ShuffleSetting) -> Quote:
+    """Theorem 5.3.2 of the thesis, composed and converted."""
+    _needs_everybody(setting)
+    formula = theorem_5_3_2(setting.epsilon0, setting.clients)
+    return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
+
+
+def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
+    """Theorem 5.4.1 of the thesis, composed and converted."""
+    if setting.sampled is None:
+        raise UnsupportedError("is about sampled clients (--sampled)")
+    formula = theorem_5_4_1(setting.epsilon0, setting.clients, setting.sampled)
+    return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
+
+
+def unshuffled(setting: ShuffleSetting) -> Quote:
+    """The same messages, each with its sender's name."""
+    if setting.sampled is not None:
+        raise UnsupportedError("without a shuffler everybody sees who was sampled")
+    scheme = Scheme(PureRandomizer(setting.epsilon0), setting.law, Relation.REPLACE_ONE)
+    return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
+
+
+def _needs_everybody(setting: ShuffleSetting) -> None:
+    if setting.sampled is not None:
+        raise UnsupportedError("is about rounds in which everybody sends; see 5.4.1")
+
+
+def _method(
+    name: str,
+    about: str,
+    quote: Callable[[ShuffleSetting], Quote],
+    *,
+    side: Side = Side.UPPER,
+    trust: TrustModel = TrustModel.SHUFFLED,
+) -> Method[ShuffleSetting]:
+    """A method about one record against another, which is the setting's only relation."""
+    return Method(name, about, quote, None, ("replace",), trust, Status.PROVED, side)
+
+
+SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
+    _method(
+        "adaptive",
+        "any ε₀-randomizers, chosen by the messages before, if nobody knows who speaks when: the "
+        "default",
+        adaptive,
+    ),
+    _method(
+        "one fixed", "any one ε₀-randomizer for all, fixed beforehand, in any order", one_fixed
+    ),
+    _method(
+        "attained",
+        "what binary or 3-valued response really costs: no bound for all can be smaller",
+        attained,
+        side=Side.LOWER,
+    ),
+    _method("binary RR", "binary randomized response, the others' worst records", binary_response),
+    _method("Hadamard", "Hadamard response, the others' worst records", hadamard_response),
+    _method(
+        "clones",
+        "clones 2021, Theorem 3.1, numerically, if nobody knows who speaks when; rounds composed "
+        "as PLD",
+        composed_pair(clones_pair),
+    ),
+    _method("clones KOV", "clones 2021 of one round, composed from (ε, δ)", clones_composed),
+    _method(
+        "clones 2023",
+        "stronger clones 2023, whose proof an erratum took back; the pair is proved in "
+        "docs/design/shuffling.md, unpublished, and is what the default rests on",
+        composed_pair(stronger_clones_pair),
+    ),
+    _method(
+        "clones form", "clones 2021, Theorem 3.1 in closed form", stated(clones_2021_closed_form)
+    ),
+    _method(
+        "blanket",
+        "privacy blanket 2019, by Hoeffding or Bennett; one fixed randomizer",
+        stated(blanket_2019),
+    ),
+    _method("check-ins", "random check-ins, Theorem 5.1", stated(theorem_5_1)),
+    _method("EFM19", "Erlingsson et al. 2019, Corollary 9", stated(efm19_corollary_9)),
+    _method("RDP 5.3.1", "thesis, Theorem 5.3.1: Rényi divergences, converted", thesis_5_3_1),
+    _method("RDP 5.3.2", "thesis, Theorem 5.3.2: Rényi divergences, converted", thesis_5_3_2),
+    _method("RDP 5.4.1", "thesis, Theorem 5.4.1: the same of sampled clients", thesis_5_4_1),
+    _method(
+        "no shuffler",
+        "the same messages under their senders' names: exact",
+        unshuffled,
+        trust=TrustModel.LOCAL,
+    ),
+)
+"""What is compared for shuffles, ours first."""

@@ -1,0 +1,328 @@
+"""Shuffled ε₀-messages, by the papers' own numbers: ε of one round at a given δ.
+
+Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
+that may be chosen by what was sent before, unless they say otherwise, if the order of speaking is
+uniform and unknown to the adversary and to whoever chooses the next randomizer
+(`turnout.spec.SpeakingOrder.HIDDEN`; docs/errata.md has what happens without). All but the stronger
+clones are loose: `turnout.accounting.price` is what to quote.
+
+Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem A.7) of the
+check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)
+`check_ins_approximate.theorem_5_1_approximate`; the privacy blanket is in `shuffling_blanket`,
+Rényi bounds are in `shuffling_rdp`, sampled clients in `shuffling_subsampled`, several rounds in
+`strong_composition`. `SINGLE_ROUND` has one of each.
+
+Notation
+    ε₀  local_epsilon   of the local randomizer
+    n   clients         δ  delta
+    v   variance        bound on Σ εᵢ² of the n messages, each given those before it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from turnout.accounting.published import shuffling_blanket, shuffling_rdp
+from turnout.accounting.published.check_ins import theorem_5_1
+from turnout.accounting.published.results import Result, Status
+from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
+from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.roots import bisected
+from turnout.spec import Relation
+
+_ROUNDING = 1e-12  # relative
+_LARGEST_EXPONENT = 700.0
+
+
+def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float:
+    """12ε₀√(ln(1/δ)/n).
+
+    Source: Corollary 9 of Erlingsson et al. 2019 (erlingsson2019amplification), second part of
+    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is let in: mix a
+    ½-randomizer with a law of its own with chance η and ε₀ falls below ½, while δ moves by 2en·η
+    at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound too, for
+    all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
+
+    Args:
+        local_epsilon: ε₀ in (0, ½].
+        clients: n ≥ 1000.
+        delta: δ in (0, 1/100).
+
+    Raises:
+        ParameterError: outside of these ranges.
+
+    >>> round(efm19_corollary_9(0.5, 10**4, 1e-6), 4)
+    0.223
+    """
+    _check(local_epsilon, clients, delta)
+    if local_epsilon > 0.5:
+        raise ParameterError("local_epsilon", local_epsilon, "at most 1/2 (Corollary 9)")
+    checks.count(1000, clients=clients)
+    if delta >= 0.01:
+        raise ParameterError("delta", delta, "below 1/100 (Corollary 9)")
+    return _up(12 * local_epsilon * math.sqrt(-math.log(delta) / clients))
+
+
+def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
+    """ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n, at every ε₀.
+
+    Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification), which Figure 2 of
+    the check-in paper draws. ε₁ is what each message costs given those before it, and it is the
+    one behind Remark 1. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
+    as its v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+        delta: δ in (0, 1).
+
+    Returns:
+        ε, infinite where it exceeds the largest float.
+
+    >>> round(efm19_theorem_7(0.5, 10**4, 1e-6), 4)
+    0.1866
+    """
+    _check(local_epsilon, clients, delta)
+    log_first = math.log(2 / clients) + 2 * local_epsilon + shuffling_rdp.log_expm1(local_epsilon)
+    if log_first > math.log(_LARGEST_EXPONENT):
+        return math.inf
+    first = math.exp(log_first)
+    mean = clients * first * math.expm1(first)
+    return _up(first * math.sqrt(-2 * clients * math.log(delta)) + mean)
+
+
+def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
+    """ε of swapping the victim's record with a random one: as `efm19_theorem_7`.
+
+    Source: Theorem 8 of Erlingsson et al. 2019 (erlingsson2019amplification), amplification by
+    swapping: only the first record is moved, to a uniform place, and neighbours differ in it.
+    Theorem 7 follows as a shuffle is a mixture of such swaps.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+        delta: δ in (0, 1).
+    """
+    return efm19_theorem_7(local_epsilon, clients, delta)
+
+
+def clones_2021_limit(clients: int, delta: float) -> float:
+    """ln(n/(16 ln(2/δ))), the largest ε₀ of the clones bound in closed form, rounded down."""
+    checks.count(clients=clients)
+    checks.open_unit(delta=delta)
+    limit = math.log(clients / (16 * math.log(2 / delta)))
+    return limit - 1e-12 * abs(limit)
+
+
+def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) -> float:
+    """ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}.
+
+    Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
+    ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
+    (`thesis_6_10_as_printed`).
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n.
+        delta: δ in (0, 1).
+
+    Raises:
+        UnsupportedError: ε₀ is beyond that limit.
+
+    >>> round(clones_2021_closed_form(1.0, 10**5, 1e-6), 4)
+    0.0726
+    """
+    _check(local_epsilon, clients, delta)
+    limit = clones_2021_limit(clients, delta)
+    if local_epsilon > limit:
+        raise UnsupportedError(
+            f"the clones bound in closed form needs epsilon_0 <= {max(limit, 0.0):.4g} at "
+            f"n = {clients}, delta = {delta:g}; clones_2021 has no such limit"
+        )
+    return _up(_clones_formula(local_epsilon, clients, delta))
+
+
+def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
+    """UNSAFE: the ε₀ at which the clones' closed form is ε, however large.
+
+    Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 it is 9.72, beyond the limit of 3.76,
+    and binary randomized response has a true δ of 0.55. Use the calibration of
+    `turnout.accounting`.
+    """
+    _check(epsilon, clients, delta)
+
+    def within(local_epsilon: float) -> bool:
+        return not _clones_formula(local_epsilon, clients, delta) > epsilon
+
+    return bisected(within, 50.0, 0.0, halvings=100).holding
+
+
+def stronger_clones_2023(
+    local_epsilon: float, clients: int, delta: float, rounds: int = 1
+) -> float:
+    """ε of shuffled ε₀-messages by the stronger clones pair.
+
+    Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
+    Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
+    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
+    a proof of our own that was reviewed independently and is unpublished: docs/design/shuffling.md,
+    Theorem 2 for one fixed randomizer, Theorem 3 for adaptive ones in a hidden order of speaking.
+    It is what `turnout.accounting.price` says of `PureRandomizer` and `FixedRandomizer`.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+        delta: δ in (0, 1).
+        rounds: T, each shuffled afresh.
+
+    Raises:
+        NumericalError: the composition cannot be certified at this δ.
+
+    >>> round(stronger_clones_2023(1.0, 100_000, 1e-6), 4)
+    0.0124
+    """
+    return pair_epsilon(stronger_clones_pair(local_epsilon), clients, delta, rounds)
+
+
+def lemma_2_3_1_first(
+    local_epsilon: float, clients: int, delta: float, constant: float = 1.0
+) -> float:
+    """c·min(ε₀, 1)·e^{ε₀}√(ln(1/δ)/n), of a constant c that is not stated.
+
+    Source: first part of Lemma 2.3.1 of Girgis 2023 (girgis2023thesis), which quotes Corollary
+    5.3.1 of the privacy blanket (balle2019blanket) as O(·). The bound behind it is
+    `shuffling_blanket.blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
+
+    Args:
+        local_epsilon: 0 < ε₀ ≤ ½ ln(n/ln(1/δ)).
+        clients: n.
+        delta: δ in (0, 1).
+        constant: c > 0.
+
+    Raises:
+        UnsupportedError: ε₀ is larger.
+    """
+    _check(local_epsilon, clients, delta)
+    checks.positive(constant=constant)
+    log_inverse = -math.log(delta)
+    limit = math.log(clients / log_inverse) / 2
+    if local_epsilon > limit:
+        raise UnsupportedError(f"Lemma 2.3.1 needs epsilon_0 <= {limit:.4g} here")
+    rate = min(local_epsilon, 1.0) * math.exp(local_epsilon) * math.sqrt(log_inverse / clients)
+    return _up(constant * rate)
+
+
+def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> float:
+    """ε by the thesis' first Rényi bound at its best order.
+
+    Source: Theorem 5.3.1 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
+    """
+    checks.open_unit(delta=delta)
+    return shuffling_rdp.theorem_5_3_1(local_epsilon, clients).epsilon(delta)
+
+
+def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> float:
+    """ε by the thesis' second Rényi bound at its best order.
+
+    Source: Theorem 5.3.2 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
+    """
+    checks.open_unit(delta=delta)
+    return shuffling_rdp.theorem_5_3_2(local_epsilon, clients).epsilon(delta)
+
+
+SINGLE_ROUND: Mapping[str, Callable[[float, int, float], float]] = MappingProxyType(
+    {
+        "EFM19 Corollary 9": efm19_corollary_9,
+        "EFM19 Theorem 7": efm19_theorem_7,
+        "check-ins Theorem 5.1": theorem_5_1,
+        "privacy blanket 2019, Hoeffding": shuffling_blanket.blanket_2019_hoeffding,
+        "privacy blanket 2019, Bennett": shuffling_blanket.blanket_2019_bennett,
+        "clones 2021, closed form": clones_2021_closed_form,
+        "clones 2021, numeric": clones_2021,
+        "thesis Theorem 5.3.1": theorem_5_3_1_epsilon,
+        "thesis Theorem 5.3.2": theorem_5_3_2_epsilon,
+    }
+)
+"""Proved bounds as functions of (ε₀, n, δ); outside of their ranges they raise a TurnoutError."""
+
+
+def _clones_formula(local_epsilon: float, clients: int, delta: float) -> float:
+    growth = math.exp(local_epsilon)
+    spread = 8 * math.sqrt(growth * math.log(4 / delta) / clients) + 8 * growth / clients
+    return math.log1p(math.tanh(local_epsilon / 2) * spread)
+
+
+def _check(local_epsilon: float, clients: int, delta: float) -> None:
+    checks.positive(local_epsilon=local_epsilon)
+    checks.count(clients=clients)
+    checks.open_unit(delta=delta)
+
+
+def _up(value: float) -> float:
+    return value * (1 + _ROUNDING)
+
+
+def _stated(
+    name: str,
+    source: str,
+    function: Callable[..., object],
+    holds: str = "all epsilon_0 > 0, delta in (0, 1); adaptive, hidden order",
+    status: Status = Status.PROVED,
+) -> Result:
+    return Result(
+        name, source, status, Relation.REPLACE_ONE, ("replace",), "pure epsilon_0", holds, function
+    )
+
+
+_EFM, _CLONES, _THESIS = "erlingsson2019amplification", "feldman2021clones", "girgis2023thesis"
+_SMALL = "epsilon_0 <= 1/2, n >= 1000, delta < 1/100; adaptive, hidden order"
+RESULTS = (
+    _stated("EFM19 Corollary 9", f"{_EFM}, Corollary 9", efm19_corollary_9, _SMALL),
+    _stated("EFM19 Theorem 7", f"{_EFM}, Theorem 7", efm19_theorem_7),
+    _stated("EFM19 Theorem 8", f"{_EFM}, Theorem 8", efm19_theorem_8),
+    _stated(
+        "clones 2021, closed form",
+        f"{_CLONES}, Theorem 3.1",
+        clones_2021_closed_form,
+        "epsilon_0 <= ln(n/(16 ln(2/delta))); adaptive, hidden order",
+    ),
+    _stated("clones 2021, numeric", f"{_CLONES}, Theorem 3.1", clones_2021),
+    _stated(
+        "stronger clones 2023",
+        "feldman2023stronger, Theorem 3.2; proof in docs/design/shuffling.md, unpublished",
+        stronger_clones_2023,
+    ),
+    _stated(
+        "thesis (6.10)",
+        f"{_THESIS}, (6.10)",
+        thesis_6_10_as_printed,
+        "unsafe where the epsilon_0 it finds exceeds ln(n/(16 ln(2/delta)))",
+        Status.UNSAFE,
+    ),
+    _stated(
+        "thesis Lemma 2.3.1, first part",
+        f"{_THESIS}, Lemma 2.3.1",
+        lemma_2_3_1_first,
+        "epsilon_0 <= ln(n/ln(1/delta))/2; its constant is not stated",
+        Status.REPRODUCTION,
+    ),
+    _stated(
+        "thesis Lemma 2.3.1, second part", f"{_THESIS}, Lemma 2.3.1", efm19_corollary_9, _SMALL
+    ),
+    _stated(
+        "thesis Theorem 5.3.1, as (epsilon, delta)",
+        f"{_THESIS}, Theorem 5.3.1",
+        theorem_5_3_1_epsilon,
+        "delta in (0, 1)",
+    ),
+    _stated(
+        "thesis Theorem 5.3.2, as (epsilon, delta)",
+        f"{_THESIS}, Theorem 5.3.2",
+        theorem_5_3_2_epsilon,
+        "delta in (0, 1)",
+    ),
+)

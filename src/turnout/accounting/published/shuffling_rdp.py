@@ -1,0 +1,381 @@
+"""Rényi divergences of shuffled ε₀-messages, by the papers' own numbers.
+
+Source: Girgis 2023 (girgis2023thesis), Chapter 5; Erlingsson et al. 2019
+(erlingsson2019amplification), Remark 1. Upper bounds hold under replace-one, in both directions,
+for every ε₀-randomizer with values in a countable set. They are proved and loose:
+`turnout.accounting.price` is what to quote.
+
+Notation
+    ε₀  local_epsilon    e = e^{ε₀}    of the local randomizer
+    n   clients          n̄ = ⌊(n − 1)/(2e)⌋ + 1
+    α   order            D_α = E_Q[(dP/dQ)^α], R_α = ln D_α/(α − 1)
+
+Theorem 5.3.1 lets at least n̄ − 1 of the others send what the victim's other message might have
+been (but for a chance of e^{−(n−1)/(8e)}, which costs e^{ε₀α}), and bounds the moments of the
+likelihood ratio by those of a sub-Gaussian variable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import gammaln
+
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.published.binary_response import log_moment_below
+from turnout.accounting.published.renyi_formulas import (
+    MOST_ORDERS,
+    LogMoments,
+    RenyiFormula,
+    RenyiLowerFormula,
+)
+from turnout.accounting.published.results import Result, Status
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec import Relation
+
+FloatArray = np.ndarray
+_LARGEST_LOCAL_EPSILON = 300.0
+
+
+def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
+    """R_α ≤ 2αe^{4ε₀}(e^{ε₀} − 1)²/n, for adaptive randomizers too.
+
+    Source: Remark 1 of Erlingsson et al. 2019 (erlingsson2019amplification), (5.8) of Girgis 2023.
+    Proof: given the messages before it, each message is ε₁-DP with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n
+    (`shuffling.efm19_theorem_7`), so its R_α is at most αε₁²/2.
+
+    Args:
+        local_epsilon: ε₀ > 0, at most 300.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at all real orders α > 1.
+
+    >>> round(efm19_remark_1(0.5, 10**6).divergence(2) * 1e6, 3)
+    12.438
+    """
+    _check(local_epsilon, clients)
+    log_slope = math.log(2) + 4 * local_epsilon + 2 * log_expm1(local_epsilon) - math.log(clients)
+    slope = math.exp(log_slope) if log_slope < 700 else math.inf
+    return RenyiFormula(lambda orders: (orders - 1) * orders * slope, real_orders=True)
+
+
+def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
+    """The thesis' first upper bound on shuffled ε₀-messages.
+
+    Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
+    + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
+
+    Args:
+        local_epsilon: ε₀ > 0, at most 300.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
+
+    >>> round(theorem_5_3_1(0.5, 10**4).epsilon(1e-6), 4)
+    0.0409
+    """
+    _check(local_epsilon, clients)
+    hidden = blanket_size(local_epsilon, clients)
+    log_second = 2 * log_expm1(local_epsilon) - local_epsilon - math.log(hidden)
+    log_ratio = 2 * (log_expm1(2 * local_epsilon) - local_epsilon) - math.log(2 * hidden)
+    exponent = (clients - 1) * math.exp(-local_epsilon) / 8
+    moments = sub_gaussian_moments(log_second, log_ratio)
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        unlucky = local_epsilon * orders - exponent
+        return _log1p_sum(moments(orders), unlucky + 4 * UNIT_ROUNDOFF * np.abs(unlucky))
+
+    return RenyiFormula(log_moments)
+
+
+def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
+    """D_α ≤ 1 + C(α,2)·4(e − 1)²/n while α⁴e^{5ε₀} < n/9.
+
+    Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
+
+    Raises:
+        UnsupportedError: that leaves no order.
+    """
+    _check(local_epsilon, clients)
+    largest = math.ceil(((clients / 9) * math.exp(-5 * local_epsilon)) ** 0.25 * (1 - 1e-12)) - 1
+    if largest < 2:
+        raise UnsupportedError(
+            f"Corollary 5.3.1 needs alpha^4 e^(5 epsilon_0) < n/9, which leaves no order at "
+            f"epsilon_0 = {local_epsilon:g}, n = {clients}"
+        )
+    log_slope = math.log(2) + 2 * log_expm1(local_epsilon) - math.log(clients)
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        return _log1p_sum(log_slope + np.log(orders) + np.log(orders - 1) + 64 * UNIT_ROUNDOFF)
+
+    return RenyiFormula(log_moments, min(largest, MOST_ORDERS))
+
+
+def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
+    """R_α ≤ 2α(e^{ε₀} − 1)²/n while α⁴e^{5ε₀} < n/9: `corollary_5_3_1` by ln(1 + x) ≤ x.
+
+    Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5); the one before
+    it is `corollary_5_3_1`. The thesis admits every α; its proof, by way of binomial sums, is for
+    whole orders.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
+
+    Raises:
+        UnsupportedError: that leaves no order.
+    """
+    largest = corollary_5_3_1(local_epsilon, clients).largest_order
+    log_slope = math.log(2) + 2 * log_expm1(local_epsilon) - math.log(clients)
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        return np.exp(log_slope + 64 * UNIT_ROUNDOFF) * orders * (orders - 1)
+
+    return RenyiFormula(log_moments, largest)
+
+
+def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
+    """The thesis' second upper bound: D_α ≤ e^{α²(e − 1)²/n̄} + e^{ε₀α − (n−1)/(8e)}.
+
+    Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof is for α ≥ 2; for
+    1 < α < 2 the chord of ln D_α from α = 1 to 2 lies below the bound, so the claim holds.
+
+    Args:
+        local_epsilon: ε₀ > 0, at most 300.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at all real orders α > 1, rounded up.
+
+    >>> round(theorem_5_3_2(0.5, 10**4).epsilon(1e-6), 4)
+    0.0641
+    """
+    _check(local_epsilon, clients)
+    hidden = blanket_size(local_epsilon, clients)
+    log_square = 2 * log_expm1(local_epsilon) - math.log(hidden)
+    exponent = (clients - 1) * math.exp(-local_epsilon) / 8
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        usual = np.exp(np.minimum(log_square + 2 * np.log(orders), 700.0))
+        logs = np.logaddexp(usual, local_epsilon * orders - exponent)
+        return logs * (1 + 1e-12)
+
+    return RenyiFormula(log_moments, real_orders=True)
+
+
+def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
+    """CONJECTURED for general randomizers: R_α ≤ 48α(e − 1)²/(ne) while α ≤ n/(16ε₀e).
+
+    Source: Lemma 3.3.2 of Girgis 2023 (girgis2023thesis), which quotes Corollary 4.3 of Feldman,
+    McMillan and Talwar 2023 (feldman2023stronger) "for any ε₀-LDP mechanism". That paper's erratum
+    withdraws the generality. Its first step, to the stronger clones pair, holds by another proof
+    (docs/design/shuffling.md, Theorem 3); the pair's Rényi divergences themselves are
+    computed in `benchmarks/papers/shuffled_renyi`, 48 times smaller or more.
+
+    Args:
+        local_epsilon: ε₀ > 0, at most 300.
+        clients: n ≥ 1.
+
+    Returns:
+        The bound at real orders up to n/(16ε₀e).
+
+    Raises:
+        UnsupportedError: that is less than 2.
+    """
+    _check(local_epsilon, clients)
+    largest = math.floor(clients * math.exp(-local_epsilon) / (16 * local_epsilon) * (1 - 1e-12))
+    if largest < 2:
+        raise UnsupportedError(
+            f"Lemma 3.3.2 needs alpha <= n/(16 epsilon_0 e^(epsilon_0)), which leaves no order "
+            f"at epsilon_0 = {local_epsilon:g}, n = {clients}"
+        )
+    log_slope = math.log(48 / clients) + 2 * log_expm1(local_epsilon) - local_epsilon
+    slope = math.exp(log_slope) * (1 + 1e-12)
+    return RenyiFormula(
+        lambda orders: (orders - 1) * orders * slope,
+        min(largest, MOST_ORDERS),
+        real_orders=True,
+    )
+
+
+def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
+    """NO GUARANTEE: what binary randomized response attains when all others hold a zero.
+
+    Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
+    instead of over moments. Every bound for all ε₀-randomizers lies above it. It is not the worst
+    case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
+    response costs more.
+
+    Args:
+        local_epsilon: ε₀ > 0, at most 300.
+        clients: n ≥ 1.
+
+    Returns:
+        Exact at whole orders α ≥ 2 but for rounding (down).
+    """
+    _check(local_epsilon, clients)
+    return RenyiLowerFormula(lambda orders: log_moment_below(orders, local_epsilon, clients, 1.0))
+
+
+def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
+    """NO GUARANTEE: D_α ≥ 1 + C(α,2)(e − 1)²/(ne) of binary randomized response.
+
+    Source: Corollary 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof uses Jensen's inequality
+    for x³, which is not convex; the odd central moments of a binomial count with p ≤ 1/2 are
+    nevertheless not negative.
+
+    Args:
+        local_epsilon: ε₀ > 0.
+        clients: n ≥ 1.
+
+    Returns:
+        Below `theorem_5_3_3` at whole orders α ≥ 2.
+    """
+    _check(local_epsilon, clients)
+    log_half = 2 * log_expm1(local_epsilon) - local_epsilon - math.log(2 * clients)
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        return _log1p_sum(log_half + np.log(orders) + np.log(orders - 1) - 64 * UNIT_ROUNDOFF)
+
+    return RenyiLowerFormula(log_moments)
+
+
+def blanket_size(local_epsilon: float, clients: int) -> int:
+    """n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1, rounded down."""
+    checks.non_negative(local_epsilon=local_epsilon)
+    checks.count(clients=clients)
+    return math.floor((clients - 1) * math.exp(-local_epsilon) / 2 * (1 - 1e-14)) + 1
+
+
+def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
+    """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up.
+
+    Args:
+        log_second: ln s.
+        log_ratio: ln r.
+    """
+    tables: dict[str, FloatArray] = {}
+
+    def log_moments(orders: FloatArray) -> FloatArray:
+        largest = int(orders.max(initial=2.0))
+        if not tables or tables["factorials"].size <= largest:
+            i = np.arange(2.0 * largest + 1)
+            tables["factorials"] = gammaln(i + 1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                terms = np.log(i) + gammaln(i / 2) + i / 2 * log_ratio
+            terms[2] = log_second
+            tables["terms"] = terms - tables["factorials"]
+        return np.array([_one(int(order)) for order in orders])
+
+    def _one(order: int) -> float:
+        factorials, terms = tables["factorials"], tables["terms"]
+        left = factorials[order - 2 :: -1]  # (α − i)! for i = 2 … α
+        logs = terms[2 : order + 1] - left
+        largest = 3 * factorials[order] + order * (1 + abs(log_ratio)) + abs(log_second)
+        return _log_sum(logs) + factorials[order] + 8 * UNIT_ROUNDOFF * (largest + 10)
+
+    return log_moments
+
+
+def _log_sum(logs: FloatArray) -> float:
+    largest = float(logs.max())
+    return largest + math.log(float(np.exp(logs - largest).sum()))
+
+
+def _log1p_sum(*logs: FloatArray) -> FloatArray:
+    """Ln(1 + Σ e^x)."""
+    return np.logaddexp.reduce([np.zeros_like(logs[0]), *logs])
+
+
+def log_expm1(value: float) -> float:
+    """Ln(e^x − 1) for x > 0."""
+    return value + math.log(-math.expm1(-value))
+
+
+def _check(local_epsilon: float, clients: int) -> None:
+    checks.positive(local_epsilon=local_epsilon)
+    checks.count(clients=clients)
+    if local_epsilon > _LARGEST_LOCAL_EPSILON:
+        raise ParameterError(
+            "local_epsilon", local_epsilon, f"at most {_LARGEST_LOCAL_EPSILON:g} for this formula"
+        )
+
+
+def _stated(
+    name: str,
+    source: str,
+    function: Callable[..., object],
+    holds: str,
+    *,
+    status: Status = Status.PROVED,
+    randomizer: str = "pure epsilon_0",
+) -> Result:
+    return Result(
+        name, source, status, Relation.REPLACE_ONE, ("replace",), randomizer, holds, function
+    )
+
+
+_THESIS, _ATTAINED = "girgis2023thesis", "a lower bound: attained by binary randomized response"
+RESULTS = (
+    _stated(
+        "EFM19 Remark 1",
+        "erlingsson2019amplification, Remark 1",
+        efm19_remark_1,
+        "all real orders; adaptive, hidden order",
+    ),
+    _stated(
+        "thesis Theorem 5.3.1",
+        f"{_THESIS}, Theorem 5.3.1",
+        theorem_5_3_1,
+        "whole orders from 2 on; real ones by (5.6)",
+    ),
+    _stated(
+        "thesis Corollary 5.3.1",
+        f"{_THESIS}, Corollary 5.3.1",
+        corollary_5_3_1,
+        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
+    ),
+    _stated(
+        "thesis Lemma 3.3.1",
+        f"{_THESIS}, Lemma 3.3.1",
+        lemma_3_3_1,
+        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
+    ),
+    _stated("thesis Theorem 5.3.2", f"{_THESIS}, Theorem 5.3.2", theorem_5_3_2, "all real orders"),
+    _stated(
+        "thesis Lemma 3.3.2",
+        f"{_THESIS}, Lemma 3.3.2",
+        lemma_3_3_2,
+        "alpha <= n/(16 epsilon_0 e^(epsilon_0)); proved for binary randomized response alone",
+        status=Status.CONJECTURED,
+    ),
+    _stated(
+        "thesis Theorem 5.3.3",
+        f"{_THESIS}, Theorem 5.3.3",
+        theorem_5_3_3,
+        f"whole orders from 2 on; {_ATTAINED}",
+        randomizer="binary randomized response",
+    ),
+    _stated(
+        "thesis Corollary 5.3.2",
+        f"{_THESIS}, Corollary 5.3.2",
+        corollary_5_3_2,
+        f"whole orders from 2 on; {_ATTAINED}",
+        randomizer="binary randomized response",
+    ),
+)

@@ -1,8 +1,0 @@
-"""Rényi divergences of blanket pairs, from above."""
-
-from turnout.accounting.shuffling.renyi.divergence import (
-    blanket_renyi,
-    blanket_renyi_formula,
-)
-
-__all__ = ["blanket_renyi", "blanket_renyi_formula"]

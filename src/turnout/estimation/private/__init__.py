@@ -1,0 +1,1 @@
+"""Private estimates of a column of values: mechanism, messages and price chosen together."""

@@ -1,0 +1,192 @@
+"""Private estimates of a column of values: randomizer, tally and accounting joined.
+
+Every row is one client. In the local and the shuffled model each row goes through a randomizer,
+block by block, and only the tally of messages is kept; in the central model rows are summed in
+whole numbers, and noise is added to the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.estimation import (
+    FrequencyEstimate,
+    FrequencyTally,
+    collect,
+    estimate_frequencies,
+)
+from turnout.estimation.means import (
+    MeanEstimate,
+    MeanTally,
+    collect_mean,
+    estimate_mean,
+    sampling_bounds,
+)
+from turnout.estimation.private.answers import Ask, Cost, Frequencies, Mean
+from turnout.estimation.private.central import central_frequencies, central_mean, clipped
+from turnout.estimation.private.choices import (
+    NORMS,
+    frequency_randomizer,
+    local_cost,
+    mean_randomizer,
+)
+from turnout.estimation.private.columns import item_blocks, vector_blocks
+from turnout.estimation.private.shuffled import shuffled_frequencies, shuffled_mean
+from turnout.randomness import Source
+
+FloatArray = NDArray[np.float64]
+LARGEST_SIZE = 2**26
+"""Items at most: a few arrays of so many numbers fit a usual machine's memory."""
+_FAR = 1e100  # A radius whose squares are numbers still, and so are those of its inverse
+
+
+def frequencies(
+    path: Path,
+    items: int,
+    ask: Ask,
+    source: Source,
+    *,
+    labels: tuple[str, ...] = (),
+    column: str | None = None,
+    mechanism: str = "auto",
+    post_processing: str = "simplex",
+    confidence: float = 0.95,
+) -> Frequencies:
+    """Shares of the clients that hold each item.
+
+    Args:
+        path: a file with one item a row, see `item_blocks`.
+        items: k; public, not taken from the data.
+        ask: what is asked.
+        source: where randomness comes from.
+        labels: what items are called.
+        column: of a file with several.
+        mechanism: see `frequency_randomizer`; "laplace" or "gaussian" in the central model.
+        post_processing: see `estimate_frequencies`.
+        confidence: of the intervals, in [0.5, 1).
+    """
+    checks.count(2, items=items)
+    checks.at_most("the largest size", LARGEST_SIZE, items=items)
+    checks.open_unit(confidence=confidence)
+    if confidence < 0.5:
+        raise ParameterError("confidence", confidence, "at least 0.5")
+
+    def blocks() -> Iterator[NDArray[np.int64]]:
+        return item_blocks(path, items, labels, column)
+
+    if ask.model == "central":
+        return central_frequencies(
+            blocks(),
+            items,
+            ask,
+            source,
+            mechanism=mechanism,
+            post_processing=post_processing,
+            confidence=confidence,
+        )
+    if ask.model == "local":
+        randomizer, reason = frequency_randomizer(ask.epsilon, items, mechanism, ask.bits)
+        cost = local_cost(randomizer, reason)
+    else:
+        clients = _clients(blocks)
+        randomizer, cost = shuffled_frequencies(items, ask, clients, mechanism=mechanism)
+    tally = FrequencyTally.zero(randomizer)
+    for block in blocks():
+        tally += collect(randomizer, block, source)
+    return _frequencies(estimate_frequencies(tally, post_processing), confidence, cost)
+
+
+def _frequencies(found: FrequencyEstimate, confidence: float, cost: Cost) -> Frequencies:
+    """The answer, with limits that cover these clients' shares and their population's alike."""
+    limits = found.intervals(confidence)
+    return Frequencies(
+        found.frequencies,
+        found.raw,
+        found.noise_errors,
+        found.population_errors,
+        limits.low,
+        limits.high,
+        limits.low,
+        limits.high,
+        confidence,
+        found.clients,
+        found.clients,
+        cost,
+    )
+
+
+def mean(
+    path: Path,
+    norm: str,
+    radius: float,
+    ask: Ask,
+    source: Source,
+    *,
+    columns: tuple[str, ...] = (),
+    mechanism: str = "auto",
+) -> Mean:
+    """The mean of the clients' vectors, each clipped to a ball.
+
+    Args:
+        path: a file with one vector a row, see `vector_blocks`.
+        norm: one of `NORMS`.
+        radius: of the ball; public, not taken from the data.
+        ask: what is asked.
+        source: where randomness comes from.
+        columns: of a file with several.
+        mechanism: see `shuffled_mean`; "auto" in the other models.
+    """
+    checks.positive(radius=radius)
+    if not 1 / _FAR <= radius <= _FAR:
+        raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")
+    if norm not in NORMS:
+        raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
+
+    if ask.model != "shuffled" and mechanism != "auto":
+        raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
+
+    def blocks() -> Iterator[FloatArray]:
+        return vector_blocks(path, columns)
+
+    dimension = next(blocks()).shape[1]
+    if ask.model == "central":
+        return central_mean(blocks(), ask, source, norm=norm, dimension=dimension, radius=radius)
+    if ask.model == "local":
+        randomizer, reason = mean_randomizer(norm, dimension, ask.epsilon, radius, ask.bits)
+        cost = local_cost(randomizer, reason)
+    else:
+        clients = _clients(blocks)
+        randomizer, cost = shuffled_mean(norm, dimension, radius, ask, clients, mechanism=mechanism)
+    # What contains the ball is what the randomizer was made for, so these rows are within it.
+    tally: MeanTally | None = None
+    for block in blocks():
+        start = 0 if tally is None else tally.clients
+        part = collect_mean(randomizer, clipped(block, norm, radius), source, start)
+        tally = part if tally is None else tally + part
+    assert tally is not None
+    return _mean(estimate_mean(tally), cost)
+
+
+def _mean(found: MeanEstimate, cost: Cost) -> Mean:
+    """The answer, with errors about these clients' mean and about their population's."""
+    noise = np.full(found.value.size, found.noise_error)
+    if cost.messages == 1:
+        population, sampling_from = found.population_errors, "as the variance of the messages tells"
+    else:  # Nobody knows which messages came from the same client.
+        norm, radius = found.randomizer.norm, found.randomizer.radius
+        sampling = sampling_bounds(found.value, noise, norm, radius, found.clients)
+        population = np.hypot(noise, sampling)
+        sampling_from = "at most, by the ball's radius and the estimated mean"
+    n = found.clients
+    return Mean(found.value, noise, population, sampling_from, found.mse_bound, n, n, cost)
+
+
+def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
+    """How many rows there are, which takes a reading of its own."""
+    return sum(len(block) for block in blocks())

@@ -1,0 +1,217 @@
+"""Which randomizer serves an estimate from shuffled messages, at the largest level allowed.
+
+What a level costs after shuffling depends on the randomizer (`shuffled_messages`), so that each
+gets a level of its own before their errors are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from turnout.accounting import shuffled_price
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.estimation.private.answers import Ask, Cost
+from turnout.estimation.private.choices import (
+    MECHANISMS,
+    accuracy_notes,
+    chosen_randomizer,
+    frequency_randomizer,
+    mean_randomizer,
+    public_randomness,
+)
+from turnout.estimation.private.shuffled_levels import Affordable, largest_affordable, level_of_any
+from turnout.estimation.private.shuffled_means import ShuffledMean
+from turnout.estimation.private.shuffled_messages import client_messages, whole_message
+from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
+from turnout.randomizers import FrequencyRandomizer
+from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, LInfRandomizer, VectorRandomizer
+
+AnyRandomizer = TypeVar("AnyRandomizer", FrequencyRandomizer, VectorRandomizer)
+MEAN_MECHANISMS = ("auto", "one-message", "several-messages")
+"""Choices of the number of shuffled messages that a client sends for a mean."""
+_NEAR = 1 / 1.05  # errors this near count as no better, so that one message serves
+
+
+def shuffled_frequencies(
+    items: int, ask: Ask, clients: int, *, mechanism: str = "auto"
+) -> tuple[FrequencyRandomizer, Cost]:
+    """A randomizer of one item whose shuffled messages are (ε, δ)-private, and its cost.
+
+    Args:
+        items: k, at least 2.
+        ask: ε, δ and the most bits of a message.
+        clients: n, public; all of them follow the protocol.
+        mechanism: see `frequency_randomizer`; "auto" compares errors at each one's own level.
+
+    Raises:
+        ParameterError: an unknown mechanism, or none with so few bits.
+    """
+    checks.count(clients=clients)
+    names = tuple(MECHANISMS) if mechanism == "auto" else (mechanism,)
+    found: dict[str, Affordable[FrequencyRandomizer]] = {}
+    for name in names:
+        try:
+            found[name] = _frequency_level(name, items, ask, clients)
+        except (ParameterError, UnsupportedError):
+            continue  # too few bits for it, or too many items
+    if not found:
+        frequency_randomizer(_target(ask), items, mechanism, ask.bits, public=False)
+    fitting = [(name, each.made) for name, each in found.items()]
+    chosen, reason = chosen_randomizer(fitting, mechanism, ask.bits)
+    return chosen, _cost(chosen, reason, ask, clients)
+
+
+def _frequency_level(
+    name: str, items: int, ask: Ask, clients: int
+) -> Affordable[FrequencyRandomizer]:
+    def make(level: float) -> FrequencyRandomizer:
+        return frequency_randomizer(level, items, name, ask.bits, public=False)[0]
+
+    def price(randomizer: FrequencyRandomizer) -> float:
+        return _price(randomizer, ask, clients)
+
+    return largest_affordable(make, price, _target(ask), _start(ask, clients))
+
+
+def shuffled_mean(
+    norm: str, dimension: int, radius: float, ask: Ask, clients: int, *, mechanism: str = "auto"
+) -> tuple[VectorRandomizer, Cost]:
+    """A randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
+
+    One message a client, or several, each of them through a shuffler of its own.
+
+    Args:
+        norm: see `mean_randomizer`.
+        dimension: d.
+        radius: r.
+        ask: ε, δ and the most bits of all messages of a client.
+        clients: n, public; all of them follow the protocol.
+        mechanism: one of `MEAN_MECHANISMS`; "auto": several messages where their predicted error
+            is below that of one by more than 5 %, one message otherwise.
+
+    Raises:
+        ParameterError: an unknown mechanism, or too few bits for it.
+    """
+    checks.count(clients=clients)
+    if mechanism not in MEAN_MECHANISMS:
+        raise ParameterError("mechanism", mechanism, ", ".join(MEAN_MECHANISMS))
+    if mechanism == "one-message":
+        one, _ = _one_message(norm, dimension, radius, ask, clients)
+        return one, _cost(one, f"{mechanism} was asked for", ask, clients)
+    target = (_target(ask), _delta(ask))
+    if mechanism == "several-messages":
+        found = several_messages(
+            norm, dimension, radius, clients, target, bits=ask.bits, quick=False
+        )
+        return found.randomizer, _several_cost(found, f"{mechanism} was asked for")
+    one, reason = _one_message(norm, dimension, radius, ask, clients)
+    try:
+        found = several_messages(norm, dimension, radius, clients, target, bits=ask.bits)
+    except ParameterError:  # too few bits for two messages
+        return one, _cost(one, reason, ask, clients)
+    alone, several = (predicted_error(each, clients) for each in (one, found.randomizer))
+    figures = f"predicted squared error {several:.2g} from {found.messages} messages, {alone:.2g} "
+    if several < _NEAR * alone:
+        return found.randomizer, _several_cost(found, figures + "from one")
+    return one, _cost(one, f"{reason}; {figures}from this one", ask, clients)
+
+
+def _one_message(
+    norm: str, dimension: int, radius: float, ask: Ask, clients: int
+) -> tuple[VectorRandomizer, str]:
+    """Kind and shape are chosen at the level that any randomizer may have, then its own level."""
+    start = _start(ask, clients)
+    shape, reason = mean_randomizer(norm, dimension, start, radius, ask.bits, public=False)
+
+    def make(level: float) -> VectorRandomizer:
+        return at_level(shape, level)
+
+    def price(randomizer: VectorRandomizer) -> float:
+        return _price(randomizer, ask, clients)
+
+    return largest_affordable(make, price, _target(ask), start).made, reason
+
+
+def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
+    """A randomizer of the same shape at another level.
+
+    Raises:
+        UnsupportedError: it has parts that would have to be chosen anew.
+    """
+    if isinstance(randomizer, L2Randomizer):
+        return replace(randomizer, inner=replace(randomizer.inner, epsilon=epsilon))
+    if isinstance(randomizer, L1Randomizer | LInfRandomizer):
+        return replace(randomizer, epsilon=epsilon)
+    raise UnsupportedError(f"no other level of {type(randomizer).__name__} is known")
+
+
+def _delta(ask: Ask) -> float:
+    if ask.delta is None:
+        raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
+    return ask.delta
+
+
+def _target(ask: Ask) -> float:
+    """ε, or what a message may have at most."""
+    return min(ask.epsilon, LARGEST_EPSILON)
+
+
+def _start(ask: Ask, clients: int) -> float:
+    return level_of_any(clients, ask.epsilon, _delta(ask))
+
+
+def _price(randomizer: FrequencyRandomizer | VectorRandomizer, ask: Ask, clients: int) -> float:
+    return shuffled_price([(whole_message(randomizer), 1)], clients, _delta(ask))
+
+
+def _cost(
+    randomizer: FrequencyRandomizer | VectorRandomizer, reason: str, ask: Ask, clients: int
+) -> Cost:
+    return Cost(
+        _price(randomizer, ask, clients),
+        _delta(ask),
+        "(ε, δ) of all shuffled messages together, an upper bound "
+        f"({whole_message(randomizer).method})",
+        "replace-one",
+        "shuffled",
+        type(randomizer).__name__,
+        reason,
+        randomizer.epsilon0,
+        randomizer.message_bits,
+        public_randomness(randomizer),
+        (
+            "a trusted shuffler mixes all messages and drops who sent which",
+            f"all {clients:,} clients follow the protocol, and that number is public",
+            "without the shuffler only ε₀ is left",
+            *accuracy_notes(randomizer),
+        ),
+    )
+
+
+def _several_cost(found: ShuffledMean, reason: str) -> Cost:
+    """The cost of several shuffled messages of each client, all together."""
+    methods = sorted({message.method for message, _ in client_messages(found.randomizer)})
+    return Cost(
+        found.epsilon,
+        found.delta,
+        f"(ε, δ) of all {found.messages:,} shuffled messages of a client together, an upper bound "
+        f"({', '.join(methods)}; composed over messages as PLD)",
+        found.relation,
+        found.trust,
+        f"{type(found.randomizer).__name__}, each bit in a message of its own",
+        reason,
+        found.randomizer.epsilon0,
+        found.randomizer.message_bits,
+        public_randomness(found.randomizer),
+        (
+            f"trusted shufflers, one for each of a client's {found.messages:,} messages, mix it "
+            "with the others' of the same number and drop who sent which",
+            f"all {found.clients:,} clients follow the protocol, and that number is public",
+            "without the shufflers only ε₀ is left",
+            *accuracy_notes(found.randomizer),
+        ),
+        found.messages,
+    )

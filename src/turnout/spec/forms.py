@@ -1,0 +1,218 @@
+"""The normal form of a participation law: blocks of draws, which is all that anybody reads.
+
+>>> from turnout.spec.draws import OneOf
+>>> busy, idle = Form.of(OneOf(4)), Form.of(OneOf(4, probability=0.0))
+>>> (busy + idle) * 2 == busy + idle + busy + idle
+True
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec.draws import Cohort, Draw, OneOfOwn, Staggered
+from turnout.spec.registry import is_registered
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The same draw, afresh in each of consecutive blocks.
+
+    Attributes:
+        draw: how a block's steps are drawn.
+        steps: of all blocks together.
+    """
+
+    draw: Draw
+    steps: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks, the last of which may be shorter where the draw allows it."""
+        return -(-self.steps // self.draw.steps)
+
+
+class Released(NamedTuple):
+    """What was released of a draw's blocks: whole ones, and steps of the one that was begun."""
+
+    draw: Draw
+    full: int
+    rest: int
+
+
+class Place(NamedTuple):
+    """Where a step stands: its span, the span's first step, and the number of its block."""
+
+    span: Span
+    first_step: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Spans one after the other; neighbours with equal draws are one.
+
+    Forms are made by `Form.of`, ``+`` (one after the other) and ``*`` (so many times).
+
+    Attributes:
+        spans: in order.
+        population: the clients of the run, where a draw says them, else None.
+
+    Raises:
+        ParameterError: no span, or draws of different numbers of clients.
+    """
+
+    spans: tuple[Span, ...]
+    _first_steps: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _first_blocks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    population: int | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checks.count(spans=len(self.spans))
+        steps = accumulate((span.steps for span in self.spans), initial=0)
+        blocks = accumulate((span.blocks for span in self.spans), initial=0)
+        object.__setattr__(self, "_first_steps", tuple(steps))
+        object.__setattr__(self, "_first_blocks", tuple(blocks))
+        draws = (span.draw for span in self.spans)
+        known = {d.population for d in draws if isinstance(d, Cohort | Staggered | OneOfOwn)}
+        if len(known) > 1:
+            raise ParameterError("population", sorted(known), "the same in all draws of a law")
+        object.__setattr__(self, "population", known.pop() if known else None)
+
+    @classmethod
+    def of(cls, draw: Draw, blocks: int = 1) -> Form:
+        """So many blocks of one draw; of `OneOfOwn` as many as it has, where blocks is 1."""
+        checks.count(blocks=blocks)
+        if isinstance(draw, OneOfOwn):
+            if blocks != 1:
+                raise ParameterError("blocks", blocks, "1: OneOfOwn says all of its blocks")
+            return cls((Span(draw, draw.available.shape[1]),))
+        return cls((Span(draw, draw.steps * blocks),))
+
+    def __add__(self, other: Form) -> Form:
+        if not isinstance(other, Form):
+            return NotImplemented
+        last, first = self.spans[-1], other.spans[0]
+        if last.draw == first.draw and not isinstance(last.draw, OneOfOwn):
+            merged = Span(last.draw, last.steps + first.steps)
+            return Form((*self.spans[:-1], merged, *other.spans[1:]))
+        return Form(self.spans + other.spans)
+
+    def __mul__(self, times: int) -> Form:
+        checks.count(times=times)
+        if len(self.spans) == 1 and not isinstance(self.spans[0].draw, OneOfOwn):
+            return Form((Span(self.spans[0].draw, self.spans[0].steps * times),))
+        if self.spans[0].draw != self.spans[-1].draw:
+            return Form(self.spans * times)
+        result = self
+        for _ in range(times - 1):
+            result = result + self
+        return result
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self._first_steps[-1]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole run."""
+        return self._first_blocks[-1]
+
+    def at_step(self, step: int) -> Place:
+        """The place of a step, counted over the whole run."""
+        i = bisect_right(self._first_steps, step, hi=len(self.spans)) - 1
+        span, first = self.spans[i], self._first_steps[i]
+        return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
+
+    def block(self, index: int) -> tuple[int, int]:
+        """A block's first step, counted over the whole run, and its steps."""
+        i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
+        span = self.spans[i]
+        within = (index - self._first_blocks[i]) * span.draw.steps
+        return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
+
+    def released(self, steps: int) -> Sequence[Released]:
+        """The parts of the first ``steps`` steps by their draws; at least one, be it empty."""
+        parts: dict[Draw, Released] = {}
+        for span, first in zip(self.spans, self._first_steps, strict=False):
+            part = min(steps - first, span.steps)
+            if part <= 0 and parts:
+                break
+            full, rest = divmod(max(part, 0), span.draw.steps)
+            before = parts.get(span.draw, Released(span.draw, 0, 0))
+            parts[span.draw] = Released(span.draw, before.full + full, before.rest + rest)
+        return list(parts.values())
+
+
+def normal_form(law: Any) -> Form:
+    """The normal form of a participation law.
+
+    Raises:
+        UnsupportedError: an object whose class is not registered as a participation law, or one
+            whose form is none or has other steps than it says.
+    """
+    if not is_registered(type(law)):
+        raise UnsupportedError(
+            f"no normal form is known for the law {type(law).__name__}, which is not registered"
+        )
+    # What is compared by identity may hold arrays, which a cache would keep.
+    by_value = type(law).__hash__ is not object.__hash__
+    return _cached(law) if by_value else _form(law)
+
+
+def _form(law: Any) -> Form:
+    form = law.form()
+    name = type(law).__name__
+    if not isinstance(form, Form):
+        raise UnsupportedError(f"the form of {name} is no Form of draws")
+    if form.steps != law.steps:
+        raise UnsupportedError(f"{name} says {law.steps} steps, but its draws have {form.steps}")
+    return form
+
+
+_cached = lru_cache(maxsize=256)(_form)
+
+
+class DrawTable(Generic[Row]):
+    """What one reader makes of each draw. A draw without a row is refused, never guessed.
+
+    Args:
+        what: the reader's answer, as an error message names it.
+        rows: one for each draw that the reader knows.
+    """
+
+    def __init__(self, what: str, rows: Mapping[type, Row]) -> None:
+        self.what = what
+        self.rows = dict(rows)
+
+    def __contains__(self, draw: object) -> bool:
+        return type(draw) in self.rows
+
+    def __getitem__(self, draw: object) -> Row:
+        row = self.rows.get(type(draw))
+        if row is None:
+            raise UnsupportedError(f"{self.what} is not known for the draw {type(draw).__name__}")
+        return row
+
+    def require(self, law: Any) -> None:
+        """Refuses a law, by its name, one of whose draws has no row.
+
+        Raises:
+            UnsupportedError: it is none that this table has all draws of.
+        """
+        for span in normal_form(law).spans:
+            if span.draw not in self:
+                raise UnsupportedError(
+                    f"{self.what} is not known for the law {type(law).__name__}, whose draws are "
+                    f"{type(span.draw).__name__}"
+                )

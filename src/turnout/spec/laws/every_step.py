@@ -1,0 +1,30 @@
+"""Every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.spec.draws import Always
+from turnout.spec.forms import Form
+from turnout.spec.parameters import check_parameters, count
+from turnout.spec.registry import participation_law
+
+
+@participation_law(
+    "every-step",
+    "Every client takes part in every step: no amplification.",
+    question="none",
+    rank=1,
+)
+@dataclass(frozen=True, slots=True)
+class EveryStep:
+    """Guarantee: each client takes part in every one of ``steps`` steps."""
+
+    steps: int = count("steps of the run", plan_default=1, repeats=True)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def form(self) -> Form:
+        """A step without chance, so many times."""
+        return Form.of(Always(), self.steps)

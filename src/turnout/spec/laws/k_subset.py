@@ -1,0 +1,39 @@
+"""Several steps of a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.spec.draws import KOf
+from turnout.spec.forms import Form
+from turnout.spec.parameters import check_parameters, count
+from turnout.spec.registry import participation_law
+
+
+@participation_law(
+    "k-subset",
+    "In each window each client takes part in ``picks`` different steps, a uniform subset.",
+    question="k-subset",
+    rank=7,
+)
+@dataclass(frozen=True, slots=True)
+class KSubset:
+    """Guarantee: in each of ``windows`` windows of ``window`` steps each client takes part in
+    exactly ``picks`` different steps, a uniform subset.
+    """
+
+    window: int = count("steps a window")
+    picks: int = count("steps of a window in which a client takes part", at_most="window")
+    windows: int = count("windows of the run", 1, repeats=True)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.window * self.windows
+
+    def form(self) -> Form:
+        """So many steps of each window."""
+        return Form.of(KOf(self.window, self.picks), self.windows)

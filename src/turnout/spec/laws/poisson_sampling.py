@@ -1,0 +1,34 @@
+"""Poisson sampling by the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.spec.draws import Bernoulli
+from turnout.spec.forms import Form
+from turnout.spec.parameters import chance, check_parameters, count
+from turnout.spec.registry import participation_law
+
+
+@participation_law(
+    "poisson",
+    "In each step the server picks each client with probability ``rate``.",
+    question="poisson",
+    rank=2,
+)
+@dataclass(frozen=True, slots=True)
+class PoissonSampling:
+    """Guarantee: in each step each client takes part with probability ``rate``, independently.
+
+    The server tosses the coins.
+    """
+
+    rate: float = chance("chance of a client in a step")
+    steps: int = count("steps of the run", repeats=True)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def form(self) -> Form:
+        """A coin a step."""
+        return Form.of(Bernoulli(self.rate), self.steps)

@@ -1,0 +1,34 @@
+"""Client-side Poisson sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.spec.draws import Bernoulli
+from turnout.spec.forms import Form
+from turnout.spec.parameters import chance, check_parameters, count
+from turnout.spec.registry import participation_law
+
+
+@participation_law(
+    "self-sampling",
+    "In each round each client comes with probability ``rate``, by her own coin.",
+    rank=3,
+)
+@dataclass(frozen=True, slots=True)
+class SelfSampling:
+    """Guarantee: in each round each client comes with probability ``rate``, independently.
+
+    The law of `PoissonSampling`, but the client tosses her own coin, so no server needs to
+    address her.
+    """
+
+    rate: float = chance("chance of a client in a round")
+    steps: int = count("steps of the run", repeats=True)
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def form(self) -> Form:
+        """Her own coin a step."""
+        return Form.of(Bernoulli(self.rate, unseen=True), self.steps)

@@ -1,0 +1,100 @@
+"""Parameters of a spec, said once: domain, default and words, from which checks, plan keys and
+command-line options are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from turnout.core import checks
+from turnout.spec.classes import plain_numbers
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_KEY = "turnout"
+
+
+class Domain(StrEnum):
+    """Kinds of numbers."""
+
+    COUNT = "count"
+    PROBABILITY = "probability"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A number of a spec, and what a person is told of it.
+
+    Attributes:
+        name: of the field.
+        domain: which values it may have.
+        words: the quantity, with its unit, as plan keys and options explain it.
+        default: where a plan does not say it; None where it must.
+        at_most: name of another parameter that it must not exceed.
+        repeats: whether the law is so many times the law with 1.
+        public: whether a plan names it; else it follows from the rest of the plan.
+        option: whether a question on the command line names it.
+    """
+
+    name: str
+    domain: Domain
+    words: str
+    default: float | None = None
+    at_most: str | None = None
+    repeats: bool = False
+    public: bool = True
+    option: bool = True
+
+
+def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
+    """A dataclass field that holds a whole number of at least 1.
+
+    Args:
+        words: the quantity, with its unit; none where no plan names it.
+        default: of the field and of the plan key.
+        settings: of the `Parameter`; ``plan_default`` is the plan key's default where the
+            field has none.
+    """
+    return _parameter(Domain.COUNT, words, default, settings)
+
+
+def chance(words: str, default: float | None = None, **settings: Any) -> Any:
+    """A dataclass field that holds a number from 0 to 1; arguments as of `count`."""
+    return _parameter(Domain.PROBABILITY, words, default, settings)
+
+
+def _parameter(
+    domain: Domain, words: str, default: float | None, settings: Mapping[str, Any]
+) -> Any:
+    inner = dict(settings)
+    planned = inner.pop("plan_default", default)
+    said = {"domain": domain, "words": words, "default": planned, "public": bool(words)} | inner
+    return field(default=MISSING if default is None else default, metadata={_KEY: said})
+
+
+def parameters(kind: type[DataclassInstance]) -> Iterator[Parameter]:
+    """The parameters of a spec's class, in the order of its fields."""
+    for each in fields(kind):
+        if _KEY in each.metadata:
+            yield Parameter(each.name, **each.metadata[_KEY])
+
+
+def check_parameters(spec: DataclassInstance) -> None:
+    """Checks each parameter against its domain and holds it as a plain int or float.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
+    """
+    own = list(parameters(type(spec)))
+    domains = {Domain.COUNT: checks.count, Domain.PROBABILITY: checks.probability}
+    for domain, check in domains.items():
+        check(**{each.name: getattr(spec, each.name) for each in own if each.domain is domain})
+    for each in own:
+        if each.at_most is not None:
+            limit = getattr(spec, each.at_most)
+            checks.at_most(each.at_most, limit, **{each.name: getattr(spec, each.name)})
+    plain_numbers(spec)

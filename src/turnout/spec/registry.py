@@ -1,0 +1,126 @@
+"""Participation laws by name: each is one file of `turnout.spec.laws`, or one of your own."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from turnout.core.errors import ParameterError
+from turnout.spec.classes import close
+
+if TYPE_CHECKING:
+    from turnout.spec.forms import Form
+
+Law = TypeVar("Law", bound=type)
+
+
+class ParticipationLaw(Protocol):
+    """Who takes part when: a frozen dataclass that has a normal form.
+
+    Steps are numbered 0 … ``steps − 1`` over the whole run.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        ...
+
+    def form(self) -> Form:
+        """The normal form: its blocks of draws."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A law's names.
+
+    Attributes:
+        plan: its word in plans.
+        question: its word in questions on the command line; None where they have none.
+        summary: what it is, in a sentence.
+        rank: where it stands in lists of laws; those of equal rank by their words.
+    """
+
+    plan: str
+    question: str | None
+    summary: str
+    rank: int
+
+
+_NAMES: dict[type, Names] = {}
+
+
+def participation_law(
+    plan: str, summary: str, *, question: str | None = None, rank: int = 100
+) -> Callable[[Law], Law]:
+    """A decorator that registers a frozen dataclass as a participation law.
+
+    Everything that executes, admits, prices or verifies a law reads its `form` alone, so a law
+    cannot mean one thing to one of them and another to the next. No subclass of it can be made.
+
+    Args:
+        plan: its word in plans.
+        summary: what it is, in a sentence.
+        question: its word in questions on the command line; without one they do not have it.
+        rank: where it stands in lists of laws.
+
+    Raises:
+        ParameterError: no frozen dataclass with a `form`, or a name that another law has.
+    """
+
+    def register(law: Law) -> Law:
+        settings = getattr(law, "__dataclass_params__", None)
+        if settings is None or not settings.frozen or not hasattr(law, "form"):
+            raise ParameterError("law", law.__name__, "a frozen dataclass that has a form")
+        for other, names in _NAMES.items():
+            if law.__name__ == other.__name__ or plan == names.plan:
+                raise ParameterError("law", law.__name__, "a name that no other law has")
+        _NAMES[law] = Names(plan, question, summary, rank)
+        close(law)
+        return law
+
+    return register
+
+
+def is_registered(kind: type) -> bool:
+    """Whether a class is a participation law."""
+    return kind in _NAMES
+
+
+def law_names(kind: type) -> Names:
+    """The names of a law's class."""
+    return _NAMES[kind]
+
+
+def law_class(name: str) -> type[Any] | None:
+    """The class of a law by its own name, its file loaded if need be; None for other names."""
+    module = _modules().get(name)
+    if module is not None:
+        import_module(module)
+    return next((kind for kind in _NAMES if kind.__name__ == name), None)
+
+
+def all_laws() -> Mapping[type[Any], Names]:
+    """Every law that is known, those of `turnout.spec.laws` all loaded."""
+    for module in _modules().values():
+        import_module(module)
+    return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Modules of `turnout.spec.laws` by the names of their classes: check_in has CheckIn."""
+    laws = import_module("turnout.spec.laws")
+    found = [module.name for module in pkgutil.iter_modules(laws.__path__)]
+    return {_camel(name): f"{laws.__name__}.{name}" for name in found}
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"(?:^|_)(\w)", lambda match: match[1].upper(), name)

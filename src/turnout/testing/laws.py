@@ -1,0 +1,178 @@
+"""Conformance of a participation law: all that read it mean the same by it.
+
+The exact law of the sampler, enumerated, is held against what the law promises in the author's own
+words, and against everybody else: expectations, admissions, price, the verifier and the codec. So
+take a law that is small: few clients, and no more than about ten steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+
+from turnout.accounting import epsilon_upper, price
+from turnout.core.errors import UnsupportedError
+from turnout.participation import Schedule, blocks, draw, expected_check_ins
+from turnout.protocol.admissions import Admissions
+from turnout.protocol.messages import Verdict
+from turnout.spec import (
+    GaussianNoise,
+    ParticipationLaw,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    TableRandomizer,
+)
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.spec.forms import normal_form
+from turnout.testing.enumeration import enumerate_law
+from turnout.verification.cost import recomputed
+
+ClientLaw = Mapping[tuple[int, ...], Fraction]
+"""Probabilities of the sets of steps in which one client takes part, each set ascending."""
+
+_DELTA, _TOLERANCE = 0.02, 1e-2
+_PRESENT, _ABSENT = (0.7, 0.3), (0.4, 0.6)
+
+
+def assert_law(
+    law: ParticipationLaw, population: int, promise: Callable[[int], ClientLaw] | None = None
+) -> None:
+    """Fails unless everybody reads a law alike, and as it is promised.
+
+    Args:
+        law: who takes part when; its draws must be few enough to be enumerated.
+        population: clients of the run.
+        promise: what the law's docstring says of a client: probabilities of the sets of steps in
+            which she takes part; None to hold the readers against the sampler alone.
+
+    Raises:
+        AssertionError: two readers disagree, or one disagrees with the promise.
+    """
+    assert normal_form(law).steps == law.steps, "steps"
+    everybody = [client_law(law, population, client) for client in range(population)]
+    if promise is not None:
+        for client, sampled in enumerate(everybody):
+            wanted = {steps: weight for steps, weight in promise(client).items() if weight}
+            assert sampled == wanted, f"client {client} is drawn by {sampled}, not by {wanted}"
+    _assert_expected(law, population, everybody)
+    for client, sampled in enumerate(everybody):
+        _assert_admitted(law, population, client, sampled)
+    _assert_written(law)
+    _assert_priced(law, everybody)
+    _assert_verified(law)
+
+
+def client_law(
+    law: ParticipationLaw, population: int, client: int
+) -> dict[tuple[int, ...], Fraction]:
+    """Exact probabilities of the sets of steps in which the sampler lets one client take part."""
+    run: dict[tuple[int, ...], Fraction] = {(): Fraction(1)}
+    for block in blocks(law):
+        own = enumerate_law(
+            lambda source, block=block: _steps_of(draw(law, population, block, source), client)
+        )
+        longer: defaultdict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+        for (before, weight), (steps, chance) in product(run.items(), own.items()):
+            assert isinstance(steps, tuple)
+            longer[before + steps] += weight * chance
+        run = dict(longer)
+    return {steps: weight for steps, weight in run.items() if weight}
+
+
+def _steps_of(schedule: Schedule, client: int) -> tuple[int, ...]:
+    return tuple(sorted(schedule.slots()[schedule.clients == client].tolist()))
+
+
+def _assert_expected(
+    law: ParticipationLaw, population: int, everybody: list[dict[tuple[int, ...], Fraction]]
+) -> None:
+    counts = [Fraction(0)] * law.steps
+    for own in everybody:
+        for steps, weight in own.items():
+            for step in steps:
+                counts[step] += weight
+    expected = expected_check_ins(law, population)
+    np.testing.assert_allclose(expected, [float(c) for c in counts], rtol=1e-9, atol=1e-12)
+
+
+def _assert_admitted(law: ParticipationLaw, population: int, client: int, own: ClientLaw) -> None:
+    """Whatever she may draw is admitted, and no more in any block than she may draw in it."""
+    for drawn in own:
+        record = Admissions(law, population)
+        taken = [step for step in drawn if _admits(record, client, step)]
+        assert taken == list(drawn), f"client {client} drew {drawn}, admitted at {taken}"
+    greedy = Admissions(law, population)
+    admitted = [step for step in range(law.steps) if _admits(greedy, client, step)]
+    possible = {step for steps in own for step in steps}
+    assert set(admitted) <= possible, f"client {client} is admitted where she has no chance"
+    for block in blocks(law):
+        inside = range(block.first_step, block.first_step + block.steps)
+        most = max(sum(step in inside for step in steps) for steps in own)
+        came = sum(step in inside for step in admitted)
+        assert came <= most, f"client {client} is admitted {came} times in {block}, not {most}"
+
+
+def _admits(record: Admissions, client: int, step: int) -> bool:
+    ids = np.array([client], dtype=np.int64)
+    return int(record.admit(ids, step)[0]) == Verdict.ACCEPTED
+
+
+def _assert_written(law: ParticipationLaw) -> None:
+    scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE)
+    written = scheme_to_dict(scheme)
+    assert scheme_to_dict(scheme_from_dict(written)) == written, "the codec changes it"
+
+
+def _assert_priced(law: ParticipationLaw, everybody: list[dict[tuple[int, ...], Fraction]]) -> None:
+    """Every rule and relation has a price or is refused, and one price is the sampled law's own."""
+    for relation, release in product(Relation, ReleaseRule):
+        try:
+            upper = epsilon_upper(Scheme(GaussianNoise(4.0), law, relation, release), _DELTA)
+        except UnsupportedError:
+            continue
+        assert 0.0 <= upper < math.inf, f"{upper} under {relation.value}, {release.value}"
+    table = TableRandomizer(_PRESENT, _ABSENT)
+    try:
+        found = price(Scheme(table, law, Relation.ADD_REMOVE), _DELTA, _TOLERANCE).epsilon
+    except UnsupportedError:
+        return
+    truths = [max(_deltas(own, law.steps, found.upper)) for own in everybody]
+    assert max(truths) <= _DELTA * (1 + 1e-9), "more is spent than is priced"
+    if found.lower > 0 and all(own == everybody[0] for own in everybody):
+        reached = max(_deltas(everybody[0], law.steps, found.lower * (1 - 1e-9)))
+        assert reached >= _DELTA * (1 - 1e-6), "the lower bound is not reached"
+
+
+def _deltas(own: ClientLaw, steps: int, epsilon: float) -> tuple[float, float]:
+    """Exact δ at ε of her presence against her absence, and of the reverse."""
+    worlds: list[tuple[float, float]] = []
+    for outputs in product((0, 1), repeat=steps):
+        absent = [_ABSENT[output] for output in outputs]
+        present = [_PRESENT[output] for output in outputs]
+        with_her = 0.0
+        for drawn, weight in own.items():
+            chances = [present[t] if t in drawn else absent[t] for t in range(steps)]
+            with_her += float(weight) * math.prod(chances)
+        worlds.append((with_her, math.prod(absent)))
+    grown = math.exp(epsilon)
+    remove = math.fsum(max(p - grown * q, 0.0) for p, q in worlds)
+    add = math.fsum(max(q - grown * p, 0.0) for p, q in worlds)
+    return remove, add
+
+
+def _assert_verified(law: ParticipationLaw) -> None:
+    """The verifier's bounds and the price's overlap, where both have an analysis."""
+    scheme = Scheme(GaussianNoise(2.0), law, Relation.ADD_REMOVE)
+    try:
+        found, _ = recomputed(scheme, law.steps, _DELTA)
+        priced = price(scheme, _DELTA, _TOLERANCE).epsilon
+    except UnsupportedError:
+        return
+    assert found.lower <= priced.upper * (1 + 1e-9), "the verifier proves that more is spent"
+    assert priced.lower <= found.upper * (1 + 1e-9), "the price proves that more is spent"

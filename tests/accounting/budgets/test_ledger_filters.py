@@ -1,0 +1,195 @@
+"""Filters and odometers: closed forms for Gaussian noise, accounts, refusals, what is written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.accounting import epsilon_upper, price
+from turnout.accounting.budgets import (
+    Ledger,
+    Odometer,
+    RenyiFilter,
+    Terms,
+)
+from turnout.accounting.budgets.odometer import mixture_epsilon, renyi_budget
+from turnout.core.errors import (
+    BudgetExceededError,
+    NumericalError,
+    ParameterError,
+    UnsupportedError,
+)
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    KSubset,
+    PoissonSampling,
+    Relation,
+    Scheme,
+)
+
+DELTA = 1e-5
+TERMS = Terms(Relation.ADD_REMOVE)
+
+
+def scheme(sigma, law=None, relation=Relation.ADD_REMOVE):
+    return Scheme(GaussianNoise(sigma), law or EveryStep(1), relation)
+
+
+def test_a_renyi_filter_allows_what_its_order_says():
+    start = RenyiFilter.of(TERMS, 2.0, DELTA)
+    (order,) = start.odometer.orders
+    budget = renyi_budget(2.0, 0.99 * DELTA, order)
+    window = scheme(15.0)
+    assert start.fits(window) == math.floor(budget / (order / 450))
+    # It is the best order for Gaussian noise.
+    others = [renyi_budget(2.0, 0.99 * DELTA, a) / (a / 450) for a in (order / 1.2, order * 1.2)]
+    assert budget / (order / 450) > max(others)
+
+
+@pytest.mark.parametrize("law", [CheckIn(50), PoissonSampling(0.05, 20)])
+def test_a_filter_never_allows_more_than_a_plan_may(law):
+    window, epsilon = scheme(1.0, law), 3.0
+    start = RenyiFilter.of(TERMS, epsilon, DELTA, expected=window)
+    assert 0 < start.fits(window) <= Ledger(TERMS).fits(window, epsilon, DELTA)
+
+
+def test_a_window_is_refused_before_it_runs_and_a_smaller_one_may_still_fit():
+    state = RenyiFilter.of(TERMS, 4.0, DELTA)
+    count = state.fits(scheme(1.0))
+    for _ in range(count):
+        state = state.spend(scheme(1.0), "pilot")
+    assert state.fits(scheme(1.0)) == 0
+    with pytest.raises(BudgetExceededError) as refused:
+        state.spend(scheme(1.0))
+    assert refused.value.requested > refused.value.remaining >= 0
+    small = scheme(40.0)
+    assert state.fits(small) > 0
+    assert state.spend(small).fits(small) == state.fits(small) - 1
+    read = RenyiFilter.from_dict(json.loads(json.dumps(state.to_dict())))
+    assert read == state
+    assert read.fits(small) == state.fits(small)
+    with pytest.raises(ParameterError, match="kind"):
+        RenyiFilter.from_dict(state.to_dict() | {"kind": "ledger"})
+
+
+def test_spending_changes_no_filter():
+    state = RenyiFilter.of(TERMS, 4.0, DELTA)
+    before = state.to_dict()
+    later = state.spend(scheme(2.0))
+    assert later is not state
+    assert state.to_dict() == before
+    assert later.fits(scheme(2.0)) == state.fits(scheme(2.0)) - 1
+
+
+def test_other_terms_and_two_hops_are_refused():
+    state = RenyiFilter.of(TERMS, 4.0, DELTA)
+    with pytest.raises(ParameterError, match="relation"):
+        state.spend(scheme(1.0, relation=Relation.ZERO_OUT))
+    rows = np.ones((2, 4), dtype=np.bool_)
+    with pytest.raises(UnsupportedError, match="one account for all"):
+        state.spend(scheme(1.0, AvailabilityCheckIn(rows, 2)))
+    replace_one = Terms(Relation.REPLACE_ONE)
+    with pytest.raises(UnsupportedError, match="two hops"):
+        replace_one.run_of(scheme(1.0, KSubset(6, 2), Relation.REPLACE_ONE))
+
+
+def test_more_windows_than_their_cuts_were_paid_for_are_refused():
+    window = scheme(20.0, CheckIn(10))
+    state = RenyiFilter.of(TERMS, 4.0, DELTA, most_windows=2)
+    assert state.fits(window) == 2
+    state = state.spend(window).spend(window)
+    assert state.fits(window) == 0
+    with pytest.raises(BudgetExceededError, match="windows"):
+        state.spend(window)
+
+
+def test_an_odometer_rises_and_stays_above_the_plans_price():
+    state = Odometer(TERMS)
+    assert state.bound(DELTA) == 0
+    bounds = []
+    for count in range(1, 8):
+        state = state.record(scheme(1.0, CheckIn(64)))
+        bounds.append(state.bound(DELTA))
+        assert bounds[-1] >= price(scheme(1.0, CheckIn(64, count)), DELTA).epsilon.lower
+    assert all(a < b for a, b in itertools.pairwise(bounds))
+    assert state.bound(1e-4) < state.bound(DELTA)
+    assert Odometer.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+    assert state.windows == 7
+
+
+def test_an_odometer_made_for_a_run_is_sharper_there():
+    window, plan = scheme(1.0, CheckIn(64)), epsilon_upper(scheme(1.0, CheckIn(64, 7)), DELTA)
+    states = [Odometer(TERMS), Odometer.of(window, 7, DELTA), Odometer.of(window, 500, DELTA)]
+    for _ in range(7):
+        states = [state.record(window) for state in states]
+    general, made, elsewhere = (state.bound(DELTA) for state in states)
+    assert plan < made < 1.3 * plan
+    assert made < general < 1.7 * plan
+    assert made < elsewhere
+
+
+def test_one_order_of_an_odometer_is_a_renyi_filters_bound():
+    for order, total in ((2.0, 0.3), (8.0, 1.0), (33.0, 0.01)):
+        found = mixture_epsilon((order,), (1.0,), (total,), DELTA)
+        log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
+        exact = total + (log_c - math.log(DELTA)) / (order - 1)
+        assert exact <= found <= exact * (1 + 1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(1e-4, 8.0), min_size=3, max_size=3),
+    st.sampled_from([1e-10, 1e-5, 0.01, 0.3]),
+)
+def test_the_mixtures_epsilon_is_the_least_that_holds_at_every_loss(totals, delta):
+    orders, weights = (1.5, 3.0, 17.0), (0.2, 0.5, 0.3)
+    found = mixture_epsilon(orders, weights, tuple(totals), delta)
+    losses = np.linspace(found - 1.0, found + 40.0, 40001)
+    log_right = np.logaddexp.reduce(
+        [
+            math.log(w * delta) + (a - 1) * (losses - r)
+            for a, w, r in zip(orders, weights, totals, strict=True)
+        ]
+    )
+    left = np.maximum(-np.expm1(found - losses), 0.0)
+    assert (np.log(np.maximum(left, 1e-300)) <= log_right + 1e-9).all()
+    if found > 1e-3:
+        smaller = np.maximum(-np.expm1(found - 1e-2 - losses), 0.0)
+        assert (np.log(np.maximum(smaller, 1e-300)) > log_right).any()
+    # No order alone with its share does better; the plain minimum would be smaller.
+    alone = [
+        mixture_epsilon((a,), (w,), (r,), delta)
+        for a, w, r in zip(orders, weights, totals, strict=True)
+    ]
+    assert found <= min(alone) * (1 + 1e-9)
+
+
+def test_an_odometer_refuses_what_it_cannot_promise():
+    with pytest.raises(ParameterError, match="cut tails"):
+        Odometer(TERMS, left_out=1e-6, most_windows=1000).bound(1e-4)
+    with pytest.raises(ParameterError, match="weights"):
+        Odometer(TERMS, (2.0, 3.0), (0.6, 0.6))
+    with pytest.raises(ParameterError, match="weights"):
+        Odometer(TERMS, (2.0, 3.0), (1.0,))
+    with pytest.raises(NumericalError, match="infinite"):
+        mixture_epsilon((2.0,), (1.0,), (math.inf,), DELTA)
+    with pytest.raises(ParameterError, match="enough for a Rényi filter"):
+        RenyiFilter.of(TERMS, 1e-4, 1e-9)
+    state = Odometer(TERMS, most_windows=1, left_out=1e-9).record(scheme(1.0))
+    with pytest.raises(BudgetExceededError, match="windows"):
+        state.record(scheme(1.0))
+
+
+def test_a_filter_over_its_budget_cannot_be_built():
+    odometer = Odometer(TERMS, (8.0,), (1.0,), 1e-12, 10).record(scheme(0.5))
+    with pytest.raises(BudgetExceededError):
+        RenyiFilter(1.0, DELTA, odometer)

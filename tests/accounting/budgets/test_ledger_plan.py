@@ -1,0 +1,274 @@
+"""Plans that are fixed in advance: what is spent, what is left."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from turnout.accounting import epsilon_upper, price
+from turnout.accounting.budgets import Ledger, Phase, Terms, remaining, running, spent
+from turnout.accounting.budgets.plan import largest
+from turnout.core.errors import (
+    BudgetExceededError,
+    NumericalError,
+    ParameterError,
+    UnsupportedError,
+)
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    GaussianNoise,
+    KSubset,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    SlidingWindow,
+)
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+
+DELTA = 1e-5
+TERMS = Terms(Relation.ADD_REMOVE)
+
+
+def scheme(sigma, law, relation=Relation.ADD_REMOVE, release=ReleaseRule.AGGREGATED):
+    return Scheme(GaussianNoise(sigma), law, relation, release)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    def excess(epsilon):
+        upper = ndtr(mu / 2 - epsilon / mu)
+        return upper - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu) - delta
+
+    return brentq(excess, 0.0, 200.0, xtol=1e-13)
+
+
+def test_phases_of_gaussian_noise_add_up_their_squares():
+    ledger = Ledger(TERMS).add(scheme(3.0, EveryStep(4))).add(scheme(5.0, EveryStep(9)), steps=7)
+    exact = gaussian_epsilon(math.sqrt(4 / 9 + 7 / 25), DELTA)
+    found = ledger.epsilon(DELTA)
+    assert exact <= found <= 1.003 * exact
+    # ε's themselves do not add up.
+    assert found < 0.8 * sum(Ledger(TERMS, (phase,)).epsilon(DELTA) for phase in ledger.phases)
+
+
+@pytest.mark.parametrize(
+    "law", [CheckIn(20, 6), CheckIn(20, 6, 0.4), PoissonSampling(0.1, 60), KSubset(8, 2, 6)]
+)
+def test_a_plan_cut_into_phases_costs_what_it_costs_whole(law):
+    half = scheme(
+        1.5, replace(law, **({"windows": 3} if hasattr(law, "windows") else {"steps": 30}))
+    )
+    pieces = Ledger(TERMS).add(half).add(half)
+    whole = epsilon_upper(scheme(1.5, law), DELTA)
+    assert pieces.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
+
+
+def test_different_windows_are_composed_and_bounded_by_the_costliest():
+    mild, harsh = scheme(3.0, CheckIn(100, 3)), scheme(1.0, CheckIn(40, 3))
+    ledger = Ledger(TERMS).add(mild).add(harsh)
+    alone = [Ledger(TERMS).add(part).epsilon(DELTA) for part in (mild, harsh)]
+    twice = epsilon_upper(scheme(1.0, CheckIn(40, 6)), DELTA)
+    assert max(alone) < ledger.epsilon(DELTA) < min(sum(alone), twice)
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
+def test_relations_of_two_hops_are_composed_hop_by_hop(relation, release):
+    law = CheckIn(10, 2)
+    twice = Ledger(Terms(relation))
+    for _ in range(2):
+        twice = twice.add(scheme(2.0, CheckIn(10, 1), relation, release))
+    whole = epsilon_upper(scheme(2.0, law, relation, release), DELTA)
+    assert twice.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
+
+
+def test_one_hop_and_two_hops_meet_in_one_ledger():
+    relation = Relation.REPLACE_ONE
+    two, one = scheme(3.0, CheckIn(10, 2), relation), scheme(3.0, EveryStep(1), relation)
+    ledger = Ledger(Terms(relation)).add(two).add(one)
+    # The Gaussian step alone moves by 2C, as two steps at σ/2 under add-remove would.
+    assert ledger.epsilon(DELTA) > max(epsilon_upper(s, DELTA) for s in (two, one))
+    assert ledger.epsilon(DELTA) <= epsilon_upper(two, DELTA / 2) + epsilon_upper(one, DELTA / 40)
+
+
+def test_nothing_done_costs_nothing():
+    assert Ledger(TERMS).epsilon(DELTA) == 0
+    assert Ledger(TERMS).add(scheme(1.0, CheckIn(5)), steps=0).epsilon(DELTA) == 0
+
+
+def test_a_trace_has_a_ledger_to_itself():
+    rows = np.array([[1, 0, 1, 1], [1, 1, 0, 1]], dtype=np.bool_)
+    alone = Ledger(TERMS).add(scheme(2.0, AvailabilityCheckIn(rows, 2)))
+    assert alone.epsilon(DELTA) == epsilon_upper(alone.phases[0].scheme, DELTA)
+    with pytest.raises(UnsupportedError, match="phase of their own"):
+        alone.add(scheme(2.0, CheckIn(2))).epsilon(DELTA)
+
+
+def test_terms_may_not_change_between_phases():
+    with pytest.raises(ParameterError, match="'add-remove', as in the ledger"):
+        Ledger(TERMS).add(scheme(1.0, CheckIn(5), Relation.ZERO_OUT))
+    with pytest.raises(ParameterError, match="at most the scheme's steps = 5"):
+        Ledger(TERMS).add(scheme(1.0, CheckIn(5)), steps=6)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_one_more_window_than_fits_does_not(epsilon):
+    window = scheme(1.2, CheckIn(30))
+    done = Ledger(TERMS).add(scheme(2.0, CheckIn(50, 2)))
+    count = done.fits(window, epsilon, DELTA)
+    assert count > 0
+    assert done.add(scheme(1.2, CheckIn(30, count))).epsilon(DELTA) <= epsilon
+    assert done.add(scheme(1.2, CheckIn(30, count + 1))).epsilon(DELTA) > epsilon
+    assert done.fits(window, epsilon, DELTA, most=max(count - 1, 1)) == max(count - 1, 1)
+    assert done.fits(scheme(1.2, CheckIn(30, 2)), epsilon, DELTA) == count // 2
+
+
+def test_a_spent_budget_fits_nothing():
+    done = Ledger(TERMS).add(scheme(1.0, CheckIn(10, 5)))
+    assert done.fits(scheme(9.0, CheckIn(10)), 0.5 * done.epsilon(DELTA), DELTA) == 0
+    with pytest.raises(BudgetExceededError) as refused:
+        done.require(0.5, DELTA)
+    assert refused.value.remaining == 0.5
+    assert refused.value.requested == done.epsilon(DELTA)
+
+
+def test_noise_of_a_further_phase_ends_on_the_private_side():
+    done = Ledger(TERMS).add(scheme(3.0, CheckIn(50, 2)))
+
+    def further(sigma):
+        return scheme(sigma, CheckIn(25, 4))
+
+    sigma = done.noise(further, 2.0, DELTA)
+    assert done.add(further(sigma)).epsilon(DELTA) <= 2.0
+    assert done.add(further(sigma * (1 - 5e-4))).epsilon(DELTA) > 2.0
+    assert sigma == float(f"{sigma:.6g}")
+    with pytest.raises(BudgetExceededError):
+        done.noise(further, 0.5 * done.epsilon(DELTA), DELTA)
+    with pytest.raises(UnsupportedError, match="no noise multiplier"):
+        done.noise(lambda sigma: scheme(sigma, EveryStep(10**12)), 2.0, DELTA)
+
+
+def test_where_a_plan_stands():
+    plan = scheme(1.5, CheckIn(20, 6))
+    state = remaining(plan, 50, 2.5, DELTA)
+    assert state.spent == pytest.approx(spent(plan, DELTA, [50])[0])
+    assert state.whole == epsilon_upper(plan, DELTA)
+    begun = Ledger(TERMS).add(scheme(1.5, CheckIn(20, 3)))  # the third window has begun
+    assert state.windows == begun.fits(scheme(1.5, CheckIn(20)), 2.5, DELTA)
+    rest = begun.add(scheme(state.noise_multiplier, CheckIn(20, 3)))
+    assert 2.49 < rest.epsilon(DELTA) <= 2.5
+    assert remaining(plan, 0, 2.5, DELTA).spent == 0
+    ended = remaining(plan, 120, 2.5, DELTA)
+    assert ended.noise_multiplier is None
+    assert ended.spent == ended.whole
+    with pytest.raises(BudgetExceededError):
+        remaining(plan, 100, 0.3, DELTA)
+
+
+def test_only_equal_windows_can_be_counted():
+    with pytest.raises(UnsupportedError, match="not a sequence of equal windows"):
+        remaining(scheme(1.0, SlidingWindow(5, 20)), 3, 2.0, DELTA)
+
+
+LAWS = [
+    EveryStep(3),
+    PoissonSampling(0.2, 5),
+    SelfSampling(0.1, 5),
+    FixedSize(3, 10, 4),
+    CheckIn(10, 2, 0.5),
+    SlidingWindow(5, 20, 3),
+    KSubset(6, 2, 3),
+]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_schemes_come_back_as_they_were_written(law):
+    written = scheme(1.25, law, Relation.ZERO_OUT, ReleaseRule.ONE_CLIENT)
+    assert scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written)))) == written
+
+
+def test_traces_come_back_as_they_were_written():
+    rows = np.array([[1, 0, 1], [0, 0, 1]], dtype=np.bool_)
+    written = scheme(1.0, AvailabilityCheckIn(rows, 2, 0.5))
+    read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
+    assert isinstance(read.participation, AvailabilityCheckIn)
+    assert read.participation.available.dtype == np.bool_
+    assert (read.participation.available == rows).all()
+    assert read.participation.probability == 0.5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is": "Nonsense"},
+        {"is": "CheckIn", "window": 3},
+        {"surprise": 1},
+        {"participation": {"is": "CheckIn", "window": 0}},
+        {"relation": {"is": "Relation", "value": "made-up"}},
+        {"is": None},
+    ],
+)
+def test_what_is_no_scheme_is_not_read(change):
+    data = scheme_to_dict(scheme(1.0, CheckIn(5))) | change
+    with pytest.raises(ParameterError):
+        scheme_from_dict(data)
+
+
+def test_a_ledger_comes_back_as_it_was_written():
+    ledger = Ledger(TERMS).add(scheme(1.0, CheckIn(5, 3)), steps=7, label="pilot")
+    ledger = ledger.add(scheme(2.0, PoissonSampling(0.1, 9)))
+    read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
+    assert read == ledger
+    assert read.phases[0] == Phase(scheme(1.0, CheckIn(5, 3)), 7, "pilot")
+
+
+def test_the_rule_of_a_curve_takes_later_bounds_for_earlier_steps():
+    jagged = {1: 0.5, 2: 0.9, 3: 0.8, 4: 1.0}
+    assert running(jagged.__getitem__, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
+    assert running(jagged.__getitem__, [4, 1], whole=0.7) == [0.7, 0.5]
+
+
+def test_a_step_that_cannot_be_certified_takes_the_next_ones_bound():
+    def bound(step):
+        if step in (2, 3):
+            raise NumericalError("not certified")
+        return float(step)
+
+    assert running(bound, [1, 2, 3, 4]) == [1.0, 4.0, 4.0, 4.0]
+    assert running(bound, [1, 2, 3], whole=3.5) == [1.0, 3.5, 3.5]
+    with pytest.raises(NumericalError, match="not certified"):
+        running(bound, [1, 2, 3])
+    with pytest.raises(ParameterError, match=r"steps\[1\]"):
+        running(bound, [1, -1])
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2000), st.integers(1, 2000))
+def test_the_largest_count_is_found(true, most):
+    asked = []
+
+    def proved(count):
+        asked.append(count)
+        return count <= true
+
+    assert largest(proved, most) == min(true, most)
+    assert max(asked) <= most
+    assert len(asked) <= 2 * math.log2(2 * most) + 2
+
+
+def test_spent_is_never_below_the_truth():
+    plan = scheme(1.0, CheckIn(10, 3))
+    lower = price(scheme(1.0, CheckIn(10, 2)), DELTA).epsilon.lower
+    assert spent(plan, DELTA, [20])[0] >= lower

@@ -1,0 +1,1 @@
+"""Its folder holds the truths, written down on their own, that tests of every room compare with."""

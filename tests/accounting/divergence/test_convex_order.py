@@ -1,0 +1,109 @@
+"""Grid laws bracket a ratio in convex order: prices above and below it on fine sets of points."""
+
+import mpmath
+import numpy as np
+import pytest
+from test_brute_force import PAIRS
+
+from turnout.accounting.divergence import convex_order as order
+from turnout.accounting.divergence.pairs import GaussianPair, call, call_rounding, put, put_rounding
+
+GRIDS = [(0.003, 900), (0.05, 150), (0.2, 9), (0.7, 5), (3.0, 4)]
+RATIOS = {
+    **{f"σ = {sigma}": GaussianPair(sigma) for sigma in (0.3, 0.7, 1.5, 6.0)},
+    **PAIRS,
+}
+
+
+def grid_calls(grid, law, k):
+    """E[(Y − k)₊] for k up to the cap: what lies above it has the price ``beyond``."""
+    return (law.masses * np.maximum(grid.points - k[:, None], 0.0)).sum(axis=1) + law.beyond
+
+
+def grid_puts(grid, law, k):
+    return (law.masses * np.maximum(k[:, None] - grid.points, 0.0)).sum(axis=1)
+
+
+@pytest.mark.parametrize(("step", "cells"), GRIDS)
+@pytest.mark.parametrize("name", RATIOS)
+def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
+    pair = RATIOS[name]
+    upper_grid = order.Grid(step, cells)
+    lower_grid = order.lower_grid(pair, step, upper_grid.cap)
+    upper = order.upper_law(pair, upper_grid)
+    for grid, law in (
+        (upper_grid, upper),
+        (lower_grid, order.lower_law(pair, lower_grid, by_calls=True)),
+        (lower_grid, order.lower_law(pair, lower_grid, by_calls=False)),
+    ):
+        k = np.random.default_rng(7).uniform(0.0, grid.cap, 2000)
+        slack = 8 * (call_rounding(pair, k) + put_rounding(pair, k)) + 1e-14
+        if law is upper:
+            assert np.all(grid_calls(grid, law, k) >= call(pair, k) - slack)
+            assert np.all(grid_puts(grid, law, k) >= put(pair, k) - slack)
+            assert law.masses @ grid.points + law.beyond == pytest.approx(1.0, abs=1e-12)
+        else:
+            calls = np.all(grid_calls(grid, law, k) <= call(pair, k) + slack)
+            puts = np.all(grid_puts(grid, law, k) <= put(pair, k) + slack)
+            assert calls or puts
+    by_calls = order.lower_law(pair, lower_grid, by_calls=True)
+    assert np.all(grid_calls(lower_grid, by_calls, k) <= call(pair, k) + slack)
+    by_puts = order.lower_law(pair, lower_grid, by_calls=False)
+    assert np.all(grid_puts(lower_grid, by_puts, k) <= put(pair, k) + slack)
+    for law in (upper, by_calls, by_puts):
+        assert np.all(law.masses >= -1e-12)
+        assert law.masses.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [0.7, 1.5])
+def test_both_sides_close_in_as_the_square_of_the_step(sigma):
+    """Mean-preserving, so second order; rounding up would be first order."""
+    pair = GaussianPair(sigma)
+    widths = []
+    for step in (0.08, 0.04, 0.02):
+        grid = order.Grid(step, round(12 / step))
+        below = order.lower_grid(pair, step, grid.cap)
+        k = np.linspace(0.3, 8.0, 500)
+        upper_prices = grid_calls(grid, order.upper_law(pair, grid), k)
+        lower_prices = grid_calls(below, order.lower_law(pair, below, by_calls=True), k)
+        widths.append(float(np.sum(upper_prices - lower_prices)))
+    assert widths[0] > 3.4 * widths[1]
+    assert widths[1] > 3.4 * widths[2]
+
+
+@pytest.mark.parametrize("step", [0.01, 5.0, 400.0])
+@pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0, 20.0])
+def test_the_lower_grid_starts_at_a_conditional_mean(sigma, step):
+    pair = GaussianPair(sigma)
+    grid = order.lower_grid(pair, step, 1.5 + 4 * step)
+    edge = np.array(grid.edge)
+    mass = float(pair.q_below(edge))
+    if mass > 1e-300:
+        assert float(pair.p_below(edge)) / mass == pytest.approx(grid.origin, abs=1e-9 * step)
+    assert 0 <= grid.origin <= 1
+    assert grid.origin <= grid.edge <= grid.origin + 1.01 * grid.step
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.2, 0.3])
+def test_a_coarse_lower_law_keeps_a_heavy_tail(sigma):
+    """Steps far above the bulk: tangents at the middles would cut the tail off at once."""
+    pair, step = GaussianPair(sigma), 1e3
+    grid = order.lower_grid(pair, step, 1e6)
+    law = order.lower_law(pair, grid, by_calls=True)
+    k = np.array([1e5, 5e5])
+    assert np.all(grid_calls(grid, law, k) >= 0.98 * call(pair, k))
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 20.0, 1000.0])
+def test_prices_round_by_no_more_than_their_bound(sigma):
+    pair, scores = GaussianPair(sigma), np.random.default_rng(3).uniform(-9.0, 9.0, 60)
+    with mpmath.workdps(40):
+        mu = 1 / mpmath.mpf(sigma)
+        for score in scores:
+            k = float(np.exp(score / sigma))
+            at = mpmath.log(mpmath.mpf(k)) / mu
+            above = mpmath.ncdf(mu / 2 - at) - k * mpmath.ncdf(-mu / 2 - at)
+            below = k * mpmath.ncdf(at + mu / 2) - mpmath.ncdf(at - mu / 2)
+            point = np.array(k)
+            assert abs(float(call(pair, point) - above)) <= float(call_rounding(pair, point))
+            assert abs(float(put(pair, point) - below)) <= float(put_rounding(pair, point))

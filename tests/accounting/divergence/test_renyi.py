@@ -1,0 +1,172 @@
+"""Rényi divergences from privacy curves: against closed forms, enumeration and quadrature."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from discrete_blocks import TwoOutcomes, response
+from dp_accounting.rdp import rdp_privacy_accountant
+from numpy.polynomial.hermite_e import hermegauss
+
+from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.divergence.renyi import (
+    RenyiBounds,
+    block_renyi,
+    divergence_bound,
+    run_renyi,
+)
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.core.errors import NumericalError, ParameterError
+
+ORDERS = (1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 33.0)
+
+
+@pytest.mark.parametrize("sigma", [0.4, 1.0, 20.0])
+def test_gaussian_noise_is_exact_and_nothing_is_cut(sigma):
+    found = block_renyi(PairBlock(GaussianPair(sigma)), ORDERS, 1e-9)
+    exact = [order / (2 * sigma**2) for order in ORDERS]
+    assert found.left_out == 0
+    for values in (found.remove, found.add):
+        assert values == pytest.approx(exact, rel=1e-14)
+        assert all(a >= b for a, b in zip(values, exact, strict=True))
+
+
+@pytest.mark.parametrize("block", [response(0.2), response(2.0), TwoOutcomes(0.1, 0.001)])
+def test_two_outcomes_are_bounded_from_above_and_closely(block):
+    found = block_renyi(block, ORDERS, 1e-12)
+    assert found.left_out < 1e-12
+    for direction in Direction:
+        exact = [block.divergence(order, direction) for order in ORDERS]
+        values = found.of(direction)
+        assert all(a >= b for a, b in zip(values, exact, strict=True))
+        assert values == pytest.approx(exact, rel=2e-3)
+
+
+def gaussian_averages(sigma: float, window: int, probability: float, order: float):
+    """E_Q[S^α] and E_Q[S^(1−α)] of a diluted average of two or three ratios, by quadrature."""
+    nodes, weights = hermegauss(90)
+    ratios = np.exp(nodes / sigma - 0.5 / sigma**2)
+    average = sum(np.meshgrid(*[ratios] * window)) / window
+    chance = math.prod(np.meshgrid(*[weights / weights.sum()] * window))
+    diluted = 1 - probability + probability * average
+    return [float((chance * diluted**power).sum()) for power in (order, 1 - order)]
+
+
+@pytest.mark.parametrize(("sigma", "window", "probability"), [(1.0, 2, 1.0), (2.0, 3, 0.4)])
+def test_check_ins_agree_with_quadrature_in_both_directions(sigma, window, probability):
+    orders = (1.25, 1.5, 2.0, 3.0)
+    found = block_renyi(AllocationBlock(GaussianPair(sigma), window, probability), orders, 1e-12)
+    for i, order in enumerate(orders):
+        exact = [
+            math.log(moment) / (order - 1)
+            for moment in gaussian_averages(sigma, window, probability, order)
+        ]
+        assert (found.remove[i], found.add[i]) == pytest.approx(exact, rel=1e-3)
+        # What is cut off is worth less than the grid adds.
+        assert found.remove[i] >= exact[0] * (1 - 1e-6)
+        assert found.add[i] >= exact[1] * (1 - 1e-6)
+
+
+def partitions(total: int, largest: int):
+    if total == 0:
+        yield ()
+    for part in range(min(total, largest), 0, -1):
+        for rest in partitions(total - part, part):
+            yield (part, *rest)
+
+
+def theorem_4_6(sigma: float, window: int, order: int) -> float:
+    """E_Q[S^α] by the sum over integer partitions, as printed."""
+    total = 0.0
+    for parts in partitions(order, order):
+        if len(parts) > window:
+            continue
+        counts = [len(list(group)) for _, group in itertools.groupby(parts)]
+        slots = math.factorial(window) / math.factorial(window - len(parts))
+        arrangements = slots / math.prod(math.factorial(count) for count in counts)
+        multinomial = math.factorial(order) / math.prod(math.factorial(part) for part in parts)
+        moments = math.prod(math.exp(part * (part - 1) / (2 * sigma**2)) for part in parts)
+        total += arrangements * multinomial * moments
+    return total / window**order
+
+
+@pytest.mark.parametrize(("sigma", "window"), [(1.0, 64), (2.0, 50), (1.0, 150)])
+def test_check_ins_agree_with_theorem_4_6(sigma, window):
+    orders = (2.0, 3.0, 5.0)
+    found = block_renyi(AllocationBlock(GaussianPair(sigma), window), orders, 1e-11)
+    exact = [math.log(theorem_4_6(sigma, window, int(a))) / (a - 1) for a in orders]
+    assert found.remove == pytest.approx(exact, rel=2e-3)
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(1.0, 0.01), (3.0, 0.3)])
+def test_poisson_sampling_agrees_with_dp_accounting_where_little_is_cut(sigma, rate):
+    # dp-accounting gives the remove direction, which is the larger one (Mironov, Talwar & Zhang
+    # 2019, Theorem 5).
+    orders = (2.0, 3.0, 5.0)
+    found = block_renyi(PairBlock(GaussianPair(sigma), rate), orders, 1e-13)
+    theirs = rdp_privacy_accountant._compute_rdp_poisson_subsampled_gaussian(rate, sigma, orders)
+    assert found.remove == pytest.approx(list(theirs), rel=1e-3)
+    assert all(a <= b for a, b in zip(found.add, found.remove, strict=True))
+
+
+def test_cutting_more_leaves_less_at_high_orders():
+    block = AllocationBlock(GaussianPair(1.0), 100)
+    little, much = (block_renyi(block, ORDERS, cut) for cut in (1e-11, 1e-7))
+    assert little.left_out <= 1e-11
+    assert much.left_out <= 1e-7
+    assert much.remove[-1] < 0.6 * little.remove[-1]
+    assert much.remove[2] == pytest.approx(little.remove[2], rel=1e-2)
+
+
+def test_sums_and_repetitions_add_up_upwards():
+    one = RenyiBounds((2.0, 4.0), (0.1, 0.3), (0.2, 0.4), 1e-9)
+    thrice = 3 * one
+    again = one + one + one
+    for values, wanted in ((thrice.remove, (0.3, 0.9)), (thrice.add, (0.6, 1.2))):
+        assert all(a >= b for a, b in zip(values, wanted, strict=True))
+        assert values == pytest.approx(wanted, rel=1e-15)
+    assert again.remove == pytest.approx(thrice.remove, rel=1e-15)
+    assert thrice.left_out == pytest.approx(3e-9)
+    assert 0 * one == RenyiBounds.zero((2.0, 4.0))
+    assert RenyiBounds.from_dict(one.to_dict()) == one
+    run = [(PairBlock(GaussianPair(1.0)), 3)]
+    assert run_renyi(run, (2.0,), 1e-6).remove == pytest.approx((3.0,))
+
+
+def test_a_run_shares_what_may_be_cut():
+    run = [(AllocationBlock(GaussianPair(2.0), 10), 4), (AllocationBlock(GaussianPair(1.0), 9), 1)]
+    assert 0 < run_renyi(run, (2.0,), 1e-8).left_out <= 1e-8
+
+
+def test_half_of_the_prices_bounds_nothing():
+    """The sum needs prices on both sides of 1, and each of them."""
+    block, order = response(1.0), 3.0
+    losses = np.linspace(-2.0, 2.0, 4001)
+    points = np.exp(losses)
+    prices = block.curves(Side.UPPER, 1e-9, 0).price_and_slope(Direction.REMOVE, points)[0]
+    exact = block.divergence(order, Direction.REMOVE)
+    assert divergence_bound(losses, prices, order) >= exact
+    for half in (points < 1, points >= 1):
+        assert divergence_bound(losses, np.where(half, prices, 0.0), order) < 0.95 * exact
+    below = prices * (1 - 0.05)
+    assert divergence_bound(losses, below, order) < exact
+
+
+@pytest.mark.parametrize("orders", [(), (1.0, 2.0), (3.0, 2.0), (2.0, math.inf), (math.nan,)])
+def test_orders_rise_from_above_one(orders):
+    with pytest.raises(ParameterError, match="orders"):
+        block_renyi(response(1.0), orders, 1e-9)
+
+
+def test_what_is_no_divergence_is_refused():
+    with pytest.raises(NumericalError):
+        RenyiBounds((2.0,), (math.nan,), (0.1,))
+    with pytest.raises(ParameterError):
+        RenyiBounds((2.0, 3.0), (0.1,), (0.1, 0.2))
+    with pytest.raises(ParameterError, match="orders"):
+        _ = RenyiBounds.zero((2.0,)) + RenyiBounds.zero((3.0,))

@@ -1,0 +1,179 @@
+"""Curves through proved points, and windows composed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replacement_truths import extreme_triples
+
+from turnout.accounting.divergence.composition import ComposedCurve
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.divergence.loss_laws import loss_law, reach_of
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.divergence.polygons import (
+    lower_polygon,
+    nodes_down_to,
+    nodes_near,
+    upper_polygon,
+)
+from turnout.accounting.laws.replace_one import (
+    Closeness,
+    LocalReplacementBlock,
+    ReplacementBlock,
+    blocks,
+)
+from turnout.core.errors import NumericalError
+
+TRUTH = PairCurve(GaussianPair(2.0), Direction.REMOVE, Side.UPPER)
+FINE = np.exp(np.linspace(0.0, 3.0, 3001))
+
+
+def noisy(nodes, noise, seed):
+    """Bounds of a known curve, each off by up to a relative ``noise``."""
+    generator = np.random.default_rng(seed)
+    truth = TRUTH.delta(nodes)
+    return (
+        truth * (1 - noise * generator.random(nodes.size)),
+        truth * (1 + noise * generator.random(nodes.size)),
+    )
+
+
+@given(
+    st.lists(st.floats(0.001, 2.5), min_size=1, max_size=12, unique=True),
+    st.sampled_from([0.0, 1e-6, 1e-3, 0.2]),
+    st.integers(0, 100),
+)
+def test_polygons_lie_on_their_side(epsilons, noise, seed):
+    nodes = np.exp(np.array([0.0, *sorted(epsilons)]))
+    lowers, uppers = noisy(nodes, noise, seed)
+    truth = TRUTH.delta(FINE)
+    lower, upper = lower_polygon(nodes, lowers, uppers), upper_polygon(nodes, uppers)
+    assert (lower.delta(FINE) <= truth * (1 + 1e-12)).all()
+    within = nodes[-1] >= FINE
+    assert (upper.delta(FINE)[within] >= truth[within] * (1 - 1e-12)).all()
+    assert (upper.delta(FINE)[~within] >= truth[~within]).all()
+    for curve in (lower, upper):
+        assert (np.diff(np.diff(curve.values) / np.diff(curve.nodes)) >= -1e-9).all()
+        # Its own tangents lie below it.
+        k = FINE[::100]
+        lines = curve.delta(k)[:, None] + curve.slope(k)[:, None] * (FINE[None, :] - k[:, None])
+        assert (lines <= curve.delta(FINE)[None, :] + 1e-12).all()
+
+
+def test_polygons_close_in():
+    errors = []
+    for count in (20, 40, 80):
+        nodes = np.exp(np.linspace(0.0, 2.5, count))
+        values = TRUTH.delta(nodes)
+        gap = upper_polygon(nodes, values).delta(FINE) - lower_polygon(nodes, values, values).delta(
+            FINE
+        )
+        errors.append(gap[nodes[-1] >= FINE].max())
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+
+
+def test_what_is_not_known_counts_as_one():
+    nodes = np.exp(np.array([0.0, 0.5, 1.0]))
+    patchy = upper_polygon(nodes, np.array([np.inf, *TRUTH.delta(nodes[1:])]))
+    assert float(patchy.delta(np.array(1.0))) == 1.0
+    assert (patchy.delta(FINE) >= TRUTH.delta(FINE) * (1 - 1e-12))[nodes[-1] >= FINE].all()
+
+
+def priced(k: float, side: Side) -> float:
+    return float(TRUTH.delta(np.array(k)))
+
+
+@pytest.mark.parametrize("delta", [0.15, 1e-3, 1e-9])
+@pytest.mark.parametrize("side", Side)
+def test_nodes_surround_the_root(delta, side):
+    root = epsilon_at(TRUTH, delta, Side.UPPER)
+    nodes = np.log(nodes_near(priced, side, delta, 0.5))
+    assert nodes[0] == 0
+    assert nodes.size <= 7
+    near = nodes[np.argmin(np.abs(nodes - root))]
+    assert abs(near - root) < 2e-3 * root
+    assert np.any(nodes[1:] <= root)
+    assert np.any(nodes >= root)
+    whole = nodes_down_to(priced, delta, 0.5, 10.0)
+    assert priced(float(whole[-1]), side) <= delta < priced(float(whole[-2]), side)
+
+
+def test_a_delta_that_nothing_reaches():
+    with pytest.raises(NumericalError, match="cannot be certified"):
+        nodes_near(lambda k, side: 0.5, Side.UPPER, 1e-6, 0.3)
+    with pytest.raises(NumericalError, match="cannot be certified"):
+        nodes_down_to(lambda k, side: 0.5, 1e-6, 0.3, 10.0)
+    assert nodes_near(lambda k, side: 1e-9, Side.UPPER, 1e-6, 0.3).size == 2
+
+
+def composed(block, count, delta, refinement=0):
+    """ε of a number of windows, from both sides."""
+    tail = 3e-4 * delta / count
+    uppers = block.curves(Side.UPPER, tail, refinement)
+    gap = max(block.spread / 40, reach_of(uppers, tail) / 2**15)
+    bounds = []
+    for side in (Side.LOWER, Side.UPPER):
+        pld = loss_law(block.curves(side, tail, refinement), Direction.REMOVE, gap, tail)
+        bounds.append(epsilon_at(ComposedCurve.of(side, [(pld, count)], delta), delta, side))
+    return bounds
+
+
+def test_windows_of_one_step_compose_to_a_gaussian():
+    """Four steps of shifts ±1/4 against each other: one Gaussian at noise multiplier 1."""
+    truth = epsilon_at(PairCurve(GaussianPair(1.0), Direction.REMOVE, Side.UPPER), 1e-6, Side.UPPER)
+    lower, upper = composed(ReplacementBlock(GaussianPair(4.0), 1), 4, 1e-6)
+    assert lower <= truth <= upper <= lower * (1 + 1e-3)
+
+
+def test_windows_compose(monkeypatch):
+    """Two windows of two steps each: between one of them alone and the price of both added up."""
+    monkeypatch.setattr(blocks, "_DENSITY", 6.0)
+    block, delta = ReplacementBlock(GaussianPair(3.0), 2), 1e-4
+    lower, upper = composed(block, 2, delta)
+    alone = epsilon_at(block.curve(Direction.REMOVE, Side.LOWER, delta, 0), delta, Side.LOWER)
+    half = block.curve(Direction.REMOVE, Side.UPPER, delta / 3, 0)
+    assert alone < lower <= upper <= 1.05 * lower
+    assert upper < 2 * epsilon_at(half, delta / 3, Side.UPPER)
+    blocks._pair_curve.cache_clear()
+
+
+def test_local_windows_compose_against_enumeration():
+    """Two windows of two steps of randomized responses with a = 2, as fractions."""
+    a = Fraction(2)
+    block = LocalReplacementBlock(math.log(2), 2)
+    for triple in extreme_triples(a):
+        if any(len({q, p, r}) == 3 for q, p, r in triple):
+            continue
+        window = [
+            (q1 * q2, (p1 / q1 + p2 / q2) / 2, (r1 / q1 + r2 / q2) / 2)
+            for (q1, p1, r1), (q2, p2, r2) in itertools.product(triple, repeat=2)
+        ]
+        for k in (Fraction(1), Fraction(6, 5), Fraction(2)):
+            truth = sum(
+                m * n * max(x * y - k * u * v, Fraction(0))
+                for (m, x, u), (n, y, v) in itertools.product(window, repeat=2)
+            )
+            pld = loss_law(block.curves(Side.UPPER, 1e-8, 0), Direction.REMOVE, 1e-3, 1e-8)
+            upper = ComposedCurve.of(Side.UPPER, [(pld, 2)], max(float(truth), 1e-6))
+            assert float(truth) <= float(upper.delta(np.array(float(k))))
+
+
+def test_local_windows_bracket(monkeypatch):
+    monkeypatch.setattr(blocks, "_DENSITY", 8.0)
+    lower, upper = composed(LocalReplacementBlock(1.0, 1000), 10, 1e-6)
+    assert lower <= upper <= 1.02 * lower
+    assert 0.44 < lower < upper < 0.455
+
+
+def test_any_two_windows_compose(monkeypatch):
+    """The lower one is that of a record against absence, in the direction asked."""
+    monkeypatch.setattr(blocks, "_DENSITY", 8.0)
+    block = ReplacementBlock(GaussianPair(10.0), 2, 1.0, Closeness.ANY_TWO)
+    lower, upper = composed(block, 3, 1e-5)
+    assert 0 < lower <= upper <= 1.5 * lower

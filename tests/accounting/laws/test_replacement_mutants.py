@@ -1,0 +1,198 @@
+"""Replace-one broken on purpose: each named mutant makes a named check fail."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from replacement_truths import adaptive_supremum, gaussian_delta
+
+from turnout.accounting.divergence import polygons
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.replace_one import (
+    LocalReplacementBlock,
+    ReplacementBlock,
+    antithetic,
+    blocks,
+    excess,
+    grids,
+    steps,
+    tilting,
+    triples,
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_caches():
+    clear_caches()
+    yield
+    clear_caches()
+
+
+def clear_caches() -> None:
+    cached = [
+        value
+        for module in (blocks, excess, steps, triples)
+        for value in vars(module).values()
+        if hasattr(value, "cache_clear")
+    ]
+    assert cached
+    for function in cached:
+        function.cache_clear()
+
+
+def gaussian_is_bracketed() -> bool:
+    """σ = 0.8, t = 2, with and without a chance to stay away, against quadrature."""
+    for probability in (1.0, 0.4):
+        block = ReplacementBlock(GaussianPair(0.8), 2, probability)
+        for epsilon in (0.3, 1.2):
+            k = math.exp(epsilon)
+            truth = gaussian_delta(k, 2, 0.8, probability)
+            lower, upper = (block.delta(k, side) for side in (Side.LOWER, Side.UPPER))
+            if not lower * (1 - 1e-7) <= truth <= upper * (1 + 1e-7) <= truth * 1.01:
+                return False
+    return True
+
+
+def local_is_the_supremum() -> bool:
+    """a = 4, t = 4, against all adaptive choices of extreme laws."""
+    a = Fraction(4)
+    for k in (Fraction(1), Fraction(11, 10)):
+        upper = LocalReplacementBlock(math.log(4), 4).delta(float(k), Side.UPPER)
+        truth = adaptive_supremum(a, k, 4, Fraction(0))
+        if not truth * (1 - 1e-12) <= upper <= truth * 1.01:
+            return False
+    return True
+
+
+def polygons_lie_on_their_side() -> bool:
+    truth = PairCurve(GaussianPair(2.0), Direction.REMOVE, Side.UPPER)
+    nodes, fine = np.exp(np.linspace(0, 1.5, 7)), np.exp(np.linspace(0, 1.5, 301))
+    values = truth.delta(nodes)
+    lower = polygons.lower_polygon(nodes, values, values).delta(fine)
+    upper = polygons.upper_polygon(nodes, values).delta(fine)
+    exact = truth.delta(fine)
+    return bool((lower <= exact + 1e-12).all() and (upper >= exact - 1e-12).all())
+
+
+def couple_on_the_same_side(monkeypatch):
+    """Takes E where both ratios are large."""
+
+    def strikes(pair, k, c):
+        strike = np.maximum(c, 0.0) / np.abs(1.0 - k + 1e-9) + 1e-9
+        return strike, (strike - c) / k
+
+    monkeypatch.setattr(steps, "antithetic_strikes", strikes)
+
+
+def forget_the_probability(monkeypatch):
+    monkeypatch.setattr(blocks, "_strike", lambda k, window, probability: 0.0)
+
+
+def forget_one_step(monkeypatch):
+    whole = tilting.power
+    monkeypatch.setattr(
+        tilting, "power", lambda laws, size: whole([(q, max(n - 1, 1)) for q, n in laws], size)
+    )
+
+
+def round_down_instead_of_spreading(monkeypatch):
+    """Moves every value to the grid point below it."""
+
+    def rounded(step, points, *, whole):
+        shares = step.share(points[1:])
+        width = points[1] - points[0]
+        return np.append(np.cumsum(shares[::-1])[::-1] * width, 0.0)
+
+    monkeypatch.setattr(
+        steps.AntitheticStep,
+        "upper",
+        lambda self, c: (
+            rounded(self, c, whole=False)
+            if c.size > 1000
+            else steps.AntitheticStep.tangent(self, c)[0]
+        ),
+    )
+
+
+def swap_bounds_of_the_grid(monkeypatch):
+    whole = grids._lower_polygon
+    monkeypatch.setattr(
+        grids, "_lower_polygon", lambda step, points, whole: step.upper(points) + 0.01
+    )
+    assert whole is not grids._lower_polygon
+
+
+def leave_the_tilt_in(monkeypatch):
+    of = tilting._Tilted.of
+
+    def untouched(parts, tilt, centre):
+        one = of(parts, tilt, centre)
+        return tilting._Tilted(one.laws, 0.0, one.roundings)
+
+    monkeypatch.setattr(tilting._Tilted, "of", staticmethod(untouched))
+
+
+def forget_ternary_response(monkeypatch):
+    laws = triples.extreme_laws
+    monkeypatch.setattr(triples, "extreme_laws", lambda epsilon0: laws(epsilon0)[1:])
+
+
+def interpolate_below(monkeypatch):
+    """The value to the left of a point instead of the chord."""
+    prices = triples._prices
+
+    def lowered(total, lattice, lengths):
+        return [np.append(p[2:], [0.0, 0.0]) for p in prices(total, lattice, lengths)]
+
+    monkeypatch.setattr(triples, "_prices", lowered)
+
+
+def extend_chords_as_upper(monkeypatch):
+    monkeypatch.setattr(
+        polygons,
+        "upper_polygon",
+        lambda nodes, values: polygons.lower_polygon(nodes, values, values),
+    )
+
+
+def join_points_as_lower(monkeypatch):
+    upper = polygons.upper_polygon
+    monkeypatch.setattr(
+        polygons, "lower_polygon", lambda nodes, lowers, uppers: upper(nodes, lowers)
+    )
+
+
+MUTANTS = [
+    (couple_on_the_same_side, gaussian_is_bracketed),
+    (forget_the_probability, gaussian_is_bracketed),
+    (forget_one_step, gaussian_is_bracketed),
+    (round_down_instead_of_spreading, gaussian_is_bracketed),
+    (swap_bounds_of_the_grid, gaussian_is_bracketed),
+    (leave_the_tilt_in, gaussian_is_bracketed),
+    (forget_ternary_response, local_is_the_supremum),
+    (interpolate_below, local_is_the_supremum),
+    (extend_chords_as_upper, polygons_lie_on_their_side),
+    (join_points_as_lower, polygons_lie_on_their_side),
+]
+
+
+@pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=lambda f: f.__name__)
+def test_mutants_are_caught(monkeypatch, mutant, check):
+    assert check()
+    clear_caches()
+    mutant(monkeypatch)
+    assert not check()
+
+
+def test_the_event_of_the_coupling():
+    """{X > k} and {X' < κ} are one event: P, P' and Q of it at k = 2."""
+    pair = GaussianPair(1.0)
+    strike, other = antithetic.antithetic_strikes(pair, 1.5, np.array([0.7]))
+    present, elsewhere, share = antithetic.antithetic_event(pair, strike, other)
+    place = math.log(float(strike[0])) + 0.5
+    for value, shift in ((present, 1.0), (elsewhere, -1.0), (share, 0.0)):
+        assert float(value[0]) == pytest.approx(0.5 * math.erfc((place - shift) / math.sqrt(2)))

@@ -1,0 +1,350 @@
+"""k of t steps: brackets against simulation, quadrature and exact two-point laws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.divergence.pairs import GaussianPair, PurePair, call, put
+from turnout.accounting.divergence.runs import run_curve, run_epsilon
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.check_ins.curve import allocation_curve
+from turnout.accounting.laws.k_subset import SubsetBlock, moments, payoffs, statistic
+from turnout.accounting.laws.k_subset import conditional as conditional_module
+from turnout.accounting.laws.k_subset.block import block_run
+from turnout.accounting.laws.k_subset.conditional import conditional_bound
+from turnout.accounting.laws.k_subset.levels import LevelLaw
+from turnout.accounting.laws.k_subset.statistic import statistic_curve
+from turnout.accounting.laws.k_subset.task import Task
+from turnout.core.errors import NumericalError, ParameterError
+
+NORMALS = 2_000_000  # drawn in each simulation
+STANDARD_ERRORS = 6.1  # a false alarm in about 1e9
+
+
+def subset_means(x: np.ndarray, picks: int) -> np.ndarray:
+    """e_k of each row over C(t, k), step by step."""
+    sums = np.zeros((picks + 1, x.shape[0]))
+    sums[0] = 1.0
+    for column in x.T:
+        sums[1:] += column * sums[:-1]
+    return sums[picks] / math.comb(x.shape[1], picks)
+
+
+def simulated(sigma, window, picks, direction, epsilon):
+    """δ and its standard error, drawn from the world whose payoffs are at most 1."""
+    generator = np.random.default_rng(window + picks)
+    samples = NORMALS // window
+    z = generator.standard_normal((samples, window))
+    if direction is Direction.REMOVE:
+        z[:, :picks] += 1 / sigma
+    s = subset_means(np.exp(z / sigma - 0.5 / sigma**2), picks)
+    ratio = math.exp(epsilon) / s if direction is Direction.REMOVE else math.exp(epsilon) * s
+    payoffs_ = np.maximum(1.0 - ratio, 0.0)
+    return payoffs_.mean(), payoffs_.std() / math.sqrt(samples)
+
+
+def bracket(block, direction, delta, epsilon):
+    k = np.array(math.exp(epsilon))
+    return [float(block.curve(direction, side, delta, 0).delta(k)) for side in Side]
+
+
+CELLS = [(1.0, 4, 2, 3.0), (0.8, 16, 4, 4.0), (1.0, 64, 2, 0.8), (2.0, 12, 6, 1.5)]
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("sigma", "window", "picks", "epsilon"), CELLS)
+def test_brackets_hold_what_is_simulated(sigma, window, picks, epsilon, direction):
+    delta, error = simulated(sigma, window, picks, direction, epsilon)
+    upper, lower = bracket(
+        SubsetBlock(GaussianPair(sigma), window, picks), direction, delta, epsilon
+    )
+    assert lower <= upper <= 1.06 * lower
+    assert lower - STANDARD_ERRORS * error <= delta <= upper + STANDARD_ERRORS * error
+
+
+def test_the_block_bound_is_not_a_lower_bound():
+    """Negative control: t = 4, k = 2, σ = 1, ε = 3, where two windows of two have 0.00556."""
+    delta, error = simulated(1.0, 4, 2, Direction.REMOVE, 3.0)
+    blocks = [(AllocationBlock(GaussianPair(1.0), 2), 2)]
+    curve = run_curve(blocks, Direction.REMOVE, Side.LOWER, delta, 0)
+    assert float(curve.delta(np.array(math.exp(3.0)))) > delta + 20 * error
+    upper, lower = bracket(SubsetBlock(GaussianPair(1.0), 4, 2), Direction.REMOVE, delta, 3.0)
+    assert 0.00392 < lower < 0.003984 + 6e-6
+    assert 0.003984 - 6e-6 < upper < 0.0041
+
+
+@pytest.mark.parametrize(
+    ("sigma", "window", "picks", "delta"),
+    [(1.0, 64, 2, 1e-6), (1.0, 64, 8, 1e-5), (0.5, 16, 4, 1e-3), (2.0, 20, 10, 1e-8)],
+)
+@pytest.mark.parametrize("direction", Direction)
+def test_strictly_below_the_block_bound(sigma, window, picks, delta, direction):
+    """Below even the lower bound of the block scheme, so below any bound through it."""
+    pair = GaussianPair(sigma)
+    run = [(AllocationBlock(pair, window // picks), picks)]
+    curve = SubsetBlock(pair, window, picks).curve(direction, Side.UPPER, delta, 0)
+    blocks = run_epsilon(run, direction, Side.LOWER, delta, 0)
+    assert epsilon_at(curve, delta, Side.UPPER) < 0.9995 * blocks
+
+
+@pytest.mark.parametrize(("sigma", "window", "picks"), [(1.0, 64, 2), (0.7, 100, 10), (3.0, 30, 9)])
+def test_lower_bounds_beat_the_sum_of_outputs(sigma, window, picks):
+    delta = 1e-5
+    pair = GaussianPair(sigma)
+    curve = SubsetBlock(pair, window, picks).curve(Direction.REMOVE, Side.LOWER, delta, 0)
+    summed = PairCurve(
+        GaussianPair(sigma * math.sqrt(window) / picks), Direction.REMOVE, Side.UPPER
+    )
+    assert epsilon_at(curve, delta, Side.LOWER) > epsilon_at(summed, delta, Side.UPPER)
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_long_windows_leave_nothing_to_gain(direction):
+    block, delta = SubsetBlock(GaussianPair(1.0), 50_000, 3), 1e-7
+    upper, lower = (
+        epsilon_at(block.curve(direction, side, delta, 0), delta, side) for side in Side
+    )
+    assert lower < upper < 1.002 * lower
+
+
+def test_windows_of_a_remainder_belong_to_the_block_bound():
+    """11 of 3: windows of 4, 4 and 3 steps, below three windows of ⌊11/3⌋ = 3."""
+    pair = GaussianPair(1.0)
+    run = block_run(Task(pair, 11, 3, Direction.REMOVE, 1e-5))
+    assert run == [(AllocationBlock(pair, 3), 1), (AllocationBlock(pair, 4), 2)]
+
+
+def test_one_pick_is_a_check_in_and_all_picks_are_every_step():
+    pair, k = GaussianPair(1.5), np.exp(np.linspace(0.0, 3.0, 7))
+    for direction in Direction:
+        for side in Side:
+            one = SubsetBlock(pair, 20, 1).curve(direction, side, 1e-5, 0)
+            check_in = allocation_curve(pair, 20, direction, side, delta_hint=1e-5)
+            assert np.array_equal(one.delta(k), check_in.delta(k))
+            every = SubsetBlock(pair, 9, 9).curve(direction, side, 1e-5, 0)
+            plain = PairCurve(GaussianPair(0.5), direction, side)
+            assert np.array_equal(every.delta(k), plain.delta(k))
+
+
+@dataclass(frozen=True)
+class TwoPoints:
+    """Binary randomized response, ε₀ = ln(odds): X is `odds` or 1/`odds` (odds = 3, 2, …)."""
+
+    odds: int
+
+    @property
+    def masses(self) -> tuple[Fraction, Fraction]:
+        return Fraction(self.odds, self.odds + 1), Fraction(1, self.odds + 1)
+
+    @property
+    def ratios(self) -> tuple[Fraction, Fraction]:
+        return Fraction(1, self.odds), Fraction(self.odds)
+
+    @property
+    def second_moment(self) -> float:
+        return float(sum(q * x * x for q, x in zip(self.masses, self.ratios, strict=True)))
+
+    def _mass(self, k, weights, below):
+        points = np.array([float(x) for x in self.ratios])
+        inside = points <= np.asarray(k)[..., None]
+        return np.where(inside if below else ~inside, np.array(weights, dtype=float), 0.0).sum(-1)
+
+    def q_below(self, k):
+        return self._mass(k, self.masses, below=True)
+
+    def q_above(self, k):
+        return self._mass(k, self.masses, below=False)
+
+    def p_below(self, k):
+        return self._mass(k, self.masses[::-1], below=True)
+
+    def p_above(self, k):
+        return self._mass(k, self.masses[::-1], below=False)
+
+    def upper_quantile(self, mass):
+        return float(self.odds)
+
+
+@dataclass(frozen=True)
+class Atoms(TwoPoints):
+    """The same, told that it has atoms."""
+
+    @property
+    def atoms(self):
+        return tuple(np.array(part, dtype=float) for part in (self.ratios, self.masses))
+
+
+def exact_delta(pair: TwoPoints, window: int, picks: int, direction, k: Fraction) -> Fraction:
+    """By the number of large ratios, in fractions."""
+    low, high = pair.ratios
+    total = Fraction(0)
+    for large in range(window + 1):
+        chance = math.comb(window, large) * pair.masses[1] ** large
+        chance *= pair.masses[0] ** (window - large)
+        s = sum(
+            math.comb(large, j) * math.comb(window - large, picks - j)
+            * high**j * low ** (picks - j)
+            for j in range(picks + 1)
+        ) / Fraction(math.comb(window, picks))  # fmt: skip
+        total += chance * max(Fraction(0), s - k if direction is Direction.REMOVE else 1 - k * s)
+    return total
+
+
+ODDS = [(3, 6, 2, Fraction(2)), (2, 9, 4, Fraction(7, 4)), (7, 5, 3, Fraction(20))]
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("odds", "window", "picks", "k"), ODDS)
+def test_two_point_laws_are_exact(odds, window, picks, k, direction):
+    truth = float(exact_delta(Atoms(odds), window, picks, direction, k))
+    block = SubsetBlock(Atoms(odds), window, picks)
+    upper, lower = bracket(block, direction, 1e-3, math.log(k))
+    assert lower <= truth <= upper
+    assert upper - lower < 1e-12
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_leaks_count_once_for_each_pick(direction):
+    """(ε₀, δ₀) with e^ε₀ = 2, δ₀ = 1/50, 2 of 3: X is 0, 1/2, 2, or infinite under P only."""
+    values, leak, k = (Fraction(0), Fraction(1, 2), Fraction(2)), Fraction(1, 50), Fraction(3, 2)
+    masses = (leak, (1 - leak) * Fraction(2, 3), (1 - leak) * Fraction(1, 3))
+    truth = 1 - (1 - leak) ** 2 if direction is Direction.REMOVE else Fraction(0)
+    for index in itertools.product(range(3), repeat=3):
+        a, b, c = (values[i] for i in index)
+        s = (a * b + a * c + b * c) / 3
+        worth = s - k if direction is Direction.REMOVE else 1 - k * s
+        truth += math.prod(masses[i] for i in index) * max(Fraction(0), worth)
+    block = SubsetBlock(PurePair(math.log(2), float(leak)), 3, 2, leak=float(leak))
+    upper, lower = bracket(block, direction, 0.1, math.log(k))
+    assert lower <= float(truth) <= upper
+    assert upper - lower < 1e-12
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("odds", "window", "picks", "k"), ODDS)
+def test_general_bounds_hold_two_point_laws(odds, window, picks, k, direction):
+    """The same law without being told of its atoms: spread onto levels, seen through bins."""
+    truth = float(exact_delta(TwoPoints(odds), window, picks, direction, k))
+    task = Task(TwoPoints(odds), window, picks, direction, truth)
+    upper = conditional_bound(task, 0).delta(float(k))
+    lower = float(statistic_curve(task, 0).delta(np.array(float(k))))
+    assert lower <= truth * (1 + 1e-12)
+    assert truth * (1 - 1e-12) <= upper
+    assert upper < 1.05 * lower
+
+
+def quadrature(sigma: float, direction: Direction, k: float) -> float:
+    """t = 3, k = 2: S = (x₁x₂ + (x₁ + x₂)·x₃)/3 is a call or put on x₃, given the others."""
+    nodes = np.linspace(-9.0, 9.0 + 2 / sigma, 900)
+    weights = np.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi) * (nodes[1] - nodes[0])
+    x = np.exp(nodes / sigma - 0.5 / sigma**2)
+    both, slope = np.multiply.outer(x, x), (x[:, None] + x[None, :]) / 3
+    pair = GaussianPair(sigma)
+    if direction is Direction.REMOVE:
+        strike = (k - both / 3) / slope
+        values = np.where(strike > 0, call(pair, np.maximum(strike, 1e-300)), 1.0 - strike)
+        return float(weights @ (slope * values) @ weights)
+    strike = (1 / k - both / 3) / slope
+    values = np.where(strike > 0, put(pair, np.maximum(strike, 1e-300)), 0.0)
+    return k * float(weights @ (slope * values) @ weights)
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("sigma", "epsilon"), [(1.0, 3.0), (0.6, 6.0), (2.0, 1.0)])
+def test_two_of_three_agree_with_quadrature(sigma, epsilon, direction):
+    truth = quadrature(sigma, direction, math.exp(epsilon))
+    upper, lower = bracket(SubsetBlock(GaussianPair(sigma), 3, 2), direction, truth, epsilon)
+    assert lower < truth < upper < 1.02 * lower
+
+
+def test_a_chance_to_stay_away_dilutes():
+    pair, k = GaussianPair(1.0), np.array([1.5, 3.0])
+    sure = SubsetBlock(pair, 8, 2).curve(Direction.REMOVE, Side.UPPER, 0.02, 0)
+    rare = SubsetBlock(pair, 8, 2, 0.5).curve(Direction.REMOVE, Side.UPPER, 0.01, 0)
+    assert rare.delta(k) == pytest.approx(0.5 * sure.delta(1 + (k - 1) / 0.5), rel=1e-9)
+
+
+def test_composed_windows_stay_below_the_blocks():
+    pair, delta = GaussianPair(1.0), 1e-4
+    run, blocks = [(SubsetBlock(pair, 16, 2), 3)], [(AllocationBlock(pair, 8), 6)]
+    upper, lower = (run_epsilon(run, Direction.REMOVE, side, delta, 0) for side in Side)
+    assert lower < upper < 1.01 * lower
+    assert upper < 0.99 * run_epsilon(blocks, Direction.REMOVE, Side.LOWER, delta, 0)
+
+
+def test_every_step_of_another_pair_is_composed():
+    block = SubsetBlock(TwoPoints(3), 4, 4)
+    upper, lower = bracket(block, Direction.REMOVE, 0.1, math.log(5))
+    truth = float(exact_delta(TwoPoints(3), 4, 4, Direction.REMOVE, Fraction(5)))
+    assert lower <= truth <= upper
+    run = [(PairBlock(TwoPoints(3)), 4)]
+    composed = run_curve(run, Direction.REMOVE, Side.UPPER, 0.1, 0)
+    assert upper == pytest.approx(float(composed.delta(np.array(5.0))), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(0, 1), (4, 5), (4, 0), (4, 2, 0.0), (4, 2, 1.5), (4, 2.0), (True, 1)]
+)
+def test_parameters_out_of_range(arguments):
+    with pytest.raises(ParameterError):
+        SubsetBlock(GaussianPair(1.0), *arguments)
+
+
+def test_what_is_out_of_range_is_refused():
+    """A σ so small that S² has no moment in floats: only the block bound is left, or nothing."""
+    task = Task(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
+    with pytest.raises(NumericalError):
+        conditional_bound(task, 0)
+
+
+TEST_TASK = Task(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
+TRUTH = 0.003984 - 6.1 * 6e-6
+
+
+def test_mutant_overlaps_of_subsets_forgotten(monkeypatch):
+    """E[S²] as if two subsets never shared a step."""
+    assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
+    monkeypatch.setattr(moments, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks)
+    assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
+
+
+def test_mutant_range_of_equal_values_only(monkeypatch):
+    """S as if it were largest with all values equal, as it is for their sum (Maclaurin)."""
+
+    def equal(statistic, scale, groups, picks):
+        return (np.expm1(statistic / groups) / scale) ** picks
+
+    monkeypatch.setattr(payoffs, "largest_ratios", equal)
+    assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
+
+
+def test_mutant_values_rounded_down(monkeypatch):
+    """Ratios moved onto the level below instead of being spread."""
+
+    def rounded(prices, points):
+        below = GaussianPair(1.0).q_below(points)
+        return LevelLaw(points, np.diff(below, append=1.0), 1.0, 0.0)
+
+    monkeypatch.setattr(conditional_module, "levels_for_calls", rounded)
+    monkeypatch.setattr(conditional_module, "_MOST_CELLS", 400)
+    assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
+
+
+def test_mutant_blocks_in_the_lower_bound(monkeypatch):
+    """The adversary's statistic as if she came in all steps of the window."""
+    assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) < TRUTH + 2 * 6.1 * 6e-6
+    real = statistic.BinSum
+
+    def wrong(laws, counts):
+        return real(laws, counts if len(counts) == 1 else (sum(counts), 0))
+
+    monkeypatch.setattr(statistic, "BinSum", wrong)
+    assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) > TRUTH + 2 * 6.1 * 6e-6

@@ -1,0 +1,109 @@
+"""Membership inference: success and advantage of the best attacker."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from trade_off_truths import Law, average, phi, profile_of, randomized_response
+
+from turnout.accounting.meaning.membership import bayes_success, posterior
+from turnout.accounting.meaning.profile import Profile, privacy_profile
+from turnout.accounting.meaning.trade_off import TradeOff
+from turnout.core.bounds import Bounds
+from turnout.core.errors import ParameterError
+from turnout.spec import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
+
+GRID = np.linspace(0.0, 12.0, 1201)
+PRIORS = (0.5, 0.1, 0.9, 0.02, 0.37)
+
+
+def profile(law, sigma: float = 1.0) -> Profile:
+    return privacy_profile(Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE), GRID)
+
+
+def best_guess(law: Law, prior: Fraction) -> Fraction:
+    """The best of all deterministic answers to every view, tried one by one."""
+    views = list(law.items())
+    return max(
+        sum(
+            (
+                prior * mass * ratio if accused else (1 - prior) * mass
+                for (ratio, mass), accused in zip(views, answers, strict=True)
+            ),
+            start=Fraction(0),
+        )
+        for answers in itertools.product((True, False), repeat=len(views))
+    )
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_success_is_that_of_the_best_of_all_guesses(steps, prior):
+    law = average(randomized_response(Fraction(8)), steps)
+    truth = float(best_guess(law, Fraction(prior)))
+    mark = abs(math.log((1 - prior) / prior))
+    exact = profile_of(law, np.unique(np.append(np.linspace(0.0, 4.5, 20), mark)))
+    success = bayes_success(exact, prior)
+    assert success.lower <= truth * (1 + 1e-14)
+    assert truth * (1 - 1e-14) <= success.upper
+    assert success.upper - success.lower < 1e-12
+    coarse = bayes_success(profile_of(law, np.linspace(0.0, 4.5, 20)), prior)
+    assert coarse.lower <= truth * (1 + 1e-14)
+    assert truth * (1 - 1e-14) <= coarse.upper
+
+
+def test_swapped_directions_are_noticed():
+    """Negative control: at a prior off ½ the two directions answer different questions."""
+    law = average(randomized_response(Fraction(20)), 5)
+    exact = profile_of(law, np.linspace(0.0, 4.5, 200))
+    swapped = Profile(exact.backward, exact.forward, exact.relation)
+    truth = float(best_guess(law, Fraction(0.2)))
+    assert bayes_success(exact, 0.2).lower <= truth <= bayes_success(exact, 0.2).upper
+    wrong = bayes_success(swapped, 0.2)
+    assert not wrong.lower <= truth <= wrong.upper
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_success_against_gaussian_noise(prior):
+    """The best threshold of one Gaussian observation, in closed form."""
+    mu = 1.3
+    odds = math.log((1 - prior) / prior)
+    threshold = odds / mu + mu / 2
+    truth = prior * phi(mu - threshold) + (1 - prior) * phi(threshold)
+    success = bayes_success(profile(EveryStep(1), 1 / mu), prior)
+    assert success.lower <= truth <= success.upper
+    assert success.upper - success.lower < 1e-5
+
+
+def test_at_even_odds_success_is_half_of_one_plus_the_advantage():
+    found = profile(CheckIn(30))
+    success, advantage = bayes_success(found, 0.5), TradeOff.of(found).advantage
+    assert success.upper == pytest.approx((1 + advantage.upper) / 2, rel=1e-13)
+    assert success.lower == pytest.approx((1 + advantage.lower) / 2, rel=1e-13)
+
+
+@hypothesis_settings(max_examples=12)
+@given(st.floats(0.01, 0.99))
+def test_bayes_risk_is_the_least_mixture_of_errors(prior):
+    """1 − success = min over α of (1 − π)α + π·f(α)."""
+    found = profile_of(average(randomized_response(Fraction(8)), 2), np.linspace(0.0, 4.6, 60))
+    alphas, success = np.linspace(0.0, 1.0, 501), bayes_success(found, prior)
+    curve = TradeOff.of(found)
+    for side, bound in ((curve.lower, success.upper), (curve.upper, success.lower)):
+        risk = float(np.min((1 - prior) * alphas + prior * side(alphas)))
+        assert 1 - bound == pytest.approx(risk, abs=2e-3)
+
+
+@pytest.mark.parametrize("prior", [0.0, 1.0, -1.0, math.nan])
+def test_a_prior_is_strictly_between_0_and_1(prior):
+    with pytest.raises(ParameterError, match="prior"):
+        bayes_success(profile(EveryStep(1)), prior)
+    with pytest.raises(ParameterError, match="prior"):
+        posterior(prior, Bounds(1.0, 1.0))

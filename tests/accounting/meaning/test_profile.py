@@ -1,0 +1,238 @@
+"""The privacy profile: proved at every ε, in both directions, and between the ε's."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from test_quadrature import add_delta, remove_delta
+from trade_off_truths import (
+    average,
+    backward_delta,
+    forward_delta,
+    gaussian_delta,
+    profile_of,
+    randomized_response,
+)
+
+from turnout.accounting.meaning.delta_bounds import DeltaBounds
+from turnout.accounting.meaning.profile import LARGEST_EPSILON, privacy_profile, profile_curves
+from turnout.accounting.pricing import price
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    KSubset,
+    PoissonSampling,
+    Relation,
+    ReleaseRule,
+    Scheme,
+)
+
+GRID = np.linspace(0.0, 4.0, 41)
+
+
+def scheme(law, sigma: float = 1.0, relation: Relation = Relation.ADD_REMOVE, **rest) -> Scheme:
+    return Scheme(GaussianNoise(sigma), law, relation, **rest)
+
+
+def holds(bounds: DeltaBounds, truth) -> bool:
+    """Whether bounds hold a true curve at each of their ε."""
+    values = np.array([truth(e) for e in bounds.epsilons])
+    slack = 1e-13 + 1e-8 * values
+    return bool(np.all(bounds.lower <= values + slack) and np.all(values <= bounds.upper + slack))
+
+
+@pytest.mark.parametrize(("steps", "sigma"), [(1, 0.5), (1, 3.0), (9, 2.0)])
+def test_gaussian_noise_in_every_step_is_exact(steps, sigma):
+    profile = privacy_profile(scheme(EveryStep(steps), sigma), GRID)
+    mu = math.sqrt(steps) / sigma
+    for bounds in (profile.forward, profile.backward):
+        assert holds(bounds, lambda e: gaussian_delta(e, mu))
+        assert np.all(bounds.upper - bounds.lower <= 1e-12)
+    assert not holds(profile.forward, lambda e: gaussian_delta(e, 1.01 * mu))
+
+
+def test_replacing_her_record_moves_a_gaussian_twice_as_far():
+    profile = privacy_profile(scheme(EveryStep(1), 2.0, Relation.REPLACE_ONE), GRID)
+    assert list(profile.directions) == ["replace"]
+    assert holds(profile.directions["replace"], lambda e: gaussian_delta(e, 1.0))
+
+
+@pytest.mark.parametrize("sigma", [0.7, 1.5])
+def test_two_steps_against_quadrature(sigma):
+    epsilons = np.array([0.0, 0.05, 0.4, 1.0, 2.0])
+    profile = privacy_profile(scheme(CheckIn(2), sigma), epsilons)
+    truths = {
+        "remove": lambda e: remove_delta(e, 2, sigma),
+        "add": lambda e: add_delta(e, 2, sigma),
+    }
+    for name, other in (("remove", "add"), ("add", "remove")):
+        bounds = profile.directions[name]
+        assert holds(bounds, truths[name])
+        assert np.all(bounds.upper - bounds.lower <= 2e-3 * bounds.upper + 1e-9)
+        # Negative control: one direction taken for the other would be noticed.
+        assert not holds(bounds, truths[other])
+
+
+@pytest.mark.parametrize(
+    "law", [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)], ids=repr
+)
+def test_uppers_fall_and_are_convex_and_both_directions_begin_alike(law):
+    profile = privacy_profile(scheme(law), np.linspace(0.0, 1.5, 61))
+    for bounds in (profile.forward, profile.backward):
+        slopes = np.diff(bounds.upper) / np.diff(bounds.ratios)
+        assert np.all(slopes <= 0)
+        assert np.all(np.diff(slopes) >= -1e-12)
+        assert np.all(np.diff(bounds.lower) <= 0)
+    assert profile.forward.upper[0] == profile.backward.upper[0]
+    assert profile.forward.lower[0] == profile.backward.lower[0]
+
+
+@pytest.mark.parametrize(
+    ("law", "relation"),
+    [
+        (CheckIn(100), Relation.ADD_REMOVE),
+        (CheckIn(20, 10), Relation.ZERO_OUT),
+        (CheckIn(20), Relation.REPLACE_ONE),
+        (KSubset(12, 3), Relation.ADD_REMOVE),
+        (PoissonSampling(0.01, 100), Relation.REPLACE_ONE),
+    ],
+    ids=repr,
+)
+def test_the_price_is_a_point_of_the_profile(law, relation):
+    """ε's bounds and δ's bounds speak of one curve."""
+    delta = 1e-5
+    epsilon = price(scheme(law, relation=relation), delta).epsilon
+    profile = privacy_profile(
+        scheme(law, relation=relation),
+        np.array([epsilon.lower, epsilon.upper]),
+        sharp_to=delta / 100,
+    )
+    worst = profile.worst
+    assert worst.upper[1] >= delta * (1 - 1e-12)
+    assert worst.lower[2] <= delta * (1 + 1e-12)
+    # Not looser than the price, over two hops neither; both are upper bounds of one truth.
+    assert delta * 0.95 <= worst.upper[2] <= delta * 1.05
+
+
+def replaced_poisson_delta(epsilon: float, rate: float) -> float:
+    """H_K of (1 − q)N(0, 1) + qN(1, 1) against the same with N(−1, 1), by a fine sum."""
+    z, step = np.linspace(-12.0, 12.0, 200_001, retstep=True)
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    up, down = (1 - rate + rate * np.exp(s * z - 0.5) for s in (1.0, -1.0))
+    return float(np.sum(density * np.maximum(up - math.exp(epsilon) * down, 0.0)) * step)
+
+
+def test_two_hops_bound_a_replacement_that_one_hop_does_not():
+    law = PoissonSampling(0.3, 1)
+    epsilons = np.linspace(0.0, 1.5, 16)
+    replaced = privacy_profile(scheme(law, relation=Relation.REPLACE_ONE), epsilons).worst
+    truth = np.array([replaced_poisson_delta(e, 0.3) for e in epsilons])
+    assert np.all(replaced.lower <= truth + 1e-8)
+    assert np.all(truth <= replaced.upper + 1e-8)
+    # Negative control: the price of adding or removing her is too low.
+    removed = privacy_profile(scheme(law), epsilons).worst
+    assert np.any(removed.upper < truth - 1e-4)
+
+
+def test_zeroing_out_one_client_a_step_takes_two_hops_forward_and_backward():
+    one = scheme(CheckIn(20), relation=Relation.ZERO_OUT, release=ReleaseRule.ONE_CLIENT)
+    profile = privacy_profile(one, np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
+    single = privacy_profile(scheme(CheckIn(20)), np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
+    assert list(profile.directions) == ["remove", "add"]
+    for name, bounds in profile.directions.items():
+        assert np.all(bounds.upper >= single.directions[name].lower)
+
+
+def test_who_never_comes_gives_nothing_away():
+    profile = privacy_profile(scheme(PoissonSampling(0.0, 10)), np.array([0.1]))
+    assert not profile.worst.upper.any()
+
+
+@pytest.mark.parametrize("points", [4, 9, 40])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_between_the_points_of_a_grid_bounds_hold_too(points, steps):
+    law = average(randomized_response(Fraction(6)), steps)
+    profile = profile_of(law, np.linspace(0.0, 1.6, points))
+    truths = ((profile.forward, forward_delta), (profile.backward, backward_delta))
+    for bounds, delta in truths:
+        for epsilon in np.linspace(0.0, 2.0, 81):
+            truth, found = float(delta(law, Fraction(math.exp(epsilon)))), bounds.at(float(epsilon))
+            assert found.lower <= truth * (1 + 1e-12)
+            assert truth * (1 - 1e-12) <= found.upper
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_between_the_points_of_loose_bounds(seed):
+    """Where bounds are wide, chords are drawn from the upper one through the lower one."""
+    law = average(randomized_response(Fraction(6)), 3)
+    exact = profile_of(law, np.linspace(0.0, 1.7, 12)).forward
+    loose = np.random.default_rng(seed).uniform(0.0, 0.2, (2, exact.epsilons.size))
+    bounds = DeltaBounds.of(
+        exact.epsilons, exact.lower * (1 - loose[0]), exact.upper * (1 + loose[1])
+    )
+    for epsilon in np.linspace(0.0, 2.0, 161):
+        truth, found = float(forward_delta(law, Fraction(math.exp(epsilon)))), bounds.at(epsilon)
+        assert found.lower <= truth * (1 + 1e-12)
+        assert truth * (1 - 1e-12) <= found.upper
+
+
+def test_a_polygon_through_the_points_is_no_lower_bound():
+    """Negative control: chords, which bound from above, would fail from below."""
+    law = average(randomized_response(Fraction(6)), 2)
+    bounds = profile_of(law, np.linspace(0.0, 1.6, 6)).forward
+    # Between these two ε lies an atom of the law, where δ(K) bends.
+    middle = float(0.5 * (bounds.epsilons[3] + bounds.epsilons[4]))
+    chord = float(np.interp(math.exp(middle), bounds.ratios, bounds.lower))
+    assert chord > float(forward_delta(law, Fraction(math.exp(middle)))) * (1 + 1e-6)
+
+
+def test_bounds_from_several_sharp_points_are_the_best_of_them():
+    curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-8, refinement=2)
+    profile = curves.at(np.linspace(0.0, curves.reach(1e-8), 60))
+    width = profile.worst.upper - profile.worst.lower
+    assert np.all(width <= 1e-3 * profile.worst.upper)
+
+
+def test_near_certainty_a_window_is_no_worse_than_one_step():
+    """At small σ a window's grid is coarse where δ is large; one step's closed form is not."""
+    profile = privacy_profile(scheme(CheckIn(2), 0.25), np.linspace(0.0, 1.0, 5))
+    for bounds in (profile.forward, profile.backward):
+        assert np.all(bounds.upper <= [gaussian_delta(e, 4.0) + 1e-12 for e in profile.epsilons])
+    assert holds(profile.backward, lambda e: add_delta(e, 2, 0.25))
+
+
+def test_the_reach_is_where_delta_has_come_down():
+    curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-6)
+    reach = curves.reach(1e-5)
+    assert curves.at(np.array([reach])).worst.upper[-1] <= 1e-5
+    assert curves.at(np.array([reach / 1.03])).worst.lower[-1] > 1e-5
+    with pytest.raises(NumericalError, match="below what can be certified"):
+        profile_curves(scheme(CheckIn(20, 5)), sharp_to=0.1).reach(1e-12)
+
+
+@pytest.mark.parametrize(
+    "epsilons", [[-0.1], [math.nan], [math.inf], [LARGEST_EPSILON + 1], [], [0.0]]
+)
+def test_an_epsilon_out_of_range_is_refused(epsilons):
+    with pytest.raises(ParameterError, match="epsilons"):
+        privacy_profile(scheme(EveryStep(1)), np.array(epsilons))
+
+
+def test_what_has_no_single_profile_is_refused():
+    law = AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)
+    with pytest.raises(UnsupportedError, match="profiles of their own"):
+        privacy_profile(scheme(law), GRID)
+    with pytest.raises(ParameterError, match="sharp_to"):
+        privacy_profile(scheme(EveryStep(1)), GRID, sharp_to=0.0)
+
+
+def test_bounds_that_cross_cannot_be_built():
+    for lower in ([0.6, 0.1], [math.nan, 0.1]):
+        with pytest.raises(NumericalError, match="not ordered"):
+            DeltaBounds(np.array([0.0, 1.0]), np.array(lower), np.array([0.5, 0.2]))

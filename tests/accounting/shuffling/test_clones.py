@@ -1,0 +1,90 @@
+"""The clones bound, where the paper's own computation puts it and above every small shuffle."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from shuffle_truths import hockey_stick, response, shuffled, twice
+
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.pair import clones_pair
+from turnout.core.errors import ParameterError
+
+
+def clones_delta(local_epsilon: float, clients: int, epsilon: float, groups: int) -> float:
+    curve = BlanketCurve(clones_pair(local_epsilon), clients, Side.UPPER, groups)
+    return float(curve.delta(np.array(math.exp(epsilon))))
+
+
+def direct(local_epsilon: float, clients: int, epsilon: float) -> float:
+    """The clones pair's δ, one C after the other."""
+    q, k = 1 / (1 + math.exp(-local_epsilon)), math.exp(epsilon)
+    total = 0.0
+    for clones in range(clients):
+        count = np.arange(clones + 2)
+        one, none = binom.pmf(count - 1, clones, 0.5), binom.pmf(count, clones, 0.5)
+        first, second = q * one + (1 - q) * none, (1 - q) * one + q * none
+        chance = binom.pmf(clones, clients - 1, math.exp(-local_epsilon))
+        total += chance * np.maximum(first - k * second, 0.0).sum()
+    return total
+
+
+@pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 40), (2.0, 300), (1.0, 1000)])
+def test_groups_and_tails_only_add_a_little(local_epsilon, clients):
+    for epsilon in (0.01, 0.1, 0.4):
+        truth = direct(local_epsilon, clients, epsilon)
+        bound = clones_delta(local_epsilon, clients, epsilon, 256)
+        assert truth * (1 - 1e-12) <= bound <= truth * 1.02 + 1e-15
+        coarse = clones_delta(local_epsilon, clients, epsilon, 16)
+        assert coarse >= bound * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("local_epsilon", "clients", "delta", "epsilon"),
+    [
+        (0.5, 10**4, 1e-6, 0.02040),
+        (1.0, 10**5, 1e-6, 0.01528),
+        (2.0, 10**6, 1e-8, 0.01756),
+        (4.0, 10**6, 1e-8, 0.06420),
+    ],
+)
+def test_known_values_of_one_round(local_epsilon, clients, delta, epsilon):
+    assert clones_2021(local_epsilon, clients, delta) == pytest.approx(epsilon, rel=5e-4)
+
+
+def test_a_known_value_of_many_rounds():
+    assert clones_2021(0.5, 10**6, 1e-8, 1000) == pytest.approx(0.0910, rel=3e-3)
+
+
+def test_few_messages_are_worth_what_each_is_worth_alone():
+    assert clones_2021(1.0, 1, 1e-9) == pytest.approx(1.0, rel=1e-8)
+    assert 3.0 * (1 - 1e-8) < clones_2021(1.0, 2, 1e-9, 3) <= 3.0
+
+
+@pytest.mark.parametrize("delta", [0.2, 0.05, 0.01])
+def test_two_rounds_of_a_small_shuffle(delta):
+    """Composed: above the exact law of two rounds of three clients."""
+    zero, one = response(1.0, 2)
+    first, second = (twice(shuffled([law, one, zero])) for law in (zero, one))
+    k = math.exp(clones_2021(1.0, 3, delta, 2))
+    assert hockey_stick(first, second, k) <= delta
+    assert hockey_stick(second, first, k) <= delta
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: clones_2021(0.0, 10, 1e-6),
+        lambda: clones_2021(1.0, 0, 1e-6),
+        lambda: clones_2021(1.0, 10, 0.0),
+        lambda: clones_2021(1.0, 10, 1e-6, 0),
+    ],
+)
+def test_what_is_out_of_range_is_refused(wrong):
+    with pytest.raises(ParameterError):
+        wrong()

@@ -1,0 +1,323 @@
+"""Shuffles of some of the clients, against enumeration of who takes part."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import shuffle_truths as truths
+
+from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.curves import Direction, Side, diluted
+from turnout.accounting.divergence.pairs import PurePair
+from turnout.accounting.divergence.runs import run_epsilon
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, kary_pair
+from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.sampling import mixtures
+from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.mixtures import Group, Mixture, groups
+from turnout.core.errors import ParameterError, UnsupportedError
+
+RATIOS = np.exp([0.0, 0.02, 0.1, 0.3, 0.8])
+DELTAS = (0.2, 0.05, 0.01, 1e-3)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Blocks of any number of messages with one blanket pair."""
+
+    pair: BlanketPair
+
+    def __call__(self, messages: int) -> Block:
+        return BlanketBlock(self.pair, messages)
+
+
+@dataclass(frozen=True)
+class IdenticalOthersMessages:
+    """One record's binary response among others that all hold the other record."""
+
+    local_epsilon: float
+
+    def __call__(self, messages: int) -> Block:
+        return AllocationBlock(PurePair(self.local_epsilon), messages)
+
+
+def subsampled(messages, size: int) -> truths.Law:
+    """The view of a uniform subset of the clients."""
+    subsets = list(itertools.combinations(messages, size))
+    total: truths.Law = {}
+    for subset in subsets:
+        for counts, chance in truths.shuffled(subset).items():
+            total[counts] = total.get(counts, 0.0) + chance / len(subsets)
+    return total
+
+
+def self_sampled(messages, rate: float) -> truths.Law:
+    """The view where each client tosses her own coin; silence is one more value."""
+    return truths.shuffled([[*(rate * p for p in law), 1.0 - rate] for law in messages])
+
+
+def neighbours(laws, clients: int):
+    for records in itertools.combinations_with_replacement(range(len(laws)), clients - 1):
+        others = [laws[record] for record in records]
+        yield [laws[0], *others], [laws[1], *others]
+
+
+def worst(law_of, laws, clients: int) -> np.ndarray:
+    """The largest δ over both directions and all records of the others, at each K."""
+    found = np.zeros(RATIOS.size)
+    for first, second in neighbours(laws, clients):
+        one, other = law_of(first), law_of(second)
+        for a, b in ((one, other), (other, one)):
+            found = np.maximum(found, [truths.hockey_stick(a, b, k) for k in RATIOS])
+    return found
+
+
+def above(block: Block, truth: np.ndarray) -> bool:
+    """That curves sharp at various δ's, and those to be composed, lie above."""
+    curves = [
+        block.curve(direction, Side.UPPER, delta, 0) for direction in Direction for delta in DELTAS
+    ]
+    pair = block.curves(Side.UPPER, 1e-6, 0)
+    curves += [*pair.remove, *pair.add]
+    return all((curve.delta(RATIOS) >= truth * (1 - 1e-9) - 1e-15).all() for curve in curves)
+
+
+PAIRS = {"clones": clones_pair, "worst": worst_pair}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    ("values", "clients", "size"), [(2, 5, 2), (2, 4, 4), (3, 4, 2), (3, 4, 1)]
+)
+@pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
+def test_a_subset_costs_no_more_than_is_proved(name, values, clients, size, local_epsilon):
+    laws = truths.response(local_epsilon, values)
+    truth = worst(lambda messages: subsampled(messages, size), laws, clients)
+    block = SubsampledBlock(BlanketBlock(PAIRS[name](local_epsilon), size), size / clients)
+    assert above(block, truth)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("values", "clients", "rate"), [(2, 5, 0.3), (2, 4, 0.9), (3, 4, 0.5)])
+@pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
+def test_own_coins_cost_no_more_than_is_proved(name, values, clients, rate, local_epsilon):
+    laws = truths.response(local_epsilon, values)
+    truth = worst(lambda messages: self_sampled(messages, rate), laws, clients)
+    assert above(SelfSampledBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
+
+
+def alike(local_epsilon: float, clients: int):
+    zero, one = truths.response(local_epsilon, 2)
+    return [zero, *[one] * (clients - 1)], [one] * clients
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("local_epsilon", [0.4, 1.5])
+@pytest.mark.parametrize(("clients", "size"), [(5, 2), (4, 3), (3, 3)])
+def test_a_subset_of_others_alike_is_known_exactly(direction, local_epsilon, clients, size):
+    one, other = (subsampled(laws, size) for laws in alike(local_epsilon, clients))
+    if direction is Direction.ADD:
+        one, other = other, one
+    truth = np.array([truths.hockey_stick(one, other, k) for k in RATIOS])
+    block = SubsampledBlock(
+        IdenticalOthersMessages(local_epsilon)(size), size / clients, alike=True
+    )
+    for side in Side:
+        found = block.curve(direction, side, 0.05, 0).delta(RATIOS)
+        np.testing.assert_allclose(found, truth, rtol=1e-6, atol=1e-12)
+        assert ((found - truth) * (1 if side is Side.UPPER else -1) >= -1e-15).all()
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
+def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, rate):
+    one, other = (self_sampled(laws, rate) for laws in alike(1.2, clients))
+    if direction is Direction.ADD:
+        one, other = other, one
+    block = SelfSampledBlock(IdenticalOthersMessages(1.2), clients, rate, alike=True)
+    for epsilon in (0.05, 0.2):
+        truth = truths.hockey_stick(one, other, math.exp(epsilon))
+        upper, lower = (
+            run_epsilon([(block, 1)], direction, s, truth, 0) for s in (Side.UPPER, Side.LOWER)
+        )
+        assert lower <= epsilon * (1 + 1e-9) <= upper * (1 + 2e-9)
+        assert upper - lower <= 0.01 * epsilon
+    pair = block.curves(Side.LOWER, 1e-3, 0)
+    curve = (pair.remove if direction is Direction.REMOVE else pair.add)[0]
+    truth = np.array([truths.hockey_stick(one, other, k) for k in RATIOS])
+    assert (curve.delta(RATIOS) <= truth * (1 + 1e-12) + 1e-16).all()
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.9])
+def test_two_rounds_of_own_coins(rate):
+    """Composed, between its own bounds, for others alike."""
+    laws = [self_sampled(messages, rate) for messages in alike(1.0, 3)]
+
+    def twice(law):
+        return {(a, b): p * q for (a, p), (b, q) in itertools.product(law.items(), repeat=2)}
+
+    one, other = map(twice, laws)
+    upper = [(SelfSampledBlock(Messages(worst_pair(1.0)), 3, rate), 2)]
+    lower = [(SelfSampledBlock(IdenticalOthersMessages(1.0), 3, rate, alike=True), 2)]
+    for delta in (0.1, 0.01):
+        epsilon = run_epsilon(upper, Direction.REMOVE, Side.UPPER, delta, 0)
+        assert truths.hockey_stick(one, other, math.exp(epsilon)) <= delta
+        assert truths.hockey_stick(other, one, math.exp(epsilon)) <= delta
+        found = run_epsilon(lower, Direction.REMOVE, Side.LOWER, delta, 0)
+        assert truths.hockey_stick(one, other, math.exp(found)) >= delta
+        assert found <= epsilon
+
+
+def binomial_mixture(pair: BlanketPair, clients: int, rate: float, k: float) -> float:
+    """Every number of messages by itself."""
+    total = 0.0
+    for messages in range(1, clients + 1):
+        share = messages / clients
+        chance = math.comb(clients, messages) * rate**messages * (1 - rate) ** (clients - messages)
+        total += chance * share * truths.pair_delta(pair, messages, 1 + (k - 1) / share)
+    return total
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.7])
+@pytest.mark.parametrize("make", [clones_pair, worst_pair, lambda e: kary_pair(e, 4)])
+def test_the_mixture_is_summed_number_by_number(make, rate):
+    pair, clients = make(1.3), 7
+    block = SelfSampledBlock(Messages(pair), clients, rate)
+    mixture = Mixture.of(block.sample, Direction.REMOVE, Side.UPPER, 1e-9, 0)
+    for k in (1.0, 1.1, 1.5):
+        truth = binomial_mixture(pair, clients, rate, k)
+        found = float(mixture.delta(np.array(k)))
+        assert truth * (1 - 1e-9) <= found <= truth * 1.01
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.02, 0.6])
+def test_groups_hold_every_number_once_and_keep_the_mean(rate):
+    from scipy.stats import binom
+
+    n = 40_000
+    for side in Side:
+        found = groups(n, rate, side, 0)
+        assert found[0].first == 1
+        assert found[-1].last == n
+        assert all(a.last + 1 == b.first for a, b in itertools.pairwise(found))
+        sign = 1 if side is Side.UPPER else -1
+        for group in found:
+            numbers = np.arange(group.first, group.last + 1)
+            masses = binom.pmf(numbers, n, rate)
+            assert sign * (group.chance - masses.sum()) >= -1e-16
+            total = group.chance * group.mean
+            assert sign * (total - (masses * numbers).sum()) >= -1e-12
+        assert sum(g.chance * g.mean for g in found) == pytest.approx(n * rate, rel=1e-5)
+
+
+def test_finer_groups_are_sharper():
+    block = SelfSampledBlock(Messages(clones_pair(1.0)), 20_000, 0.1)
+    coarse, fine, finest = (
+        run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, 1e-6, level) for level in range(3)
+    )
+    assert finest <= fine <= coarse <= 1.01 * finest
+    # A sample of exactly the mean number is about the same, and a little less.
+    fixed = SubsampledBlock(BlanketBlock(clones_pair(1.0), 2000), 0.1)
+    exact = run_epsilon([(fixed, 1)], Direction.REMOVE, Side.UPPER, 1e-6, 2)
+    assert exact <= finest <= 1.01 * exact
+
+
+@pytest.mark.parametrize(
+    ("local_epsilon", "clients", "size", "rounds", "delta", "epsilon"),
+    [
+        (1.5, 60_000, 10_000, 1200, 1e-5, 0.556),
+        (2.0, 60_000, 10_000, 480, 1e-5, 0.543),
+        (2.0, 10**6, 1000, 10**5, 1e-8, 0.208),
+    ],
+)
+def test_known_values_of_composed_samples(local_epsilon, clients, size, rounds, delta, epsilon):
+    block = SubsampledBlock(BlanketBlock(clones_pair(local_epsilon), size), size / clients)
+    found = run_epsilon([(block, rounds)], Direction.REMOVE, Side.UPPER, delta, 2)
+    assert found == pytest.approx(epsilon, abs=5e-4)
+    own = SelfSampledBlock(Messages(clones_pair(local_epsilon)), clients, size / clients)
+    mixed = run_epsilon([(own, rounds)], Direction.REMOVE, Side.UPPER, delta, 0)
+    assert found <= mixed <= 1.015 * found
+
+
+def test_everybody_at_rate_one():
+    base = Messages(worst_pair(1.0))
+    own = SelfSampledBlock(base, 300, 1.0)
+    for count in (1, 5):
+        alone, mixed = (
+            run_epsilon([(block, count)], Direction.REMOVE, Side.UPPER, 1e-4, 1)
+            for block in (base(300), own)
+        )
+        assert mixed == pytest.approx(alone, rel=5e-3)
+
+
+def test_few_messages_may_be_worth_what_one_is_alone():
+    """Far below the mean number the loss goes on up to ε₀; the polygon has to follow it."""
+    own = SelfSampledBlock(Messages(worst_pair(2.0)), 10, 0.3)
+    epsilon = run_epsilon([(own, 3)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
+    assert 2.0 < epsilon < 6.0
+    one = run_epsilon([(own, 1)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
+    truth = binomial_mixture(worst_pair(2.0), 10, 0.3, math.exp(one))
+    assert 0.9e-6 <= truth <= 1e-6 * (1 + 1e-9)
+
+
+def test_the_rate_counts_once_in_either_place():
+    """Mutants: γ squared before the curve, or in its argument."""
+    laws = truths.response(1.0, 2)
+    truth = worst(lambda messages: subsampled(messages, 2), laws, 5)
+    base = BlanketBlock(clones_pair(1.0), 2).curve(Direction.REMOVE, Side.UPPER, 0.02, 0)
+    right = diluted(base, Direction.REMOVE, 0.4).delta(RATIOS)
+    assert (right >= truth).all()
+    assert not (0.4 * right >= truth).all()
+    assert not (diluted(base, Direction.REMOVE, 0.4**2).delta(RATIOS) / 0.4 >= truth).all()
+
+
+def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
+    """A mutant: N₁ and N₂ swapped."""
+    pair, clients, rate = clones_pair(1.3), 7, 0.5
+    block = SelfSampledBlock(Messages(pair), clients, rate)
+    whole = [Group(1, 3, 0.0, 0.0), Group(4, 7, 0.0, 0.0)]
+    masses = [math.comb(clients, m) * rate**clients for m in range(clients + 1)]
+
+    def cut(side: Side, *, swapped: bool):
+        found = []
+        for group in whole:
+            numbers = range(group.first, group.last + 1)
+            chance = sum(masses[m] for m in numbers)
+            mean = sum(m * masses[m] for m in numbers) / chance
+            first, last = (group.last, group.first) if swapped else (group.first, group.last)
+            found.append(Group(first, last, chance, mean))
+        return found
+
+    values = {}
+    for swapped in (False, True):
+        monkeypatch.setattr(mixtures, "groups", lambda *_, s=swapped: cut(Side.UPPER, swapped=s))
+        mixture = Mixture.of(block.sample, Direction.REMOVE, Side.UPPER, 1e-9, 0)
+        values[swapped] = mixture.delta(RATIOS)
+    truth = np.array([binomial_mixture(pair, clients, rate, float(k)) for k in RATIOS])
+    assert (values[False] >= truth).all()
+    assert not (values[True] >= truth).all()
+
+
+def test_nothing_is_said_from_below_unless_all_others_are_alike():
+    for block in (
+        SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
+        SelfSampledBlock(Messages(clones_pair(1.0)), 10, 0.5),
+    ):
+        with pytest.raises(UnsupportedError, match="alike"):
+            block.curve(Direction.REMOVE, Side.LOWER, 1e-3, 0)
+        with pytest.raises(UnsupportedError, match="alike"):
+            block.curves(Side.LOWER, 1e-3, 0)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, math.nan])
+def test_rates_out_of_range_are_refused(rate):
+    with pytest.raises(ParameterError):
+        SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), rate)
+    with pytest.raises(ParameterError):
+        SelfSampledBlock(Messages(clones_pair(1.0)), 10, rate)

@@ -1,0 +1,116 @@
+"""Schemes of shuffled messages in ledgers: written down whole, priced as ever, mixed with none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from turnout.accounting import epsilon_upper
+from turnout.accounting.budgets.plan import Ledger
+from turnout.accounting.budgets.terms import Terms
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec import (
+    ApproximateRandomizer,
+    BitResponse,
+    CheckIn,
+    EveryStep,
+    FixedRandomizer,
+    FixedSize,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    PureRandomizer,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    SpeakingOrder,
+    TrustModel,
+)
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.verification.cost import recomputed
+
+DELTA = 1e-6
+SHUFFLE = Scheme(
+    PureRandomizer(1.0),
+    EveryStep(6),
+    Relation.REPLACE_ONE,
+    trust=TrustModel.SHUFFLED,
+    population=2000,
+    order=SpeakingOrder.HIDDEN,
+)
+PLAIN = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
+
+
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        PureRandomizer(1.0),
+        FixedRandomizer(1.0),
+        KaryResponse(1.0, 7),
+        HadamardResponse(1.0),
+        BitResponse(1.0),
+        ApproximateRandomizer(1.0, 1e-9),
+        GaussianNoise(2.0),
+    ],
+)
+@pytest.mark.parametrize("law", [EveryStep(6), FixedSize(50, 2000, 6), SelfSampling(0.1, 6)])
+def test_population_and_trust_come_back_as_they_were_written(randomizer, law):
+    written = replace(SHUFFLE, randomizer=randomizer, participation=law)
+    read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
+    assert read == written
+    assert type(read.randomizer) is type(randomizer)
+    assert (read.population, read.trust) == (2000, TrustModel.SHUFFLED)
+    assert read.order is SpeakingOrder.HIDDEN
+
+
+def test_an_unknown_population_or_order_is_not_written():
+    """So that a charter from before schemes had them still reads back byte for byte."""
+    assert not {"population", "order"} & scheme_to_dict(PLAIN).keys()
+    assert scheme_from_dict(scheme_to_dict(PLAIN)) == PLAIN
+    averaged = replace(PLAIN, release=ReleaseRule.AVERAGED, population=9)
+    assert scheme_to_dict(averaged)["population"] == 9
+
+
+@pytest.mark.parametrize("population", [0, -1, 2.5, "many", True])
+def test_a_population_that_is_none_is_not_read(population):
+    with pytest.raises(ParameterError, match="population"):
+        scheme_from_dict({**scheme_to_dict(SHUFFLE), "population": population})
+
+
+def test_a_ledger_of_shuffled_rounds_costs_what_one_run_does():
+    rounds = [replace(SHUFFLE, participation=EveryStep(n)) for n in (2, 4)]
+    ledger = Ledger(Terms.of(SHUFFLE)).add(rounds[0]).add(rounds[1])
+    read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
+    assert read == ledger
+    whole = epsilon_upper(SHUFFLE, DELTA)
+    assert ledger.epsilon(DELTA) == pytest.approx(whole, rel=1e-3)
+    assert epsilon_upper(rounds[1], DELTA) < whole
+
+
+@pytest.mark.parametrize("other", [PLAIN, replace(SHUFFLE, trust=TrustModel.CENTRAL)])
+def test_shuffled_rounds_share_a_ledger_with_nothing_else(other):
+    with pytest.raises(ParameterError, match="as in the ledger"):
+        Ledger(Terms.of(SHUFFLE)).add(SHUFFLE).add(other)
+
+
+def test_each_population_of_a_ledger_has_its_own_price():
+    ledgers = [Ledger(Terms.of(SHUFFLE)).add(replace(SHUFFLE, population=n)) for n in (200, 2000)]
+    few, many = (ledger.epsilon(DELTA) for ledger in ledgers)
+    assert few > 2 * many
+
+
+def test_a_ledger_refuses_rounds_whose_order_was_never_declared():
+    """As ledgers were written before schemes declared it: they read back, and have no price."""
+    plain = {name: part for name, part in scheme_to_dict(SHUFFLE).items() if name != "order"}
+    old = scheme_from_dict(plain)
+    with pytest.raises(UnsupportedError, match="order of speaking is not declared"):
+        Ledger(Terms.of(old)).add(old).epsilon(DELTA)
+
+
+@pytest.mark.parametrize("randomizer", [PureRandomizer(1.0), GaussianNoise(3.0)])
+def test_the_independent_verifier_refuses_what_it_has_no_analysis_of(randomizer):
+    with pytest.raises(UnsupportedError):
+        recomputed(replace(SHUFFLE, randomizer=randomizer), 6, DELTA)

@@ -1,0 +1,241 @@
+"""From a scheme of shuffled messages to its price: every law and randomizer, against all views."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, combinations_with_replacement
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shuffle_truths import hockey_stick, response, shuffled, twice
+
+from turnout.accounting import epsilon_upper, price
+from turnout.accounting.decomposition import decompose
+from turnout.accounting.privacy_curve import PrivacyCurve
+from turnout.accounting.shuffling import messages
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
+from turnout.accounting.shuffling.messages import one_round
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.spec import (
+    ApproximateRandomizer,
+    BitResponse,
+    CheckIn,
+    EveryStep,
+    FixedRandomizer,
+    FixedSize,
+    GaussianNoise,
+    HadamardResponse,
+    KaryResponse,
+    LaplaceNoise,
+    PureRandomizer,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SelfSampling,
+    SpeakingOrder,
+    TrustModel,
+)
+
+REPLACE = Relation.REPLACE_ONE
+DELTA = 1e-2
+
+
+def scheme(randomizer, law, population=None, **changes) -> Scheme:
+    parts = {"relation": REPLACE, "trust": TrustModel.SHUFFLED, "population": population}
+    return Scheme(randomizer, law, **(parts | {"order": SpeakingOrder.HIDDEN} | changes))
+
+
+def mixed(laws, chances):
+    """The law of a draw from one of several."""
+    total = {}
+    for law, chance in zip(laws, chances, strict=True):
+        for event, own in law.items():
+            total[event] = total.get(event, 0.0) + chance * own
+    return total
+
+
+def view(law, records, rows):
+    """What one round of a participation law shows of these records."""
+    clients = range(len(records))
+    if isinstance(law, EveryStep):
+        return shuffled([rows[record] for record in records])
+    if isinstance(law, FixedSize):
+        samples = list(combinations(clients, law.size))
+        views = [shuffled([rows[records[i]] for i in sample]) for sample in samples]
+        return mixed(views, [1 / len(samples)] * len(samples))
+    views, chances = [], []
+    for size in range(len(records) + 1):
+        for sample in combinations(clients, size):
+            nobody = {(0,) * len(rows[0]): 1.0}
+            views.append(shuffled([rows[records[i]] for i in sample]) if sample else nobody)
+            chances.append(law.rate**size * (1 - law.rate) ** (len(records) - size))
+    return mixed(views, chances)
+
+
+def worst_delta(law, rows, clients, epsilon):
+    """The largest δ over all records of the others and both directions, over all rounds."""
+    found = 0.0
+    for others in combinations_with_replacement(range(len(rows)), clients - 1):
+        one, other = (view(law, (own, *others), rows) for own in (0, 1))
+        if law.steps == 2:
+            one, other = twice(one), twice(other)
+        k = math.exp(epsilon)
+        found = max(found, hockey_stick(one, other, k), hockey_stick(other, one, k))
+    return found
+
+
+LAWS = [
+    EveryStep(1),
+    EveryStep(2),
+    FixedSize(2, 4, 1),
+    FixedSize(3, 4, 2),
+    SelfSampling(0.4, 1),
+    SelfSampling(0.7, 2),
+]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("values", [2, 3])
+@pytest.mark.parametrize("kind", [PureRandomizer, FixedRandomizer, KaryResponse])
+def test_a_price_brackets_what_response_shows(law, values, kind):
+    epsilon0, rows = 1.2, response(1.2, values)
+    randomizer = KaryResponse(epsilon0, values) if kind is KaryResponse else kind(epsilon0)
+    found = price(scheme(randomizer, law, 4), DELTA).epsilon
+    assert worst_delta(law, rows, 4, found.upper) <= DELTA * (1 + 1e-9)
+    if kind is KaryResponse and found.lower > 0:
+        assert worst_delta(law, rows, 4, found.lower) >= DELTA * (1 - 1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    epsilon0=st.floats(0.05, 4.0),
+    clients=st.integers(1, 5),
+    digits=st.floats(0.3, 4.0),
+    values=st.integers(2, 3),
+)
+def test_no_price_is_below_any_shuffle(epsilon0, clients, digits, values):
+    delta, law = 10.0**-digits, EveryStep(1)
+    rows = response(epsilon0, values)
+    for randomizer in (
+        PureRandomizer(epsilon0),
+        FixedRandomizer(epsilon0),
+        KaryResponse(epsilon0, values),
+    ):
+        upper = price(scheme(randomizer, law, clients), delta, 1e-2).epsilon.upper
+        assert worst_delta(law, rows, clients, upper) <= delta * (1 + 1e-9)
+
+
+def test_one_client_more_than_there_are_is_noticed(monkeypatch):
+    """A mutant: a shuffle of n that is priced as one of n + 1."""
+    monkeypatch.setattr(
+        messages, "BlanketBlock", lambda pair, clients: BlanketBlock(pair, clients + 1)
+    )
+    rows = response(1.2, 2)
+    asked = scheme(FixedRandomizer(1.2), EveryStep(1), 3)
+    assert worst_delta(EveryStep(1), rows, 3, epsilon_upper(asked, DELTA)) > DELTA * (1 + 1e-3)
+    with pytest.raises(NumericalError, match="not ordered"):
+        price(asked, DELTA)
+
+
+RANDOMIZERS = [
+    PureRandomizer(1.0),
+    FixedRandomizer(1.0),
+    KaryResponse(1.0),
+    KaryResponse(1.0, 10),
+    HadamardResponse(1.0),
+    BitResponse(1.0),
+    ApproximateRandomizer(1.0, 1e-13),
+    GaussianNoise(4.0),
+]
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+@pytest.mark.parametrize(
+    "law", [EveryStep(1), EveryStep(20), FixedSize(500, 2000, 20), SelfSampling(0.25, 1)]
+)
+def test_every_randomizer_has_a_price_with_all_its_words(randomizer, law):
+    asked = scheme(randomizer, law, 2000)
+    found = price(asked, 1e-6, 1e-2)
+    assert 0.0 <= found.epsilon.lower <= found.epsilon.upper < math.inf
+    assert (found.relation, found.trust) == (REPLACE, TrustModel.SHUFFLED)
+    assert set(found.directions) == {"replace"}
+    assert epsilon_upper(asked, 1e-6) >= found.epsilon.upper * (1 - 1e-12)
+
+
+def test_who_knows_more_pays_less():
+    """Any randomizers, one fixed one, and a known one, at one point of docs/shuffling.md."""
+    uppers = [
+        price(scheme(randomizer, EveryStep(1), 10**5), 1e-6).epsilon.upper
+        for randomizer in (PureRandomizer(1.0), FixedRandomizer(1.0), KaryResponse(1.0))
+    ]
+    assert uppers == sorted(uppers, reverse=True)
+    assert [float(f"{upper:.3g}") for upper in uppers] == [0.0124, 0.0124, 0.0102]
+
+
+def test_all_clients_of_a_sample_of_all_are_the_shuffle():
+    whole = price(scheme(PureRandomizer(1.0), EveryStep(1), 100), 1e-4).epsilon.upper
+    sample = price(scheme(PureRandomizer(1.0), FixedSize(100, 100, 1)), 1e-4).epsilon.upper
+    assert sample == pytest.approx(whole, rel=1e-3)
+    coins = price(scheme(PureRandomizer(1.0), SelfSampling(1.0, 1), 100), 1e-4).epsilon.upper
+    assert coins == pytest.approx(whole, rel=2e-3)
+
+
+def test_nobody_who_comes_pays_nothing():
+    asked = scheme(PureRandomizer(1.0), SelfSampling(0.0, 5), 100)
+    assert price(asked, 1e-6).epsilon.upper == 0.0
+
+
+def test_fewer_rounds_are_the_first_of_them():
+    asked = scheme(PureRandomizer(1.0), EveryStep(50), 1000)
+    assert epsilon_upper(asked, 1e-6, 20) == epsilon_upper(
+        scheme(PureRandomizer(1.0), EveryStep(20), 1000), 1e-6
+    )
+    assert not decompose(asked, 0).present.upper
+
+
+PURE = PureRandomizer(1.0)
+REFUSED = [
+    (scheme(PURE, EveryStep(1), 5, relation=Relation.ADD_REMOVE), "replace-one"),
+    (scheme(PURE, EveryStep(1), 5, relation=Relation.ZERO_OUT), "replace-one"),
+    (scheme(PURE, EveryStep(1), 5, release=ReleaseRule.ONE_CLIENT), "one-client"),
+    (scheme(PURE, CheckIn(5), 5), "CheckIn"),
+    (scheme(LaplaceNoise(1.0), EveryStep(1), 5), "LaplaceNoise"),
+]
+
+
+@pytest.mark.parametrize(("refused", "match"), REFUSED)
+def test_what_has_no_analysis_is_refused(refused, match):
+    with pytest.raises(UnsupportedError, match=match):
+        price(refused, 1e-5)
+
+
+def test_the_number_of_clients_must_be_known_and_agree():
+    with pytest.raises(ParameterError, match="population"):
+        price(scheme(PURE, EveryStep(1)), 1e-5)
+    with pytest.raises(ParameterError, match="population"):
+        price(scheme(PURE, FixedSize(2, 5, 1), 6), 1e-5)
+    with pytest.raises(ParameterError, match="population"):
+        scheme(PURE, EveryStep(1), 0)
+
+
+def test_samples_of_responses_that_nothing_is_known_of_have_no_lower_bound():
+    assert one_round(HadamardResponse(1.0), 10).alike is None
+    found = price(scheme(HadamardResponse(1.0), FixedSize(10, 20, 1)), 1e-3).epsilon
+    assert found.lower == 0.0 < found.upper
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_what_messages_cost_alone_is_counted_for_every_round(rounds):
+    """Alone in the shuffle nobody hides her: a cap that forgot a round or a window would show."""
+    once = price(scheme(PURE, EveryStep(1), 1), 1e-6).epsilon.upper
+    whole = price(scheme(PURE, EveryStep(rounds), 1), 1e-6).epsilon
+    assert once == pytest.approx(1.0, rel=1e-5)
+    assert whole.upper >= whole.lower > (rounds - 0.1) * once
+    again = PrivacyCurve.of(scheme(PURE, EveryStep(1), 1)) * rounds
+    assert again.epsilon(1e-6)["replace"].upper == pytest.approx(whole.upper, rel=1e-6)
+    windows = scheme(
+        PURE, CheckIn(4, rounds), 1, release=ReleaseRule.AVERAGED, trust=TrustModel.CENTRAL
+    )
+    assert price(windows, 1e-6).epsilon.upper >= whole.lower
+    assert epsilon_upper(windows, 1e-6) <= rounds * (1 + 1e-12)

@@ -1,0 +1,105 @@
+"""Composition by + and *: laws, dp-accounting's mechanisms in and out."""
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from turnout.accounting import price
+from turnout.accounting.privacy_curve import PrivacyCurve
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.spec import (
+    ApproximateRandomizer,
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    LaplaceNoise,
+    PoissonSampling,
+    Relation,
+    Scheme,
+)
+
+ADD = Relation.ADD_REMOVE
+
+
+def scheme(law, sigma=1.0, relation=ADD) -> Scheme:
+    return Scheme(GaussianNoise(sigma), law, relation)
+
+
+def test_three_times_is_once_and_once_and_once():
+    one = PrivacyCurve.of(scheme(CheckIn(30)))
+    other = PrivacyCurve.of(scheme(PoissonSampling(0.1, 5)))
+    assert one * 3 == one + one + one == 3 * one
+    assert (one + other) * 2 == one * 2 + other * 2
+    assert one * 3 != one + one
+    assert (one * 3).epsilon(1e-6) == (one + one + one).epsilon(1e-6)
+
+
+def test_windows_added_up_are_a_run_of_windows():
+    one, run = scheme(CheckIn(30)), scheme(CheckIn(30, 3))
+    assert (PrivacyCurve.of(one) * 3).epsilon(1e-6) == dict(price(run, 1e-6).directions)
+
+
+def test_more_costs_more():
+    week, survey = (
+        PrivacyCurve.of(scheme(CheckIn(50))),
+        PrivacyCurve.of(Scheme(LaplaceNoise(3.0), EveryStep(1), ADD)),
+    )
+    both, alone = (week + survey).epsilon(1e-6), week.epsilon(1e-6)
+    for direction, bounds in both.items():
+        assert bounds.lower > alone[direction].upper
+
+
+def test_a_gaussian_of_dp_accounting_adds_to_ours():
+    ours = PrivacyCurve.of(scheme(EveryStep(1), 2.0))
+    plds = [
+        pld.from_gaussian_mechanism(
+            2.0, value_discretization_interval=1e-3, pessimistic_estimate=side
+        )
+        for side in (True, False)
+    ]
+    theirs = PrivacyCurve.from_dp_accounting(plds[0], ADD, plds[1])
+    together = (ours + theirs).epsilon(1e-6)
+    truth = PrivacyCurve.of(scheme(EveryStep(2), 2.0)).epsilon(1e-6)
+    for direction, bounds in together.items():
+        assert bounds.lower <= truth[direction].lower
+        assert truth[direction].upper <= bounds.upper
+        assert bounds.upper - bounds.lower <= 5e-3 * bounds.upper
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        scheme(CheckIn(64)),
+        scheme(CheckIn(64, 4)),
+        Scheme(ApproximateRandomizer(1.0, 1e-8), CheckIn(100, 2), ADD),
+    ],
+    ids=["one window", "four windows", "leaky"],
+)
+def test_an_exported_law_is_no_less_private_and_nearly_as_sharp(mine):
+    mechanism = PrivacyCurve.of(mine)
+    exported = mechanism.to_dp_accounting(1e-8)
+    epsilon = max(bounds.upper for bounds in mechanism.epsilon(1e-6).values())
+    lower = max(bounds.lower for bounds in mechanism.epsilon(1e-6).values())
+    found = exported.get_epsilon_for_delta(1e-6)
+    assert lower <= found <= 1.01 * epsilon
+    composed = exported.compose(
+        pld.from_gaussian_mechanism(
+            5.0, value_discretization_interval=exported._pmf_remove._discretization
+        )
+    )
+    assert composed.get_epsilon_for_delta(1e-6) > found
+
+
+def test_what_cannot_be_composed_is_refused():
+    one = PrivacyCurve.of(scheme(CheckIn(30)))
+    with pytest.raises(ParameterError, match="replace-one"):
+        one + PrivacyCurve.of(scheme(CheckIn(30), relation=Relation.REPLACE_ONE))
+    with pytest.raises(ParameterError, match="times"):
+        one * 0
+    with pytest.raises(ParameterError, match="pessimistic"):
+        PrivacyCurve.from_dp_accounting(
+            pld.from_laplace_mechanism(1.0, pessimistic_estimate=False), ADD
+        )
+    with pytest.raises(UnsupportedError, match="trace"):
+        PrivacyCurve.of(scheme(AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)))

@@ -1,0 +1,323 @@
+"""Private estimates of files: unbiased, at the stated price, in each model."""
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from turnout.cli.estimate import estimate
+from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.estimation.private import columns as estimate_columns
+from turnout.estimation.private.answers import Ask
+from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
+from turnout.estimation.private.choices import MECHANISMS, frequency_randomizer, mean_randomizer
+from turnout.estimation.private.columns import item_blocks, vector_blocks
+from turnout.estimation.private.estimates import frequencies, mean
+from turnout.estimation.private.noise import discrete_laplace, gaussian_noise, laplace_noise
+from turnout.randomizers.vectors import PrivUnit, SphericalCode
+from turnout.randomness import OSRandomness, SimulationStreams
+from turnout.testing import assert_frequencies, assert_rejects_law
+
+LOCAL = Ask(1.0, "local")
+SHUFFLED = Ask(1.0, "shuffled", delta=1e-6)
+CENTRAL = Ask(1.0, "central", relation="add-remove")
+REPLACED = Ask(1.0, "central", relation="replace-one", delta=1e-6)
+HELD = np.repeat(np.arange(4), [8000, 6000, 4000, 2000])
+SIX_SIGMA = 6.5  # a false alarm of 1e-10 a normal number
+
+
+def source(name="clients"):
+    return SimulationStreams(11).source(name)
+
+
+@pytest.fixture
+def items(tmp_path):
+    np.save(tmp_path / "items.npy", HELD)
+    return tmp_path / "items.npy"
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    drawn = np.random.default_rng(5).normal(size=(4000, 5)) + 1.0
+    np.save(tmp_path / "vectors.npy", drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+    return tmp_path / "vectors.npy"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_epsilon_in_the_answer_is_the_randomizers_own_by_enumeration(items, name):
+    found = frequencies(items, 4, LOCAL, source(), mechanism=name)
+    randomizer, _ = frequency_randomizer(1.0, 4, name)
+    laws = [randomizer.law(item) for item in range(4)]
+    ratio = max(
+        one[m] / other[m] for one in laws for other in laws for m in range(len(one)) if other[m]
+    )
+    assert isinstance(ratio, Fraction)
+    assert found.cost.epsilon == found.cost.local_epsilon <= 1.0
+    assert found.cost.epsilon == pytest.approx(math.log(ratio), rel=1e-15)
+    assert found.cost.message_bits == randomizer.message_bits
+    assert (found.cost.trust, found.cost.relation, found.cost.delta) == ("local", "replace-one", 0)
+
+
+@pytest.mark.parametrize("ask", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
+def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, ask):
+    truth, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.4, 0.2, 0.1])
+    runs = [frequencies(items, 4, ask, source(i)) for i in range(12)]
+    raw = np.mean([found.raw for found in runs], axis=0)
+    error = runs[0].noise_errors / math.sqrt(len(runs))
+    assert np.all(abs(raw - truth) < SIX_SIGMA * error)
+    assert np.any(abs(raw - wrong) > SIX_SIGMA * error)
+    for found in runs:
+        assert found.values.sum() == pytest.approx(1)
+        assert np.all((found.low <= np.clip(found.raw, 0, 1)) & (found.raw <= found.high + 1e-12))
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("ask", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
+def test_means_are_unbiased_for_clipped_rows(vectors, norm, ask):
+    radius = 0.7  # Below many rows' norm.
+    rows = np.load(vectors)
+    truth, unclipped = clipped(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
+    runs = [mean(vectors, norm, radius, ask, source(i)) for i in range(12)]
+    value = np.mean([found.value for found in runs], axis=0)
+    # The bound's root over all coordinates bounds each coordinate's error.
+    error = math.sqrt(max(found.mse_bound for found in runs) / len(runs))
+    assert np.all(abs(value - truth) < SIX_SIGMA * error)
+    if norm == "l1":  # Where clipping takes most.
+        assert np.linalg.norm(unclipped - truth) > 0.1
+    if ask.model == "central":
+        assert np.all(abs(value - truth) < SIX_SIGMA * runs[0].noise_errors / 12**0.5 * 1.2)
+        assert norm == "linf" or np.any(abs(value - unclipped) > SIX_SIGMA * error)
+
+
+def test_a_mean_within_bits_uses_no_more(vectors):
+    found = mean(vectors, "l2", 1.0, Ask(4.0, "local", bits=6), source())
+    randomizer, _ = mean_randomizer("l2", 5, 4.0, 1.0, 6)
+    assert found.cost.message_bits == randomizer.message_bits <= 6
+    assert found.cost.epsilon == randomizer.epsilon0 <= 4.0
+    assert found.mse_bound == randomizer.worst_squared_error / 4000
+    free = mean_randomizer("l2", 5, 4.0, 1.0)[0]
+    assert free.worst_squared_error <= 1.15 * PrivUnit(5, 4.0, 1.0).worst_squared_error
+    tight = mean_randomizer("l2", 5, 4.0, 1.0, 1)[0]
+    assert tight.message_bits == 1
+    # A client's own public directions would tell who sent what.
+    assert not isinstance(mean_randomizer("l2", 5, 4.0, 1.0, public=False)[0], SphericalCode)
+
+
+def test_the_mechanism_has_about_the_least_error_and_few_bits():
+    for epsilon, size in [(0.5, 4), (1.0, 1000), (4.0, 50), (8.0, 50)]:
+        chosen, _ = frequency_randomizer(epsilon, size)
+        others = [frequency_randomizer(epsilon, size, name)[0] for name in MECHANISMS]
+        least = min(each.mse_bound(1) for each in others)
+        assert chosen.mse_bound(1) <= 1.05 * least
+        near = [each for each in others if each.mse_bound(1) <= 1.05 * least]
+        assert chosen.message_bits <= min(each.message_bits for each in near)
+    assert frequency_randomizer(1.0, 1000, bits=1)[0].message_bits == 1
+    with pytest.raises(ParameterError, match="bits = 1: expected at least"):
+        frequency_randomizer(1.0, 1000, "k-ary", 1)
+    with pytest.raises(ParameterError, match="bits = 1: expected at least"):
+        frequency_randomizer(1.0, 1000, bits=1, public=False)
+
+
+def laplace_law(t, s, top):
+    weights = np.exp(-np.abs(np.arange(-top, top + 1)) * s / t)
+    return weights / weights.sum()
+
+
+def folded(law, top=9):
+    """Both tails beyond ±``top`` in one place each."""
+    middle = len(law) // 2
+    kept = law[middle - top : middle + top + 1].copy()
+    kept[[0, -1]] += (1 - kept.sum()) / 2
+    return kept
+
+
+def counted(drawn, top=9):
+    return np.bincount(np.clip(drawn, -top, top) + top, minlength=2 * top + 1)
+
+
+def test_discrete_laplace_noise_has_its_law():
+    law = folded(laplace_law(3, 2, 200))
+
+    def agrees(counts):
+        assert_frequencies(counts, law)
+
+    agrees(counted(discrete_laplace(3, 2, 200_000, OSRandomness())))
+    wrong = {
+        "a tenth more": counted(discrete_laplace(33, 20, 200_000, OSRandomness())),
+        "zero counted twice": counted(
+            np.concatenate([discrete_laplace(3, 2, 200_000, OSRandomness()), np.zeros(4000, int)])
+        ),
+    }
+    assert_rejects_law(agrees, wrong)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("reach", [1, 2, 12345, 2**30])
+def test_laplace_noise_is_priced_by_its_own_ratio(epsilon, reach):
+    noise = laplace_noise(epsilon, reach)
+    t, s = noise.scale
+    exact = Fraction(reach * s, t)
+    assert exact <= Fraction(noise.epsilon) <= Fraction(epsilon)
+    assert float(exact) > epsilon * (1 - 1e-4)
+    if reach == 12345:
+        drawn = noise.draw(20_000, source())
+        assert drawn.std() == pytest.approx(noise.deviation, rel=0.12)
+
+
+def test_gaussian_noise_is_priced_as_dp_accounting_prices_it():
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    noise = gaussian_noise(1.0, 1e-6, 3.0)
+    theirs = pld.from_gaussian_mechanism(noise.deviation / 3, value_discretization_interval=1e-4)
+    assert noise.epsilon <= 1.0
+    assert theirs.get_epsilon_for_delta(1e-6) == pytest.approx(noise.epsilon, rel=1e-3)
+    less = pld.from_gaussian_mechanism(0.97 * noise.deviation / 3)
+    assert less.get_epsilon_for_delta(1e-6) > 1.0
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("delta", [None, 1e-6])
+def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, delta):
+    dimension = 6
+    ask = Ask(1.0, "central", delta=delta, relation=relation)
+    noise, weight = _mean_noise(norm, dimension, ask)
+    corners = [np.eye(1, dimension)[0], np.ones(dimension), np.arange(dimension) - 2.5]
+    rows = _whole(np.array([1e6 * corner for corner in corners]), norm, 1.0)
+    moves = [np.append(row, weight) for row in rows]
+    if relation == "replace-one":
+        moves = [2 * row for row in rows]
+    if noise.law == "laplace":
+        reach = max(np.abs(move).sum() for move in moves)
+        largest = Fraction(noise.epsilon) * noise.scale[0] / noise.scale[1]
+        assert reach <= largest
+    else:
+        reach = max(math.sqrt((move.astype(float) ** 2).sum()) for move in moves)
+        assert gaussian_noise(1.0, 1e-6, reach).deviation <= noise.deviation
+    # And it is made for no more than that: less noise would be worth more than ε.
+    if noise.law == "laplace":
+        assert reach > (1 - 1e-6) * largest
+    else:
+        assert gaussian_noise(1.0, 1e-6, 1.001 * reach).deviation > noise.deviation
+    assert np.all(np.abs(rows).max(axis=1) <= _UNITS)
+
+
+def test_counts_change_by_what_the_relation_says(items):
+    found = {
+        name: frequencies(items, 4, Ask(1.0, "central", relation=name), source())
+        for name in ("add-remove", "replace-one")
+    }
+    # Replacing a row changes two counts: twice the noise.
+    ratio = found["replace-one"].noise_errors[3] / found["add-remove"].noise_errors[3]
+    assert 2.0 < ratio < 2.5
+    assert found["add-remove"].clients is None
+    assert found["add-remove"].about != HELD.size
+    assert found["replace-one"].clients == HELD.size
+
+
+def test_what_may_not_be_asked():
+    for wrong, name in [
+        (lambda: Ask(1.0, "central"), "relation"),
+        (lambda: Ask(1.0, "central", relation="zero-out"), "relation"),
+        (lambda: Ask(1.0, "shuffled"), "delta"),
+        (lambda: Ask(1.0, "local", delta=1e-6), "delta"),
+        (lambda: Ask(1.0, "local", relation="add-remove"), "relation"),
+        (lambda: Ask(1.0, "central", relation="add-remove", bits=3), "bits"),
+        (lambda: Ask(math.nan, "local"), "epsilon"),
+        (lambda: Ask(1.0, "moon"), "model"),
+    ]:
+        with pytest.raises(ParameterError) as caught:
+            wrong()
+        assert caught.value.name == name
+
+
+def written(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_items_from_each_kind_of_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate_columns, "BLOCK_ROWS", 2)
+    text = "town,age\nBonn,3\nUlm,0\nBonn,1\nUlm,2\nBonn,3\n"
+    file = written(tmp_path / "a.csv", text)
+    by_name = [block.tolist() for block in item_blocks(file, 2, ("Ulm", "Bonn"), "town")]
+    assert by_name == [[1, 0], [1, 0], [1]]
+    by_number = np.concatenate(list(item_blocks(file, 4, (), "age")))
+    assert by_number.tolist() == [3, 0, 1, 2, 3]
+    np.save(tmp_path / "a.npy", np.array(["Ulm", "Bonn", "Bonn"]))
+    assert [b.tolist() for b in item_blocks(tmp_path / "a.npy", 2, ("Ulm", "Bonn"))] == [
+        [0, 1],
+        [1],
+    ]
+    assert [b.shape for b in vector_blocks(written(tmp_path / "b.csv", "x,y\n1,2\n3,4\n"))] == [
+        (1, 2),
+        (1, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error", "match"),
+    [
+        ("a.csv", "age\n3\n7\n", ParameterError, "values from 0 to 3"),
+        ("a.csv", "age\n1.0\n", ParameterError, "whole numbers"),
+        ("a.csv", "age\n\n", StorageError, "line 2 has 0 cells"),
+        ("a.csv", "age,town\n3,Bonn\n", StorageError, "name its columns with --column: age, town"),
+        ("a.csv", "age\n", StorageError, "it holds no values"),
+        ("a.npy", "no array", StorageError, "no array of numbers"),
+        ("a.txt", "3\n", StorageError, "expected a .npy, .csv or .parquet file"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, name, text, error, match):
+    with pytest.raises(error, match=match):
+        list(item_blocks(written(tmp_path / name, text), 4))
+
+
+def test_vectors_that_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match="a number in each cell"):
+        list(vector_blocks(written(tmp_path / "a.csv", "x,y\n1,Bonn\n")))
+    with pytest.raises(ParameterError, match="finite numbers"):
+        list(vector_blocks(written(tmp_path / "a.csv", "x,y\n1,nan\n")))
+    with pytest.raises(StorageError, match=r"missing\.npy: No such file"):
+        list(vector_blocks(tmp_path / "missing.npy"))
+    with pytest.raises(ParameterError, match="radius"):
+        mean(tmp_path / "a.csv", "l2", math.nan, LOCAL, source())
+
+
+def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(estimate_columns, "import_module", absent)
+    file = written(tmp_path / "a.parquet", "")
+    with pytest.raises(UnsupportedError, match="pip install pyarrow"):
+        list(item_blocks(file, 4))
+
+
+def test_parquet_columns(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    held = {"age": [3, 0, 1], "town": ["Ulm", "Bonn", "Ulm"], "x": [0.5, 1.5, 2.5]}
+    file = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table(held), file)
+    assert [b.tolist() for b in item_blocks(file, 4, (), "age")] == [[3, 0, 1]]
+    assert [b.tolist() for b in item_blocks(file, 2, ("Bonn", "Ulm"), "town")] == [[1, 0, 1]]
+    rows = [b.tolist() for b in vector_blocks(file, ("x", "age"))]
+    assert rows == [[[0.5, 3.0], [1.5, 0.0], [2.5, 1.0]]]
+    with pytest.raises(ParameterError, match="whole numbers"):
+        list(item_blocks(file, 4, (), "x"))
+    with pytest.raises(ParameterError, match="a number in each cell"):
+        list(vector_blocks(file, ("town",)))
+    parquet.write_table(arrow.table({"age": [3, None]}), file)
+    with pytest.raises(ParameterError, match="a value in every row"):
+        list(item_blocks(file, 4))
+
+
+def test_the_readme_names_every_option_of_both_estimates():
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    for name, command in estimate.commands.items():
+        row = next(line for line in text.splitlines() if f"`turnout estimate {name} FILE`" in line)
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or parameter.opts[0] in row

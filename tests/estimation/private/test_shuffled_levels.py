@@ -1,0 +1,76 @@
+"""The largest level is within the target whatever prices do, and near it where they rise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from turnout.accounting import Message, shuffled_price
+from turnout.core.errors import ParameterError
+from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
+from turnout.spec import FixedRandomizer
+
+PRICES = {
+    "straight": lambda level: 0.01 * level,
+    "exponential": lambda level: 0.001 * math.expm1(0.7 * level),
+    "no help": lambda level: level,
+    "little help": lambda level: level - 0.001,
+    "kinked": lambda level: 0.001 * level if level < 20 else level,
+}
+
+
+@pytest.mark.parametrize("name", PRICES)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
+def test_the_target_is_kept_and_nearly_spent(name, epsilon):
+    asked = []
+
+    def price(level):
+        asked.append(level)
+        return min(PRICES[name](level), level)
+
+    found = largest_affordable(lambda level: level, price, epsilon)
+    assert found.made == found.level
+    assert found.epsilon == price(found.made) <= epsilon
+    assert price(found.made * 1.002) > epsilon
+    assert len(asked) < (40 if name == "kinked" else 20)
+
+
+def test_what_costs_less_at_a_larger_level_is_never_overspent():
+    """Shapes change with the level, so prices may fall where they should rise."""
+
+    def price(level):
+        return min(0.02 * level * (1 - 0.5 * (math.floor(3 * level) % 2)), level)
+
+    for epsilon in (0.013, 0.1, 0.4):
+        found = largest_affordable(lambda level: level, price, epsilon)
+        assert price(found.made) <= epsilon
+        assert found.level > 10 * epsilon
+
+
+def test_levels_that_nothing_can_have_are_passed_over():
+    def make(level):
+        if level > 7:
+            raise ParameterError("epsilon", level, "at most 7")
+        return level
+
+    found = largest_affordable(make, lambda level: 0.01 * level, 1.0)
+    assert 7 * (1 - 1e-3) < found.made <= 7
+    # A start that costs too much, or that cannot be, is no harm; at ε itself errors are told.
+    for start in (6.9, 30.0):
+        again = largest_affordable(make, lambda level: 0.15 * level, 1.0, start)
+        assert again.made == pytest.approx(1 / 0.15, rel=2e-3)
+    with pytest.raises(ParameterError, match="at most 7"):
+        largest_affordable(make, lambda level: level, 8.0)
+
+
+def test_the_level_of_any_one_randomizer():
+    for clients, epsilon, delta in ((100, 0.5, 1e-4), (20_000, 1.0, 1e-6), (10**6, 0.01, 1e-8)):
+        level = level_of_any(clients, epsilon, delta)
+
+        def price(level, clients=clients, delta=delta):
+            return shuffled_price([(Message(FixedRandomizer(level)), 1)], clients, delta)
+
+        assert price(level) <= epsilon < price(1.002 * level)
+    assert level_of_any(3, 1.0, 1e-9) == 1.0
+    assert level_of_any(10**6, 40.0, 1e-6) == 30.0

@@ -1,0 +1,267 @@
+"""What is said of a message's law is true, and its price holds against every small shuffle."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import lru_cache
+from itertools import combinations, combinations_with_replacement, permutations, product
+
+import numpy as np
+import pytest
+
+from turnout.accounting import Message, shuffled_price
+from turnout.accounting.shuffling import clones_2021
+from turnout.core.errors import UnsupportedError
+from turnout.estimation.private.choices import MECHANISMS
+from turnout.estimation.private.shuffled_messages import (
+    client_messages,
+    opposite_words_apart,
+    whole_message,
+)
+from turnout.randomizers import (
+    HadamardResponse,
+    KaryRandomizedResponse,
+    LocalHashing,
+    OneBitHadamard,
+    SubsetSelection,
+)
+from turnout.randomizers.vectors import (
+    BinaryVectorRandomizer,
+    L1Randomizer,
+    L2Randomizer,
+    LInfRandomizer,
+    SphericalCode,
+)
+from turnout.spec import BitResponse, FixedRandomizer, KaryResponse
+from turnout.spec import HadamardResponse as AnyHadamardResponse
+
+FREQUENCIES = [
+    *(
+        make(level, items)
+        for make in MECHANISMS.values()
+        for items in (2, 3, 4)
+        for level in (1.0,)
+    ),
+    KaryRandomizedResponse(2.5, 3),
+    HadamardResponse(2.5, 4, blocks=2),
+    HadamardResponse(1.5, 3, blocks=1),
+    LocalHashing(1.5, 3, cells=3),
+    SubsetSelection(2.0, 4, size=2),
+]
+VECTORS = [
+    L1Randomizer(1, 1.0),
+    L1Randomizer(2, 2.0),
+    BinaryVectorRandomizer(2, 1.0),
+    BinaryVectorRandomizer(3, 2.0, samples=2),
+    LInfRandomizer(1, 2.0, levels=3),
+    LInfRandomizer(2, 1.5, samples=2, levels=2),
+    LInfRandomizer(2, 2.0, samples=1, levels=2, shared=False, shares=(1.5, 0.5)),
+]
+
+
+def name_of(randomizer):
+    return (
+        f"{type(randomizer).__name__}-{getattr(randomizer, 'items', '')}-{randomizer.epsilon0:.2g}"
+    )
+
+
+@lru_cache(maxsize=64)
+def laws_of(randomizer):
+    """The law of one message under each record; messages that no record tells apart are one."""
+    if hasattr(randomizer, "items"):
+        rows = [
+            [float(chance) for chance in randomizer.law(item)] for item in range(randomizer.items)
+        ]
+    else:
+        ends = (0.0, 1.0) if isinstance(randomizer, BinaryVectorRandomizer) else (-1.0, 0.3, 1.0)
+        records = list(product(ends, repeat=randomizer.dimension))
+        if isinstance(randomizer, L1Randomizer):
+            units = np.eye(randomizer.dimension)
+            records = [*units, *-units]
+        rows = [randomizer.law(np.array(record)) for record in records]
+    columns = Counter(tuple(np.round(column, 14)) for column in np.array(rows).T)
+    sent = {column: count for column, count in columns.items() if any(column)}
+    return np.array([[mass * count for mass in column] for column, count in sent.items()]).T
+
+
+def added(law, message):
+    """A law of how often each message comes, and one message more."""
+    total = Counter()
+    for counts, chance in law.items():
+        for value, own in enumerate(message):
+            if own:
+                total[(*counts[:value], counts[value] + 1, *counts[value + 1 :])] += chance * own
+    return total
+
+
+def true_delta(laws, clients, epsilon):
+    """The largest δ over all records of everybody, event by event."""
+    found, k = 0.0, math.exp(epsilon)
+    for held in combinations_with_replacement(range(len(laws)), clients - 1):
+        others = {(0,) * laws.shape[1]: 1.0}
+        for record in held:
+            others = added(others, laws[record])
+        views = [added(others, law) for law in laws]
+        for one, other in permutations(views, 2):
+            found = max(found, sum(max(p - k * other[event], 0.0) for event, p in one.items()))
+    return found
+
+
+@pytest.mark.parametrize("randomizer", FREQUENCIES + VECTORS, ids=name_of)
+def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
+    laws, message = laws_of(randomizer), whole_message(randomizer)
+    apart = max(0.5 * np.abs(a - b).sum() for a, b in combinations(laws, 2))
+    ratio = max(np.max(a / b) for a, b in permutations(laws, 2))
+    assert message.epsilon0 == pytest.approx(math.log(ratio), abs=1e-9)
+    e = math.exp(message.epsilon0)
+    said = {
+        FixedRandomizer: message.total_variation,
+        KaryResponse: (e - 1) / (e + getattr(message.law, "categories", 2) - 1),
+        AnyHadamardResponse: 0.5 * (e - 1) / (e + 1),
+        BitResponse: (e - 1) / (e + 1),
+    }[type(message.law)]
+    assert apart <= said + 1e-12
+    # Tight, but for the records that a vector can hold and for hashes that collide.
+    assert said == pytest.approx(apart, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "clients"),
+    [
+        *((each, clients) for each in FREQUENCIES for clients in (2, 3)),
+        *((each, 2) for each in VECTORS),
+        *((each, 4) for each in VECTORS if laws_of(each).size <= 16),
+    ],
+    ids=lambda value: value if isinstance(value, int) else name_of(value),
+)
+def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
+    for delta in (0.02, 0.2):
+        price = shuffled_price([(whole_message(randomizer), 1)], clients, delta)
+        assert price <= clones_2021(randomizer.epsilon0, clients, delta) * (1 + 1e-9)
+        assert true_delta(laws_of(randomizer), clients, price) <= delta * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "wrong"),
+    [
+        (KaryRandomizedResponse(1.0, 3), KaryResponse(1.0, 6)),
+        (KaryRandomizedResponse(1.0, 2), AnyHadamardResponse(1.0)),
+        (HadamardResponse(2.5, 4, blocks=2), AnyHadamardResponse(2.5)),
+        (OneBitHadamard(1.0, 4), KaryResponse(1.0, 8)),
+    ],
+    ids=["fewer categories", "one bit", "two blocks", "bits of rows"],
+)
+def test_the_law_of_another_randomizer_is_noticed(randomizer, wrong):
+    laws, broken = laws_of(randomizer), []
+    for delta in (0.02, 0.05, 0.1, 0.2):
+        price = shuffled_price([(Message(wrong), 1)], 3, delta)
+        broken.append(true_delta(laws, 3, price) > delta * (1 + 1e-9))
+    assert any(broken)
+
+
+def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
+    """Two of three bits of a vector: one of a group of two, and one that is always the same."""
+    randomizer, clients, delta = BinaryVectorRandomizer(3, 3.0, samples=2), 3, 0.05
+    (p,) = randomizer.flips
+    told = np.array([[1 - p, p], [p, 1 - p]])
+    pair = {(a, b): 0.5 * np.concatenate([told[a], told[b]]) for a in (0, 1) for b in (0, 1)}
+    words = [(pair[a, b], told[c]) for a, b, c in product((0, 1), repeat=3)]
+
+    def seen(senders):
+        """Both shufflers' outputs, flattened."""
+        found = np.ones(1)
+        for word in (0, 1):
+            law = {(0,) * len(words[0][word]): 1.0}
+            for sender in senders:
+                law = added(law, words[sender][word])
+            found = np.outer(found, [law[counts] for counts in sorted(law)]).ravel()
+        return found
+
+    price = shuffled_price(client_messages(randomizer), clients, delta)
+    alone = shuffled_price(client_messages(randomizer)[:1], clients, delta)
+    true = {price: 0.0, alone: 0.0}
+    for others in combinations_with_replacement(range(8), clients - 1):
+        views = [seen((*others, sender)) for sender in range(8)]
+        for epsilon, (one, other) in product(true, permutations(views, 2)):
+            gains = np.maximum(one - math.exp(epsilon) * other, 0)
+            true[epsilon] = max(true[epsilon], float(gains.sum()))
+    assert true[price] <= delta * (1 + 1e-9)
+    assert true[alone] > delta  # forgetting a word is noticed
+
+
+def test_half_the_total_variation_is_noticed():
+    randomizer = SubsetSelection(2.0, 3, size=1)
+    message = whole_message(randomizer)
+    half = Message(message.law, 0.5 * message.total_variation)
+    for delta in (0.1, 0.2):
+        assert true_delta(laws_of(randomizer), 3, shuffled_price([(half, 1)], 3, delta)) > delta
+
+
+def test_the_known_law_costs_less_than_any_law():
+    n, delta = 100_000, 1e-6
+    anybody = clones_2021(3.0, n, delta)
+    fixed = shuffled_price([(Message(FixedRandomizer(3.0)), 1)], n, delta)
+    assert fixed < 0.75 * anybody
+    for name, make in MECHANISMS.items():
+        own = shuffled_price([(whole_message(make(3.0, 1000)), 1)], n, delta)
+        assert own < 0.84 * fixed, name
+    # About ε₀'s share that χ² = 2(e − 1)²α says.
+    k, e = 1000, math.exp(3.0)
+    kary = shuffled_price([(whole_message(KaryRandomizedResponse(3.0, k)), 1)], n, delta)
+    assert kary / fixed == pytest.approx(math.sqrt((e + 1) / (e + k - 1)), rel=0.2)
+
+
+def test_words_of_vectors_are_what_they_send():
+    def kinds(randomizer):
+        return [
+            (type(message.law), round(message.epsilon0, 6), count)
+            for message, count in client_messages(randomizer)
+        ]
+
+    # A number's bits, of which the last two weigh the same; and groups of one and of two.
+    assert kinds(LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 0.75, 0.75))) == [
+        (KaryResponse, 1.5, 1),
+        (KaryResponse, 0.75, 2),
+    ]
+    assert kinds(BinaryVectorRandomizer(3, 2.0, samples=2)) == [
+        (BitResponse, 1.0, 1),
+        (KaryResponse, 1.0, 1),
+    ]
+    assert kinds(L1Randomizer(4, 2.0)) == [(BitResponse, 2.0, 1)]
+    assert kinds(L1Randomizer(1, 2.0)) == [(KaryResponse, 2.0, 1)]
+    rotated = L2Randomizer.kashin(3, 2.0, samples=2, width=6)
+    assert kinds(rotated) == kinds(rotated.inner) == [(BitResponse, 1.0, 2)]
+    # Both bits of a coordinate in one message are one message of their sum, but less apart.
+    ((together, count),) = client_messages(LInfRandomizer(4, 3.0, samples=2, levels=2))
+    assert (together.epsilon0, count) == (pytest.approx(1.5), 2)
+    assert together.total_variation < math.tanh(0.75)
+
+
+def test_words_of_many_bits_are_summed_up_to_a_limit():
+    assert opposite_words_apart((0.3,), 501) == 1.0
+    assert opposite_words_apart(tuple(np.linspace(0.1, 0.4, 10).tolist()), 5) == 1.0
+    (p,) = BinaryVectorRandomizer(9, 2.0, samples=9).flips
+    ones = [math.comb(9, j) * (1 - p) ** j * p ** (9 - j) for j in range(10)]
+    truth = 0.5 * sum(abs(a - b) for a, b in zip(ones, ones[::-1], strict=True))
+    assert opposite_words_apart((p,), 9) == pytest.approx(truth, rel=1e-9)
+    assert opposite_words_apart((p,), 9) >= truth
+
+
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        OneBitHadamard(1.0, 8, public=True),
+        LocalHashing(1.0, 8, public=True),
+        L1Randomizer(4, 1.0, public_seed=1),
+        BinaryVectorRandomizer(4, 1.0, public_seed=1),
+        SphericalCode(5, 1.0),
+    ],
+    ids=lambda randomizer: type(randomizer).__name__,
+)
+def test_public_randomness_would_tell_who_sent_what(randomizer):
+    for asked in (whole_message, client_messages):
+        with pytest.raises(UnsupportedError, match=type(randomizer).__name__):
+            asked(randomizer)
+    # A question that all are asked tells nobody apart.
+    assert whole_message(KaryRandomizedResponse(1.0, 4, public=True)).epsilon0 == 1.0

@@ -1,0 +1,125 @@
+"""The examples of docs/extending.md do what is said of them, each a file and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+PLAN = """
+[data]
+name = "digits"
+clients = 60
+[model]
+name = "logistic"
+[participation]
+law = "rested"
+window = 3
+pairs = 2
+[privacy]
+relation = "add-remove"
+delta = 1e-4
+epsilon = 3.0
+[optimizer]
+learning_rate = 0.5
+"""
+
+
+def example(marker: str) -> str:
+    """The code block after a comment."""
+    found = re.search(rf"<!-- {re.escape(marker)} -->\n```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert found is not None
+    return found[1]
+
+
+LAW = example("law: rested_check_in.py")
+SUITE = "from rested_check_in import RestedCheckIn\n" + example("test of the law")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "rested_check_in.py").write_text(LAW)
+    return tmp_path
+
+
+def run(folder: Path, script: str, *arguments: str) -> str:
+    """What a program prints that finds the example in this folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def command(begin: str) -> str:
+    return f"import sys\n{begin}\nfrom turnout.cli.main import main\nmain(sys.argv[1:])"
+
+
+IMPORTED = "import rested_check_in"
+IN_PLACE = "import turnout.spec.laws\nturnout.spec.laws.__path__.append('.')"
+"""A file of `turnout.spec.laws`: nothing else names it."""
+QUESTION = "account --scheme rested --window 4 --pairs 2 --probability 0.5 --noise-multiplier 2"
+PROMISE = "--delta 1e-5 --relation add-remove --json"
+
+
+def test_the_example_is_short():
+    assert len(LAW.splitlines()) < 40
+
+
+def test_the_law_conforms_as_the_page_shows_it(folder):
+    run(folder, SUITE)
+
+
+def test_another_promise_than_the_laws_own_fails(folder):
+    wrong = SUITE.replace("4 + third", "2 + third")
+    assert wrong != SUITE
+    with pytest.raises(AssertionError, match="is drawn by"):
+        run(folder, wrong)
+
+
+@pytest.mark.parametrize("begin", [IMPORTED, IN_PLACE])
+def test_the_command_line_prices_it_as_the_windows_with_check_ins_alone(folder, begin):
+    found = json.loads(run(folder, command(begin), *f"{QUESTION} {PROMISE}".split()))
+    known = QUESTION.replace("rested", "check-in").replace("--pairs", "--windows")
+    other = json.loads(run(folder, command(begin), *f"{known} {PROMISE}".split()))
+    assert found["scheme"]["name"] == "rested"
+    assert found["epsilon"] == other["epsilon"]
+    assert "--pairs" in run(folder, command(begin), "account", "--help")
+
+
+def test_a_plan_with_it_is_trained(folder):
+    (folder / "plan.toml").write_text(PLAN)
+    run(folder, command(IN_PLACE), "train", "plan.toml", "--out", "out")
+    assert json.loads((folder / "out" / "report.json").read_text())
+
+
+SERVED = """
+import numpy as np
+from turnout.randomness import OSRandomness
+from turnout.service.device.memory import law_of
+from turnout.spec import GaussianNoise, Scheme
+from turnout.participation import blocks, draw
+from turnout.protocol.admissions import Admissions
+from turnout.verification.terms import _scheme
+law = law_of({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
+slots = [s for block in blocks(law)
+         for s in draw(law, 5, block, OSRandomness(), client=2).slots().tolist()]
+record = Admissions(law, 5)
+assert len(slots) == 2 and all(record.admit(np.array([2]), s)[0] == 0 for s in slots)
+assert all(step % 6 < 3 for step in slots)
+"""
+
+
+def test_a_device_draws_by_it_from_an_invitation_and_is_admitted(folder):
+    run(folder, f"{IN_PLACE}\n{SERVED}")

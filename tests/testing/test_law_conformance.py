@@ -1,0 +1,153 @@
+"""The conformance suite of laws: ours pass it, and a reader that errs does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from turnout.accounting import decomposition
+from turnout.participation import drawing, expectations
+from turnout.participation.sampling import one_of
+from turnout.protocol import admissions
+from turnout.spec import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    FixedAssignment,
+    FixedSize,
+    KSubset,
+    PoissonSampling,
+    SelfSampling,
+    SlidingWindow,
+)
+from turnout.spec.draws import KOf, OneOf
+from turnout.spec.registry import all_laws
+from turnout.testing import assert_law, client_law
+from turnout.verification import cost
+
+TRACE = np.array([[1, 0, 1, 1], [0, 1, 0, 0]], dtype=np.bool_)
+LAWS = [
+    (EveryStep(2), 2),
+    (PoissonSampling(0.25, 3), 2),
+    (SelfSampling(0.5, 2), 2),
+    (FixedSize(1, 3, 2), 3),
+    (CheckIn(3, 2, 0.5), 2),
+    (SlidingWindow(2, 4), 4),
+    (KSubset(3, 2, 2), 2),
+    (FixedAssignment(2, 2, 0.5), 2),
+    (AvailabilityCheckIn(TRACE, 2), 2),
+]
+
+
+@pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
+def test_our_laws_conform(law, population):
+    assert_law(law, population)
+
+
+def test_all_laws_are_tried():
+    ours = {kind for kind in all_laws() if kind.__module__.startswith("turnout.")}
+    assert {type(law) for law, _ in LAWS} == ours
+
+
+def test_a_sampled_law_is_the_whole_runs():
+    pairs = {(a, 2 + b): Fraction(1, 4) for a in (0, 1) for b in (0, 1)}
+    assert client_law(CheckIn(2, 2), 1, 0) == pairs
+    subsets = {tuple(each): Fraction(1, 3) for each in combinations(range(3), 2)}
+    assert client_law(KSubset(3, 2), 2, 1) == subsets
+
+
+def test_another_promise_is_refused():
+    kept = {(a, 2 + a): Fraction(1, 2) for a in (0, 1)}
+    assert_law(FixedAssignment(2, 2), 1, lambda client: kept)
+    with pytest.raises(AssertionError, match="client 0 is drawn by"):
+        assert_law(CheckIn(2, 2), 1, lambda client: kept)
+
+
+def test_a_sampler_that_errs_is_noticed(monkeypatch):
+    def short(draw, clients, block, source, first_step):
+        slots = source.below(block.steps - 1, len(clients))
+        return one_of(draw, clients, block, _Given(slots), first_step)
+
+    monkeypatch.setitem(drawing.SAMPLERS.rows, OneOf, short)
+    window = {(step,): Fraction(1, 3) for step in range(3)}
+    with pytest.raises(AssertionError, match="client 0 is drawn by"):
+        assert_law(CheckIn(3), 2, lambda client: window)
+
+
+class _Given:
+    """A source whose draws are these."""
+
+    def __init__(self, slots):
+        self._slots = slots
+
+    def below(self, n, size):
+        return self._slots
+
+
+MUTANTS = {
+    "expectations of twice as many": (
+        lambda patch: patch.setitem(
+            expectations._CANDIDATES.rows, OneOf, lambda draw, n: (n, 2 / draw.steps)
+        ),
+        CheckIn(3),
+    ),
+    "nobody is admitted": (
+        lambda patch: patch.setitem(
+            admissions.RULES.rows,
+            OneOf,
+            replace(
+                admissions.RULES.rows[OneOf], eligible=lambda d, ids, t: np.zeros(len(ids), bool)
+            ),
+        ),
+        CheckIn(3),
+    ),
+    "one pick too many is admitted": (
+        lambda patch: patch.setitem(
+            admissions.RULES.rows,
+            KOf,
+            replace(admissions.RULES.rows[KOf], quota=lambda draw: draw.picks + 1),
+        ),
+        KSubset(3, 1),
+    ),
+    "priced as a longer window": (
+        lambda patch: patch.setitem(
+            decomposition.HOPS.rows,
+            OneOf,
+            lambda draw, upper, lower, full, rest: decomposition._one_of(
+                OneOf(2 * draw.steps), upper, lower, full, rest
+            ),
+        ),
+        CheckIn(3),
+    ),
+    "priced as a shorter window": (
+        lambda patch: patch.setitem(
+            decomposition.HOPS.rows,
+            OneOf,
+            lambda draw, upper, lower, full, rest: decomposition._one_of(
+                OneOf(1), upper, lower, full, rest
+            ),
+        ),
+        CheckIn(3),
+    ),
+    "verified as without chance": (
+        lambda patch: patch.setitem(
+            cost._WINDOWS.rows,
+            OneOf,
+            lambda draw, noise, full, rest: cost._one_of(OneOf(1), noise, full, rest),
+        ),
+        CheckIn(4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_reader_that_errs_is_noticed(name, monkeypatch):
+    mutate, law = MUTANTS[name]
+    assert_law(law, 2)
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_law(law, 2)
