@@ -56,20 +56,14 @@ def witness(
     `turnout serve --witness URL --witness-key KEY` takes.
     """
     with service_packages():
-        from turnout.service.witness.client import is_loopback
+        from turnout.service.named_files import tls_files
+        from turnout.service.wire import is_this_machine
         from turnout.service.witness.process import token_of
         from turnout.service.witness.process import witness as run
 
-    if token_file is None and not is_loopback(host):
+    if token_file is None and not is_this_machine(host):
         raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")
-    tls = None
-    if tls_cert is not None or tls_key is not None:
-        for name, path in (("tls_cert", tls_cert), ("tls_key", tls_key)):
-            if path is None or not path.is_file():
-                raise ParameterError(name, None if path is None else str(path), "a file (PEM)")
-        assert tls_cert is not None
-        assert tls_key is not None
-        tls = tls_cert, tls_key
+    tls = tls_files(tls_cert, tls_key)
     token = None if token_file is None else token_of(token_file, "token_file")
     run(db, host, port, token=token, tls=tls, announce=_announce)
     return 0

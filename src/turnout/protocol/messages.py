@@ -59,7 +59,7 @@ class Verdict(IntEnum):
 
     ACCEPTED = 0
     DUPLICATE = 1
-    """She took part in this step, or as often as the law allows in this window, already."""
+    """The client took part in this step, or as often as the law allows in this window, already."""
     OUTSIDE_ITS_WINDOW = 2
     """The participation law gives the client no chance of this step."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import ipaddress
 import json
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +32,9 @@ REQUEST_FORMAT, HEAD_FORMAT, RECORD_FORMAT = "turnout-request-2", "turnout-head-
 
 NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 16, 32, 32, 64, 32
 _INVITATION = "turnout1."
+
+NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a body raises that holds something else."""
 
 
 class Phase(StrEnum):
@@ -92,6 +96,14 @@ def covers_path(step: int) -> str:
 def model_path(steps: int) -> str:
     """GET: parameters after so many steps, little-endian float32."""
     return f"{PREFIX}/models/{steps}"
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host name or an address means the machine itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 HEADS_PATH = f"{PREFIX}/heads"

@@ -6,7 +6,6 @@ again, with a new nonce, because the coordinator answers copies alike.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import ssl
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from turnout.service.wire import (
     Receipt,
     SignedRequest,
     enrolments_path,
+    is_this_machine,
 )
 
 _TRY_AGAIN = {408, 429, 500, 502, 503, 504}
@@ -203,19 +203,11 @@ def _checked_address(url: str, allow_http: bool) -> str:
     clear = parsed.scheme == "http"
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
         raise ParameterError("url", url, "https://HOST[:PORT]")
-    if clear and not allow_http and not _is_this_machine(parsed.host):
+    if clear and not allow_http and not is_this_machine(parsed.host):
         raise ParameterError(
             "url", url, "https:// (with http:// whoever listens reads the update; --allow-http)"
         )
     return str(parsed).rstrip("/")
-
-
-def _is_this_machine(host: str) -> bool:
-    """Whether a host name means the machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _receipt(status: int, body: bytes) -> Receipt:

@@ -17,11 +17,8 @@ from turnout.service.charter import Charter
 from turnout.service.device.memory import Memory
 from turnout.service.ledger import Head, Record, require_chain
 from turnout.service.signatures import verified
-from turnout.service.wire import Phase, SignedHead, head_bytes
+from turnout.service.wire import NOT_SO, Phase, SignedHead, head_bytes
 from turnout.spec.codec import scheme_to_dict
-
-_NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading a body raises that holds something else."""
 
 
 class SetBackError(RemoteProtocolError):
@@ -76,7 +73,7 @@ class Status:
                 SignedHead.parsed(fields["head"]),
                 _count(fields["model_steps"], steps),
             )
-        except _NOT_SO as error:
+        except NOT_SO as error:
             raise RemoteProtocolError(f"the coordinator's status is none: {error}") from None
         if named != task:
             raise RemoteProtocolError("the coordinator serves another task")
@@ -134,7 +131,7 @@ def records_of(data: bytes) -> list[Record]:
     """
     try:
         return [Record.from_document(fields) for fields in json.loads(data)["records"]]
-    except _NOT_SO as error:
+    except NOT_SO as error:
         raise RemoteProtocolError(f"the ledger's records are none: {error}") from None
 
 

@@ -58,6 +58,18 @@ async def respond(
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
+def require_short(scope: Scope, limit: int) -> None:
+    """Nothing where the request does not say that its body is longer than ``limit`` bytes.
+
+    Raises:
+        RefusedError: it says so, or what it says is no length.
+    """
+    for name, value in scope["headers"]:
+        told = name == b"content-length"
+        if told and (not value.isdigit() or int(value[:20]) > limit):
+            raise RefusedError(413, TOO_LARGE)
+
+
 async def part_of(receive: Receive) -> tuple[bytes, bool]:
     """The next part of a body, and whether there are more.
 

@@ -50,7 +50,7 @@ class DeviceJobs:
         return job
 
     def check_in(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """She is here."""
+        """A check-in without a body."""
         _require_empty(body)
         return lambda tx: self.running.engine.check_in(tx, client, step)
 

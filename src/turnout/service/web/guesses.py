@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 
+from turnout.service.wire import is_this_machine
+
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
@@ -93,7 +95,7 @@ class Guesses:
         return False
 
     def _is_compared(self, source: str, now: float) -> bool:
-        trusted = _is_this_machine(source) or self._trusted.get(source, now) > now
+        trusted = is_this_machine(source) or self._trusted.get(source, now) > now
         until, wrong = self._wrong.get(source, (now, 0))
         return until <= now or wrong < (MOST_WRONG_TRUSTED if trusted else MOST_WRONG)
 
@@ -132,13 +134,6 @@ def source_of(request: HTTPConnection) -> str:
             return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
         address = address if mapped is None else mapped
     return str(address)
-
-
-def _is_this_machine(source: str) -> bool:
-    try:
-        return ipaddress.ip_address(source).is_loopback
-    except ValueError:
-        return False
 
 
 def _keep(kept: OrderedDict[str, T], source: str, value: T) -> None:

@@ -13,6 +13,7 @@ from turnout.service.web.answers import (
     Send,
     part_of,
     received,
+    require_short,
     respond,
 )
 from turnout.service.web.running import Running
@@ -76,11 +77,7 @@ class HeadsRoute:
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """The whole body, which is short; its deadline is the connection's."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and (
-            not value.isdigit() or len(value) > 9 or int(value) > _MOST_BYTES
-        ):
-            raise RefusedError(413, TOO_LARGE)
+    require_short(scope, _MOST_BYTES)
     begun, more = await part_of(receive)
     if len(begun) > _MOST_BYTES:
         raise RefusedError(413, TOO_LARGE)

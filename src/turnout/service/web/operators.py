@@ -18,7 +18,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from turnout.core.errors import ParameterError
+from turnout.service.named_files import secret_of
 from turnout.service.web.guesses import Guesses, source_of
 from turnout.service.web.running import Clock, Running
 
@@ -37,14 +37,7 @@ def password_of(path: Path) -> str:
     Raises:
         ParameterError: no such file, or too short a password; it is not shown.
     """
-    try:
-        text = path.read_text("utf-8").partition("\n")[0].strip()
-    except (OSError, ValueError):
-        raise ParameterError("--operator-password-file", str(path), "a readable file") from None
-    if len(text) < SHORTEST_PASSWORD:
-        expected = f"a file with a password of at least {SHORTEST_PASSWORD} characters"
-        raise ParameterError("--operator-password-file", str(path), expected)
-    return text
+    return secret_of(path, "--operator-password-file", "password", SHORTEST_PASSWORD)
 
 
 class Sessions:

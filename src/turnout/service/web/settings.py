@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from turnout.core.errors import ParameterError
 from turnout.plans.refusals import refusal
 from turnout.service.charter import Timing
+from turnout.service.named_files import tls_files
 
 PREFIX = "TURNOUT_SERVE_"
 """Of environment variables: TURNOUT_SERVE_STEP_SECONDS for ``--step-seconds``."""
@@ -172,14 +173,7 @@ class Settings(BaseModel):
         Raises:
             ParameterError: one without the other, or no such file.
         """
-        if self.tls_cert is None and self.tls_key is None:
-            return None
-        for name, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):
-            if path is None or not path.is_file():
-                raise ParameterError(name, None if path is None else str(path), "a file (PEM)")
-        assert self.tls_cert is not None
-        assert self.tls_key is not None
-        return self.tls_cert, self.tls_key
+        return tls_files(self.tls_cert, self.tls_key)
 
 
 def _setting(variable: str) -> str:

@@ -35,6 +35,7 @@ from turnout.service.web.answers import (
     Send,
     part_of,
     received,
+    require_short,
     respond,
 )
 from turnout.service.web.identity import NUMBER, Identity
@@ -106,7 +107,7 @@ class SignedRoute:
         if running.ended:
             raise RefusedError(503, BUSY)
         step, path = self._place(scope)
-        self._require_short(scope)
+        require_short(scope, self._limit)
         identity = Identity.parsed(scope["headers"])
         if identity is None:
             return 401, UNKNOWN
@@ -141,13 +142,6 @@ class SignedRoute:
         if raw.partition(b"?")[0] != path.encode() or scope.get("query_string"):
             raise RefusedError(404, NOT_FOUND)
         return step, path
-
-    def _require_short(self, scope: Scope) -> None:
-        """Refuse a body that says it is too long."""
-        for name, value in scope["headers"]:
-            told = name == b"content-length"
-            if told and (not value.isdigit() or int(value[:20]) > self._limit):
-                raise RefusedError(413, TOO_LARGE)
 
     async def _read_signed(self, client: int, receive: Receive) -> bytes:
         """The body of a client's request; of one client only a few are waited for at a time."""

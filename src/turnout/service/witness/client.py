@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import ssl
@@ -19,10 +18,9 @@ from turnout.service.ledger import Head
 from turnout.service.signatures import verified
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.web import logs
-from turnout.service.wire import KEY_BYTES, SignedHead, head_bytes
+from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes, is_this_machine
 from turnout.service.witness.messages import (
     MOST_BYTES,
-    NOT_SO,
     RECEIPTS_PATH,
     Shown,
     receipt_bytes,
@@ -222,18 +220,10 @@ def _checked(url: str) -> str:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
         raise ParameterError("witness", url, expected) from None
-    secret = parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(parsed.host))
+    secret = parsed.scheme == "https" or (parsed.scheme == "http" and is_this_machine(parsed.host))
     if not secret or not parsed.host or parsed.query or parsed.fragment or parsed.userinfo:
         raise ParameterError("witness", url, expected)
     return str(parsed).rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name means the machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _context(ca: Path | None) -> ssl.SSLContext:

@@ -8,14 +8,11 @@ from typing import Any, Self
 
 from turnout.service.ledger import Head, Record
 from turnout.service.signatures import verified
-from turnout.service.wire import KEY_BYTES, SignedHead, head_bytes
+from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes
 
 RECEIPTS_PATH, KEY_PATH = "/v1/receipts", "/v1/key"
 MOST_BYTES = 4096
 """Of a message and of an answer."""
-
-NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading a body raises that holds something else."""
 
 
 def receipt_bytes(task: str, head: Head) -> bytes:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from turnout.core.errors import ParameterError
+from turnout.service.named_files import secret_of
 from turnout.service.web import logs
 from turnout.service.witness.app import create_app
 from turnout.service.witness.store import WitnessStore
@@ -21,14 +21,7 @@ def token_of(path: Path, option: str) -> str:
     Raises:
         ParameterError: no such file, or too short a token; it is not shown.
     """
-    try:
-        text = path.read_text("ascii").partition("\n")[0].strip()
-    except (OSError, ValueError):
-        raise ParameterError(option, str(path), "a readable file, in ASCII") from None
-    if len(text) < SHORTEST_TOKEN:
-        expected = f"a file with a token of at least {SHORTEST_TOKEN} characters"
-        raise ParameterError(option, str(path), expected)
-    return text
+    return secret_of(path, option, "token", SHORTEST_TOKEN, encoding="ascii")
 
 
 def witness(
