@@ -182,7 +182,7 @@ def test_a_checkpoint_of_the_first_format_is_refused_in_one_line(tmp_path):
     with np.load(path) as arrays:
         old = {k: v for k, v in arrays.items() if not k.startswith("data_")}
     np.savez(path, **(old | {"format": np.array(1)}))
-    with pytest.raises(StorageError, match=r"format 1, not 2, .* must start anew$") as caught:
+    with pytest.raises(StorageError, match=r"format 1, not 3, .* must start anew$") as caught:
         FileCheckpoints(path).load()
     assert "\n" not in str(caught.value)
 

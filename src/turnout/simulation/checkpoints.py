@@ -7,7 +7,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,9 +19,10 @@ from turnout.core.errors import StorageError
 from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import HISTORY_TYPES, History
 
-FORMAT = 2
-"""Format 1 did not say on which data a run is, nor what its clients compute; it is refused."""
-_OPTIMIZER, _HISTORY = "optimizer.", "history."
+FORMAT, FORMAT_BEFORE = 3, 2
+"""Format 2 had the minibatch so far in place of a mechanism's state, zeros where a rule has none.
+Format 1 did not say on which data a run is, nor what its clients compute; it is refused."""
+_OPTIMIZER, _MECHANISM, _HISTORY = "optimizer.", "mechanism.", "history."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +34,7 @@ class Checkpoint:
         step: steps done.
         parameters: the last iterate, shape ``(d,)``.
         optimizer_state: the optimiser's arrays by name.
-        pending: the coordinator's minibatch so far, float64, shape ``(d,)``.
+        mechanism_state: the mechanism's arrays by name; None for those it begins with.
         history: columns of the steps done.
         seconds: running time so far.
     """
@@ -42,7 +43,7 @@ class Checkpoint:
     step: int
     parameters: NDArray[np.floating]
     optimizer_state: dict[str, NDArray[Any]]
-    pending: NDArray[np.float64]
+    mechanism_state: Mapping[str, NDArray[Any]] | None
     history: History
     seconds: float
 
@@ -125,16 +126,16 @@ def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
         "step": np.array(checkpoint.step),
         "seconds": np.array(checkpoint.seconds),
         "parameters": checkpoint.parameters,
-        "pending": checkpoint.pending,
     }
+    mechanism = {_MECHANISM + k: v for k, v in (checkpoint.mechanism_state or {}).items()}
     optimizer = {_OPTIMIZER + k: np.asarray(v) for k, v in checkpoint.optimizer_state.items()}
     history = {_HISTORY + k: v for k, v in checkpoint.history.columns().items()}
-    return single | optimizer | history
+    return single | mechanism | optimizer | history
 
 
 def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     """The checkpoint that named arrays are."""
-    if int(arrays["format"]) != FORMAT:
+    if int(arrays["format"]) not in (FORMAT, FORMAT_BEFORE):
         raise ValueError(
             f"format {int(arrays['format'])}, not {FORMAT}, which names the run's data; another "
             "version of turnout wrote it, so the run must start anew"
@@ -151,15 +152,24 @@ def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
         ),
         step=int(arrays["step"]),
         parameters=arrays["parameters"],
-        optimizer_state={
-            name.removeprefix(_OPTIMIZER): array
-            for name, array in arrays.items()
-            if name.startswith(_OPTIMIZER)
-        },
-        pending=arrays["pending"],
+        optimizer_state=_named(_OPTIMIZER, arrays),
+        mechanism_state=_mechanism_state(arrays),
         history=History(**columns),
         seconds=float(arrays["seconds"]),
     )
+
+
+def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with a prefix, without it."""
+    named = ((name.removeprefix(prefix), name) for name in arrays if name.startswith(prefix))
+    return {name: arrays[full] for name, full in named}
+
+
+def _mechanism_state(arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]] | None:
+    """The mechanism's state; where it has none, or an empty minibatch, the one it begins with."""
+    if int(arrays["format"]) == FORMAT_BEFORE:
+        return {"pending": arrays["pending"]} if arrays["pending"].any() else None
+    return _named(_MECHANISM, arrays) or None
 
 
 _DAMAGE = (

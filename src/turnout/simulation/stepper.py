@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError
 from turnout.participation import Schedule, blocks, draw_run
-from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
-from turnout.protocol.coordinator import CLIP_SLACK
+from turnout.protocol import CheckIns, Clipping, Coordinator, Fleet, Noise, Release, Updates
+from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
+from turnout.protocol.mechanisms.gaussian import CLIP_SLACK
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint
 from turnout.simulation.fingerprint import RunIdentity
@@ -47,22 +48,29 @@ class Setup:
         """Steps of the whole run."""
         return self.scheme.participation.steps
 
+    @property
+    def mechanism(self) -> Mechanism:
+        """What a step does with updates."""
+        return mechanism_for(
+            self.scheme,
+            Clipping(self.task.dimension, self.clip_norm),
+            expected_check_ins=self.expected_check_ins,
+            minibatch=self.minibatch,
+        )
+
     def coordinator(
         self,
         first_step: int = 0,
-        pending: NDArray[np.floating] | None = None,
+        mechanism_state: State | None = None,
         admitted: Iterable[CheckIns] = (),
     ) -> Coordinator:
         """A coordinator that begins at a step."""
         return Coordinator(
-            self.scheme,
-            self.task.dimension,
-            clip_norm=self.clip_norm,
+            self.scheme.participation,
+            self.mechanism,
             capacity=self.task.population,
-            expected_check_ins=self.expected_check_ins,
-            minibatch=self.minibatch,
             first_step=first_step,
-            pending=pending,
+            mechanism_state=mechanism_state,
             admitted=admitted,
         )
 
@@ -81,7 +89,7 @@ class _State:
     step: int
     parameters: NDArray[np.floating]
     optimizer_state: dict[str, NDArray[Any]]
-    pending: NDArray[np.float64]
+    mechanism_state: State | None
     evaluations: int
     check_ins: int
     participations: int
@@ -110,7 +118,7 @@ class Stepper:
         task = self._setup.task
         parameters = task.initial_parameters(self._setup.streams.generator("initial parameters"))
         optimizer_state = self._setup.optimizer.init(parameters)
-        return _State(0, parameters, optimizer_state, np.zeros(task.dimension), 0, 0, 0)
+        return _State(0, parameters, optimizer_state, None, 0, 0, 0)
 
     def _continuation(self, checkpoint: Checkpoint) -> _State:
         self._recorder.restore(checkpoint.history)
@@ -119,7 +127,7 @@ class Stepper:
             checkpoint.step,
             checkpoint.parameters,
             checkpoint.optimizer_state,
-            checkpoint.pending,
+            checkpoint.mechanism_state,
             checkpoint.history.step.size,
             int(checkpoint.history.check_ins[-1:].sum()),
             checkpoint.history.participations,
@@ -162,7 +170,7 @@ class Stepper:
             step=state.step,
             parameters=state.parameters,
             optimizer_state=state.optimizer_state,
-            pending=state.pending,
+            mechanism_state=state.mechanism_state,
             history=self.history(),
             seconds=self.seconds,
         )
@@ -197,7 +205,7 @@ class Stepper:
         """
         earlier = range(schedule.first_step, self._state.step)
         admitted = (CheckIns(step, schedule.at(step)) for step in earlier)
-        return self._setup.coordinator(self._state.step, self._state.pending, admitted)
+        return self._setup.coordinator(self._state.step, self._state.mechanism_state, admitted)
 
     def _advance(self, coordinator: Coordinator, fleet: Fleet) -> Evaluation | None:
         """One step, from check-ins to the new model."""
@@ -216,7 +224,7 @@ class Stepper:
             done,
             parameters,
             optimizer_state,
-            coordinator.pending,
+            coordinator.mechanism_state,
             state.evaluations,
             release.checked_in,
             state.participations + release.checked_in,
