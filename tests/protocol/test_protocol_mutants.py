@@ -24,8 +24,7 @@ from turnout.protocol.mechanisms.averaged import Averaged
 from turnout.protocol.mechanisms.gaussian import GaussianMechanism
 from turnout.protocol.mechanisms.one_client import OneClient
 from turnout.spec import KSubset, ReleaseRule, SlidingWindow
-from turnout.spec.draws import KOf, OneOf
-from turnout.spec.forms import Form
+from turnout.spec.draws import KOf, Staggered
 
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
@@ -179,9 +178,9 @@ def noise_on_the_mean(self, total, state, step, noise):
 
 
 def forgets_the_window(original):
-    def has_quota(self, clients, step):
+    def has_quota(self, *place):
         self._window_stamp[:] = 0
-        return original(self, clients, step)
+        return original(self, *place)
 
     return has_quota
 
@@ -189,7 +188,7 @@ def forgets_the_window(original):
 def window_one_short(original):
     def init(self, law, capacity):
         original(self, law, capacity)
-        self._form = Form.of(OneOf(max(1, law.window - 3)), law.steps)
+        self._span = self._span._replace(block_steps=max(1, law.window - 3))
 
     return init
 
@@ -199,8 +198,8 @@ def one_pick_more(monkeypatch):
     monkeypatch.setitem(RULES.rows, KOf, rule)
 
 
-def anybody_at_any_step(self, clients, step):
-    return np.ones(clients.shape, bool)
+def anybody_at_any_step(monkeypatch):
+    monkeypatch.setitem(RULES.rows, Staggered, replace(RULES.rows[Staggered], eligible=None))
 
 
 def table_with(table, state, event, cell):
@@ -273,17 +272,14 @@ MUTANTS = {
     ),
     "acceptance not recorded": (
         a_client_comes_once_a_window,
-        replaced(Admissions, "_record", always(lambda self, clients, step: None)),
+        replaced(Admissions, "_record", always(lambda self, clients, step, stamp: None)),
     ),
     "window too short": (
         a_client_comes_once_a_window,
         replaced(Admissions, "__init__", window_one_short),
     ),
     "one pick too many": (k_of_t_is_at_most_k, one_pick_more),
-    "sliding: anybody may come": (
-        sliding_clients_keep_to_their_window,
-        replaced(Admissions, "_eligible", always(anybody_at_any_step)),
-    ),
+    "sliding: anybody may come": (sliding_clients_keep_to_their_window, anybody_at_any_step),
     "updates of anybody": (
         only_the_asked_answer_once,
         replaced(

@@ -7,8 +7,10 @@ the law gives it a chance, is enforced here, vectorised over clients.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +33,10 @@ from turnout.spec.draws import (
 )
 from turnout.spec.forms import DrawTable, normal_form
 
+_ACCEPTED, _DUPLICATE, _OUTSIDE = map(
+    np.uint8, (Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.OUTSIDE_ITS_WINDOW)
+)
+
 
 class Admissions:
     """The record of accepted check-ins.
@@ -52,10 +58,10 @@ class Admissions:
 
     def __init__(self, law: ParticipationLaw, capacity: int) -> None:
         checks.count(capacity=capacity)
-        self._form = normal_form(law)
-        self._quota = quota(law)
+        self._spans = _enforced(law)
+        self._span = self._spans[0]
+        self._quota = max(span.quota for span in self._spans)
         self._capacity = capacity
-        self._last: _Place | None = None
         # Stamps hold block + 1 (or step + 1) of the last acceptance; 0 is "never".
         self._window_stamp = np.zeros(capacity, np.int32)
         self._used = np.zeros(capacity if self._quota > 1 else 0, np.int32)
@@ -72,14 +78,16 @@ class Admissions:
                 f"step {step}: client {int(clients.max())} checked in, "
                 f"but ids end at {self._capacity - 1}"
             )
-        verdicts = np.full(clients.shape, Verdict.DUPLICATE, np.uint8)
+        span, stamp = self._at(step)
         first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
-        allowed = self._has_quota(clients[first], step)
-        verdicts[first] = np.where(allowed, Verdict.ACCEPTED, Verdict.DUPLICATE)
-        eligible = self._eligible(clients, step)
-        if eligible is not None:
-            verdicts[~eligible] = Verdict.OUTSIDE_ITS_WINDOW
-        self._record(clients[verdicts == Verdict.ACCEPTED], step)
+        accepted = np.zeros(clients.shape, np.bool_)
+        accepted[first] = self._has_quota(clients[first], step, span.quota, stamp)
+        verdicts = np.where(accepted, _ACCEPTED, _DUPLICATE)
+        if span.eligible is not None:
+            eligible = span.eligible(span.draw, clients, step - span.first_step)
+            verdicts[~eligible] = _OUTSIDE
+            accepted &= eligible
+        self._record(clients[accepted], step, stamp)
         return verdicts
 
     def resume(self, clients: ClientIds, used: NDArray[np.int64], step: int) -> None:
@@ -93,66 +101,80 @@ class Admissions:
         Raises:
             ParameterError: an id that was never handed out, or more turns than the law allows.
         """
-        place = self._place(step)
-        if used.shape != clients.shape or np.any((used < 1) | (used > place.quota)):
-            raise ParameterError("used", used.shape, f"turns from 1 to {place.quota} a client")
+        span, stamp = self._at(step)
+        if used.shape != clients.shape or np.any((used < 1) | (used > span.quota)):
+            raise ParameterError("used", used.shape, f"turns from 1 to {span.quota} a client")
         if clients.size and not 0 <= int(clients.min()) <= int(clients.max()) < self._capacity:
             raise ParameterError("clients", clients.shape, f"ids from 0 to {self._capacity - 1}")
-        self._window_stamp[clients] = place.stamp
+        self._window_stamp[clients] = stamp
         if self._quota > 1:
             self._used[clients] = used
 
-    def _eligible(self, clients: ClientIds, step: int) -> NDArray[np.bool_] | None:
-        """Whether the law gives each of these clients a chance of a step; None: all of them."""
-        place = self._place(step)
-        if place.rule.eligible is None:
-            return None
-        return place.rule.eligible(place.draw, clients, step - place.first_step)
+    def _at(self, step: int) -> tuple[_Enforced, int]:
+        """The span of a step, and the stamp of its block."""
+        span = self._span
+        if not span.first_step <= step < span.end:
+            behind = bisect_right(self._spans, step, hi=len(self._spans) - 1, key=attrgetter("end"))
+            self._span = span = self._spans[behind]
+        return span, span.first_stamp + (step - span.first_step) // span.block_steps
 
-    def _has_quota(self, clients: ClientIds, step: int) -> NDArray[np.bool_]:
+    def _has_quota(
+        self, clients: ClientIds, step: int, quota: int, stamp: int
+    ) -> NDArray[np.bool_]:
         """Whether each of these different clients may come once more."""
-        place = self._place(step)
-        current = self._window_stamp[clients] == place.stamp
+        stamps = self._window_stamp[clients]
         if self._quota == 1:
-            return ~current
-        used_up = current & (self._used[clients] >= place.quota)
+            return stamps != stamp
+        used_up = (stamps == stamp) & (self._used[clients] >= quota)
         return ~used_up & (self._step_stamp[clients] != step + 1)
 
-    def _record(self, clients: ClientIds, step: int) -> None:
+    def _record(self, clients: ClientIds, step: int, stamp: int) -> None:
         """Note one acceptance of each of these different clients."""
-        stamp = self._place(step).stamp
         if self._quota > 1:
             current = self._window_stamp[clients] == stamp
             self._used[clients] = np.where(current, self._used[clients], 0) + 1
             self._step_stamp[clients] = step + 1
         self._window_stamp[clients] = stamp
 
-    def _place(self, step: int) -> _Place:
-        """Where a step stands; the last one's is kept."""
-        if self._last is None or step != self._last.step:
-            span, first_step, block = self._form.at_step(step)
-            rule, draw = RULES[span.draw], span.draw
-            self._last = _Place(step, draw, rule, first_step, block + 1, rule.quota(draw))
-        return self._last
 
-
-class _Place(NamedTuple):
-    """Where a step stands in a law, and the rule there.
+class _Enforced(NamedTuple):
+    """A span of a law's normal form, and its draw's rule.
 
     Attributes:
-        step: counted over the whole run.
-        draw, rule: of its block.
-        first_step: of the draw's blocks.
-        stamp: of its block.
-        quota: how often a client may come in it.
+        draw, first_step: the span's.
+        end: the step after its last one.
+        block_steps: steps of a block.
+        first_stamp: the stamp of its first block.
+        quota, eligible: of the rule.
     """
 
-    step: int
     draw: Draw
-    rule: _Rule
     first_step: int
-    stamp: int
+    end: int
+    block_steps: int
+    first_stamp: int
     quota: int
+    eligible: Callable[[Any, ClientIds, int], NDArray[np.bool_]] | None
+
+
+def _enforced(law: ParticipationLaw) -> list[_Enforced]:
+    """The spans of a law in their order."""
+    spans, first_step, stamp = [], 0, 1
+    for span in normal_form(law).spans:
+        rule, end = RULES[span.draw], first_step + span.steps
+        spans.append(
+            _Enforced(
+                span.draw,
+                first_step,
+                end,
+                span.draw.steps,
+                stamp,
+                rule.quota(span.draw),
+                rule.eligible,
+            )
+        )
+        first_step, stamp = end, stamp + span.blocks
+    return spans
 
 
 def quota(law: ParticipationLaw) -> int:
@@ -161,7 +183,7 @@ def quota(law: ParticipationLaw) -> int:
     Raises:
         UnsupportedError: an unknown law or draw.
     """
-    return max(RULES[span.draw].quota(span.draw) for span in normal_form(law).spans)
+    return max(span.quota for span in _enforced(law))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""What a command said and wrote, in parts that can be compared: numbers bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+DRAWN = {".svg", ".png", ".pdf", ".html"}
+"""Pictures and pages are drawn from numbers that are compared elsewhere."""
+_TIMES = re.compile(r"\d+(\.\d+)? ?(s|ms|min|seconds|steps/s)\b|\bin \d+\.\d+")
+_NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stream or file.
+
+    Attributes:
+        whole: all of it, but for times.
+        numbers: its numbers, floats in hexadecimal.
+        ordered: whether their order counts, which JSON's does not.
+    """
+
+    whole: str
+    numbers: list[str]
+    ordered: bool = True
+
+
+def same(before: Part | None, now: Part | None) -> str:
+    """One word: same, words (all numbers are there, words or names are others), different."""
+    if before is None:
+        return "words"
+    if now is None:
+        return "different"
+    if before.whole == now.whole:
+        return "same"
+    if before.ordered or now.ordered:
+        left = iter(now.numbers)
+        kept = all(number in left for number in before.numbers)
+    else:
+        kept = not Counter(before.numbers) - Counter(now.numbers)
+    return "words" if kept and before.numbers else "different"
+
+
+def of_text(text: str) -> Part:
+    """What a command printed: JSON by its leaves, all else by its characters."""
+    try:
+        leaves = list(_leaves(json.loads(text), ""))
+    except ValueError:
+        masked = _TIMES.sub("#", text)
+        return Part(masked, _NUMBER.findall(masked))
+    numbers = [value for _, value, is_number in leaves if is_number]
+    return Part("\n".join(f"{path} {value}" for path, value, _ in leaves), numbers, False)
+
+
+def of_file(path: Path) -> Part:
+    """What a command wrote."""
+    if path.suffix in DRAWN:
+        return Part("drawn", ["drawn"])
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as held:
+            digests = {name: _digest(held[name].tobytes()) for name in held if _timeless(name)}
+        return Part(json.dumps(digests), list(digests.values()), False)
+    if path.suffix == ".csv":
+        return _of_table(path.read_text())
+    data = path.read_bytes()
+    try:
+        return of_text(data.decode())
+    except UnicodeDecodeError:
+        return Part(_digest(data), [_digest(data)])
+
+
+def _of_table(text: str) -> Part:
+    rows = list(csv.reader(io.StringIO(text)))
+    timed = {place for place, title in enumerate(rows[0]) if not _timeless(title)}
+    kept = [[cell for place, cell in enumerate(row) if place not in timed] for row in rows]
+    return Part(json.dumps(kept), [cell for row in kept[1:] for cell in row])
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, str, bool]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if _timeless(key):
+                yield from _leaves(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{place}]")
+    elif isinstance(value, float):
+        yield path, value.hex(), True
+    elif isinstance(value, str):
+        masked = _TIMES.sub("#", value)
+        yield path, masked, False
+        yield from ((f"{path}~", number, True) for number in _NUMBER.findall(masked))
+    else:
+        yield path, json.dumps(value), value is not None
+
+
+def _timeless(name: str) -> bool:
+    return "seconds" not in name or name.endswith(("step_seconds", "check_in_seconds"))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,192 @@
+"""Whether two versions say the same: every number of every command, bit for bit.
+
+    python benchmarks/same_numbers.py --before REV              # some eight minutes of one core
+    python benchmarks/same_numbers.py --before REV --only "account|train"
+    python benchmarks/same_numbers.py --before REV --only service
+
+A worktree of the other revision runs the same commands beside this version: same libraries, same
+processor, and the operating system's randomness replaced by one stream of bytes, so estimates,
+releases, keys and training repeat. JSON is compared float by float, files and text by their bytes,
+arrays too; times are left out. Then a coordinator serves a task to devices, in processes of
+their own, and what it released is compared. A line each:
+
+    same       nothing differs
+    words      every number is there, bit for bit; words, names or more numbers are new
+    different  a number is another or missing, or the exit status is; the status is then 1
+
+and the CPU-seconds of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+sys.path.append(str(_HERE / "service"))
+
+from same import served  # noqa: E402
+from same.commands import commands, write_inputs  # noqa: E402
+from same.parts import Part, of_file, same  # noqa: E402
+from servers import Version, versions  # noqa: E402
+
+VERDICTS = ("same", "words", "different")
+PRINTED = ("printed", "said")
+SAID_NO = 3
+"""The status of `ledger verify` for what nothing independent recomputes."""
+
+
+@dataclass
+class Side:
+    """A version, the folder in which its commands run, and the process that answers them."""
+
+    name: str
+    folder: Path
+    environment: dict[str, str]
+    process: subprocess.Popen[str]
+    seen: set[Path] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, version: Version, parent: Path) -> Side:
+        """One whose folder has the commands' files."""
+        folder = parent / version.name
+        folder.mkdir()
+        write_inputs(folder)
+        served.write_inputs(folder)
+        environment = version.environment() | {"COLUMNS": "100", "PYTHONHASHSEED": "0"}
+        process = subprocess.Popen(
+            [sys.executable, str(_HERE / "same" / "answering.py")],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        side = cls(version.name, folder, environment, process)
+        side.new_files()
+        return side
+
+    def answer(self, command: str) -> Answer:
+        """What a command says and writes."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        status, seconds = json.loads(self.process.stdout.readline())
+        return Answer(status, seconds, self.new_files())
+
+    def new_files(self) -> dict[str, Part]:
+        """The files that have come since the last call; what a command prints is among them."""
+        files = {path for path in self.folder.rglob("*") if path.is_file()} - self.seen
+        self.seen |= files - {self.folder / name for name in PRINTED}
+        return {
+            str(path.relative_to(self.folder)): of_file(path)
+            for path in sorted(files)
+            if not served.kept_apart(path)
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a command.
+
+    Attributes:
+        status: its exit status.
+        seconds: of the processor.
+        parts: what it printed, and its files by their names.
+    """
+
+    status: int
+    seconds: float
+    parts: dict[str, Part]
+
+
+def main() -> None:
+    """Compare, and say so."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--before", metavar="REV", required=True)
+    parser.add_argument("--only", metavar="REGEX", default="", help="commands that match")
+    parser.add_argument("--strict", action="store_true", help="other words are a difference too")
+    options = parser.parse_args()
+    asked = [each for each in commands() if re.search(options.only, each)]
+    verdicts: Counter[str] = Counter()
+    seconds = [0.0, 0.0]
+    with ExitStack() as stack:
+        parent = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = [
+            Side.of(version, parent) for version in stack.enter_context(versions(options.before))
+        ]
+        stack.callback(lambda: [side.process.terminate() for side in sides])
+        for command in asked:
+            before, now = answers(sides, command)
+            verdicts[report(command, before, now)] += 1
+            seconds = [seconds[0] + before.seconds, seconds[1] + now.seconds]
+        if re.search(options.only, "service"):
+            for command in served.COMMANDS:
+                verdicts[report(command, *served_answers(sides, command))] += 1
+    print(f"\n{verdicts.total()} commands: " + ", ".join(f"{verdicts[v]} {v}" for v in VERDICTS))
+    print(f"CPU-seconds: {seconds[0]:.1f} before, {seconds[1]:.1f} now")
+    sys.exit(bool(verdicts["different"] or (options.strict and verdicts["words"])))
+
+
+def answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
+    """Both answers; where a word was renamed, in this version's words."""
+    before, now = sides
+    return before.answer(words(command, 0)), now.answer(words(command, -1))
+
+
+def words(command: str, choice: int) -> str:
+    """The command in the words of one version: ``a|b`` is a before and b now."""
+    return re.sub(r"[\w-]+(\|[\w-]+)+", lambda found: found[0].split("|")[choice], command)
+
+
+def served_answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
+    """The same for a command of the service: what serves runs on both sides at once."""
+    if not command.startswith("serve "):
+        return answers(sides, command)
+    runs = [served.Run(side.folder, side.environment, command) for side in sides]
+    found = [
+        Answer(run.wait(), 0.0, side.new_files()) for run, side in zip(runs, sides, strict=True)
+    ]
+    return found[0], found[1]
+
+
+def report(command: str, before: Answer, now: Answer) -> str:
+    """One line, and what differs below it; returns the verdict."""
+    found = {
+        name: same(before.parts.get(name), now.parts.get(name))
+        for name in [*before.parts, *(now.parts.keys() - before.parts.keys())]
+    }
+    verdict = max([*found.values(), "same"], key=VERDICTS.index)
+    if before.status != now.status or before.status not in (0, SAID_NO):
+        verdict = "different"
+    times = f"{before.seconds:6.2f} {now.seconds:6.2f}"
+    print(f"{verdict:10}{times}  {command}", flush=True)
+    if before.status or now.status:
+        print(f"           exit status {before.status} before, {now.status} now")
+    for name in (name for name, one in found.items() if one == verdict != "same"):
+        print(f"           {name}: {first_difference(before.parts.get(name), now.parts.get(name))}")
+    return verdict
+
+
+def first_difference(before: Part | None, now: Part | None) -> str:
+    """The first line that differs, in both versions."""
+    if before is None or now is None:
+        return "is only there " + ("now" if before is None else "before")
+    lines = before.whole.splitlines(), now.whole.splitlines()
+    pairs = zip_longest(*lines, fillvalue="(no more)")
+    was, is_now = next(((a, b) for a, b in pairs if a != b), ("", ""))
+    return f"{was.strip()[:150]!r}\n{'':23}now {is_now.strip()[:150]!r}"
+
+
+if __name__ == "__main__":
+    main()
