@@ -19,12 +19,10 @@ bound is v/2 + √(2 v ln(1/δ)) for its own v.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import Paper, PrivacyPoint
 from turnout.core import checks
-from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
+from turnout.core.errors import ParameterError
 
 _ROUNDING = 1e-12  # relative; exponents below 700 lose less
 _LARGEST_EXPONENT = 700.0
@@ -78,105 +76,6 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
     return composed(log_variance, delta)
 
 
-def theorem_3_2_simple(
-    local_epsilon: float, window: int, delta: float, probability: float = 1.0
-) -> float:
-    """7p₀ε₀√(ln(1/δ)/m), never below `theorem_3_2`.
-
-    Source: Theorem 3.2 and Theorem A.4, "in particular", for ε₀ ≤ 1 and δ ≤ 1/100.
-
-    Raises:
-        ParameterError: ε₀ > 1 or δ > 1/100.
-    """
-    checks.positive(local_epsilon=local_epsilon)
-    checks.count(window=window)
-    checks.open_unit(delta=delta)
-    checks.probability(probability=probability)
-    if local_epsilon > 1:
-        raise ParameterError("local_epsilon", local_epsilon, "at most 1 for this closed form")
-    if delta > 0.01:
-        raise ParameterError("delta", delta, "at most 1/100 for this closed form")
-    return _up(7 * probability * local_epsilon * math.sqrt(-math.log(delta) / window))
-
-
-def theorem_3_2_as_printed(
-    local_epsilon: float, window: int, delta: float, probability: float = 1.0
-) -> float:
-    """UNSAFE: the formula that the proof of Theorem 3.2 prints, with m outside the root.
-
-    At ε₀ = 1, m = 1000, δ = 1e-6 it says 0.017; two-valued randomized response has 0.127.
-    """
-    checks.positive(local_epsilon=local_epsilon)
-    checks.count(window=window)
-    checks.open_unit(delta=delta)
-    checks.probability(probability=probability)
-    if local_epsilon > _LARGEST_EXPONENT / 3:
-        return math.inf
-    growth = math.exp(local_epsilon)
-    change = probability * math.expm1(local_epsilon)
-    first = change**2 * growth / (2 * window)
-    return first + change * math.sqrt(-2 * growth * math.log(delta)) / window
-
-
-def corollary_3_3(
-    local_epsilon: float, population: int, window: int, beta: float, delta: float
-) -> PrivacyPoint:
-    """(ε, δ) of n/m windows of check-ins with p₀ = m/n, by advanced composition.
-
-    Source: inequality (7) in the proof of Corollary 3.3, evaluated as it stands:
-    ε₁√(2r ln(1/δ)) + r ε₁(e^{ε₁} − 1) with ε₁ of Theorem 3.2 at β and r = ⌈n/m⌉ windows.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        population: n.
-        window: m, at most n.
-        beta: δ of each window.
-        delta: δ of the composition.
-
-    Returns:
-        ε and the whole δ, which is δ + rβ.
-    """
-    first = _first_epsilon(local_epsilon, population, window, beta)
-    checks.open_unit(delta=delta)
-    windows = -(-population // window)
-    total = windows * beta + delta
-    if total >= 1:
-        raise ParameterError("beta", beta, "so small that all windows together stay below 1")
-    if first > _LARGEST_EXPONENT:
-        return PrivacyPoint(math.inf, total)
-    epsilon = first * math.sqrt(-2 * windows * math.log(delta))
-    return PrivacyPoint(_up(epsilon + windows * first * math.expm1(first)), _up(total))
-
-
-def corollary_3_3_closed_form(
-    local_epsilon: float, population: int, window: int, beta: float, delta: float
-) -> PrivacyPoint:
-    """(ε, δ) of n/m windows by the last line of the proof, in n and ε₀ alone.
-
-    Source: Corollary 3.3: 4(e^{ε₀} − 1)√(e^{ε₀} ln(1/β) ln(1/δ)/n) +
-    12(e^{ε₀} − 1)²e^{ε₀} ln(1/β)/n. It needs ε₁ ≤ ½, which is checked here. The proof draws that
-    from ε₀ ≤ ⅔ ln(n/(8√m)) alone, which does not give it; together with the corollary's other
-    condition n ≥ (e^{ε₀} − 1)²e^{ε₀}√m ln(1/β) it does.
-
-    Raises:
-        ParameterError: m does not divide n.
-        UnsupportedError: ε₁ > ½.
-    """
-    first = _first_epsilon(local_epsilon, population, window, beta)
-    checks.open_unit(delta=delta)
-    if population % window:
-        raise ParameterError("window", window, f"a divisor of the population {population}")
-    if first > 0.5 or beta > 0.5:
-        raise UnsupportedError(
-            f"Corollary 3.3 in closed form needs beta <= 1/2 and one window's epsilon <= 1/2; "
-            f"it is {first:.4g}"
-        )
-    growth, log_beta = math.exp(local_epsilon), -math.log(beta)
-    change = math.expm1(local_epsilon) ** 2 * growth * log_beta / population
-    epsilon = 4 * math.sqrt(-change * math.log(delta)) + 12 * change
-    return PrivacyPoint(_up(epsilon), _up(population // window * beta + delta))
-
-
 def theorem_4_1(
     local_epsilon: float, population: int, window: int, delta: float, load_delta: float
 ) -> PrivacyPoint:
@@ -197,39 +96,7 @@ def theorem_4_1(
     if delta + load_delta >= 1:
         raise ParameterError("load_delta", load_delta, "less than 1 - delta")
     norm = lemma_a_6(population, window, load_delta)
-    return PrivacyPoint(_binned(local_epsilon, norm, population, delta), delta + load_delta)
-
-
-def theorem_4_1_best_split(
-    local_epsilon: float, population: int, window: int, delta: float
-) -> float:
-    """ε of averaged check-ins where the *whole* δ is given, at the best split that was tried.
-
-    Source: Theorem 4.1.
-    """
-    checks.open_unit(delta=delta)
-    shares = (2.0**-power for power in range(1, 30))
-    return min(
-        theorem_4_1(local_epsilon, population, window, (1 - share) * delta, share * delta).epsilon
-        for share in shares
-    )
-
-
-def theorem_a_5(local_epsilon: float, loads: Sequence[int], delta: float) -> float:
-    """ε of averaged updates over bins of known sizes, one record swapped in at random.
-
-    Source: Theorem A.5, pure branch.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        loads: ℓ, how many clients came at each step; their sum n is at least 1.
-        delta: δ in (0, 1).
-    """
-    for load in loads:
-        checks.count(0, load=load)
-    population = sum(loads)
-    checks.count(population=population)
-    return _binned(local_epsilon, math.hypot(*loads), population, delta)
+    return PrivacyPoint(binned(local_epsilon, norm, population, delta), delta + load_delta)
 
 
 def lemma_a_6(population: int, window: int, load_delta: float) -> float:
@@ -241,19 +108,6 @@ def lemma_a_6(population: int, window: int, load_delta: float) -> float:
     checks.open_unit(load_delta=load_delta)
     mean = math.sqrt(population + population**2 / window)
     return _up(mean + math.sqrt(-population * math.log(load_delta)))
-
-
-def theorem_4_3(local_epsilon: float, window: int, delta: float) -> float:
-    """ε of check-ins over a sliding window, one client a step.
-
-    Source: Theorem 4.3: Theorem A.4 with m the length of *her* window and w_max = 1.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        window: m, slots in which she may wake.
-        delta: δ in (0, 1).
-    """
-    return theorem_a_4(local_epsilon, window, delta, 1.0)
 
 
 def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
@@ -282,18 +136,12 @@ def composed(log_variance: float, delta: float) -> float:
     return _up(variance / 2 + math.sqrt(-2 * variance * math.log(delta)))
 
 
-def _binned(local_epsilon: float, norm: float, population: int, delta: float) -> float:
+def binned(local_epsilon: float, norm: float, population: int, delta: float) -> float:
+    """ε of averages over bins whose loads have this ℓ2 norm, by Theorem A.5."""
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(delta=delta)
     share = math.log(norm / population)
     return composed(2 * (share + 2 * local_epsilon + _log_expm1(local_epsilon)), delta)
-
-
-def _first_epsilon(local_epsilon: float, population: int, window: int, beta: float) -> float:
-    checks.count(population=population, window=window)
-    checks.at_most("population", population, window=window)
-    checks.open_unit(beta=beta)
-    return theorem_3_2(local_epsilon, window, beta, window / population)
 
 
 def _log_expm1(value: float) -> float:
@@ -304,42 +152,10 @@ def _up(value: float) -> float:
     return value * (1 + _ROUNDING)
 
 
-def _stated(
-    number: str,
-    function: Callable[..., object],
-    holds: str = "all epsilon_0 > 0, delta in (0, 1)",
-    status: Status = Status.PROVED,
-) -> Result:
-    return Result(
-        f"check-ins {number}",
-        f"balle2020checkins, {number}",
-        status,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        "pure epsilon_0",
-        holds,
-        function,
-    )
-
-
+_PAPER, _PURE, _ALL = Paper("check-ins", "balle2020checkins"), "pure epsilon_0", "delta in (0, 1)"
 RESULTS = (
-    _stated("Theorem 3.2", theorem_3_2),
-    _stated("Theorem 3.2, simple", theorem_3_2_simple, "epsilon_0 <= 1, delta <= 1/100"),
-    _stated("Theorem 3.2, proof", theorem_3_2_as_printed, status=Status.UNSAFE),
-    _stated("Theorem A.4", theorem_a_4),
-    _stated("Corollary 3.3", corollary_3_3, "window <= population"),
-    _stated(
-        "Corollary 3.3, closed form",
-        corollary_3_3_closed_form,
-        "window divides population, one window's epsilon <= 1/2, beta <= 1/2",
-    ),
-    _stated("Theorem 4.1", theorem_4_1, "everybody checks in"),
-    _stated("Theorem 4.1, best split", theorem_4_1_best_split, "everybody checks in"),
-    _stated("Theorem A.5", theorem_a_5),
-    _stated("Theorem 4.3", theorem_4_3),
-    _stated(
-        "Theorem 5.1",
-        theorem_5_1,
-        "all epsilon_0 > 0, delta in (0, 1); adaptive, hidden order",
-    ),
+    _PAPER.states("Theorem 3.2", theorem_3_2, _PURE, _ALL),
+    _PAPER.states("Theorem A.4", theorem_a_4, _PURE, _ALL),
+    _PAPER.states("Theorem 4.1", theorem_4_1, _PURE, "everybody checks in"),
+    _PAPER.states("Theorem 5.1", theorem_5_1, _PURE, f"{_ALL}; adaptive, hidden order"),
 )

@@ -16,7 +16,7 @@ import numpy as np
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.published.renyi import epsilon_at, log_delta_at
-from turnout.accounting.published.results import Status, thesis_result
+from turnout.accounting.published.results import THESIS, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
@@ -131,11 +131,11 @@ def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
 
 _ANY, _LINEAR = "any with bounded Renyi divergences", "any with a linear Renyi curve"
 RESULTS = (
-    thesis_result("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
-    thesis_result("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
-    thesis_result("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
-    thesis_result("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
-    thesis_result(
+    THESIS.states("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
+    THESIS.states("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
+    THESIS.states("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
+    THESIS.states("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
+    THESIS.states(
         "Lemma 2.1.5, as printed",
         lemma_2_1_5_as_printed,
         _LINEAR,

@@ -26,13 +26,12 @@ from types import MappingProxyType
 
 from turnout.accounting.published import shuffling_blanket, shuffling_rdp
 from turnout.accounting.published.check_ins import theorem_5_1
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import Paper, Status
 from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 _ROUNDING = 1e-12  # relative
 _LARGEST_EXPONENT = 700.0
@@ -266,63 +265,43 @@ def _up(value: float) -> float:
     return value * (1 + _ROUNDING)
 
 
-def _stated(
-    name: str,
-    source: str,
-    function: Callable[..., object],
-    holds: str = "all epsilon_0 > 0, delta in (0, 1); adaptive, hidden order",
-    status: Status = Status.PROVED,
-) -> Result:
-    return Result(
-        name, source, status, Relation.REPLACE_ONE, ("replace",), "pure epsilon_0", holds, function
-    )
-
-
-_EFM, _CLONES, _THESIS = "erlingsson2019amplification", "feldman2021clones", "girgis2023thesis"
+_EFM = Paper("EFM19", "erlingsson2019amplification")
+_CLONES = Paper("clones 2021,", "feldman2021clones")
+_THESIS = Paper("thesis", "girgis2023thesis")
+_PURE, _ANY = "pure epsilon_0", "delta in (0, 1); adaptive, hidden order"
 _SMALL = "epsilon_0 <= 1/2, n >= 1000, delta < 1/100; adaptive, hidden order"
 RESULTS = (
-    _stated("EFM19 Corollary 9", f"{_EFM}, Corollary 9", efm19_corollary_9, _SMALL),
-    _stated("EFM19 Theorem 7", f"{_EFM}, Theorem 7", efm19_theorem_7),
-    _stated("EFM19 Theorem 8", f"{_EFM}, Theorem 8", efm19_theorem_8),
-    _stated(
-        "clones 2021, closed form",
-        f"{_CLONES}, Theorem 3.1",
+    _EFM.states("Corollary 9", efm19_corollary_9, _PURE, _SMALL),
+    _EFM.states("Theorem 7", efm19_theorem_7, _PURE, _ANY),
+    _EFM.states("Theorem 8", efm19_theorem_8, _PURE, _ANY),
+    _CLONES.states(
+        "Theorem 3.1, closed form",
         clones_2021_closed_form,
+        _PURE,
         "epsilon_0 <= ln(n/(16 ln(2/delta))); adaptive, hidden order",
     ),
-    _stated("clones 2021, numeric", f"{_CLONES}, Theorem 3.1", clones_2021),
-    _stated(
-        "stronger clones 2023",
-        "feldman2023stronger, Theorem 3.2; proof in docs/design/shuffling.md, unpublished",
+    _CLONES.states("Theorem 3.1, numeric", clones_2021, _PURE, _ANY),
+    Paper("stronger clones 2023,", "feldman2023stronger").states(
+        "Theorem 3.2; proof in docs/design/shuffling.md, unpublished",
         stronger_clones_2023,
+        _PURE,
+        _ANY,
     ),
-    _stated(
-        "thesis (6.10)",
-        f"{_THESIS}, (6.10)",
+    _THESIS.states(
+        "(6.10)",
         thesis_6_10_as_printed,
+        _PURE,
         "unsafe where the epsilon_0 it finds exceeds ln(n/(16 ln(2/delta)))",
         Status.UNSAFE,
     ),
-    _stated(
-        "thesis Lemma 2.3.1, first part",
-        f"{_THESIS}, Lemma 2.3.1",
+    _THESIS.states(
+        "Lemma 2.3.1, first part",
         lemma_2_3_1_first,
+        _PURE,
         "epsilon_0 <= ln(n/ln(1/delta))/2; its constant is not stated",
         Status.REPRODUCTION,
     ),
-    _stated(
-        "thesis Lemma 2.3.1, second part", f"{_THESIS}, Lemma 2.3.1", efm19_corollary_9, _SMALL
-    ),
-    _stated(
-        "thesis Theorem 5.3.1, as (epsilon, delta)",
-        f"{_THESIS}, Theorem 5.3.1",
-        theorem_5_3_1_epsilon,
-        "delta in (0, 1)",
-    ),
-    _stated(
-        "thesis Theorem 5.3.2, as (epsilon, delta)",
-        f"{_THESIS}, Theorem 5.3.2",
-        theorem_5_3_2_epsilon,
-        "delta in (0, 1)",
-    ),
+    _THESIS.states("Lemma 2.3.1, second part", efm19_corollary_9, _PURE, _SMALL),
+    _THESIS.states("Theorem 5.3.1, (epsilon, delta)", theorem_5_3_1_epsilon, _PURE, _ANY),
+    _THESIS.states("Theorem 5.3.2, (epsilon, delta)", theorem_5_3_2_epsilon, _PURE, _ANY),
 )

@@ -30,11 +30,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import Paper
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 _HALVINGS = 60
 _ROUNDING = 1e-9  # relative; logarithms below lose n times a few units of the last place
@@ -187,22 +186,10 @@ def _smallest(
     return bisected(met, 0.0, local_epsilon, halvings=_HALVINGS).holding
 
 
-def _stated(name: str, function: Callable[..., object], randomizer: str, holds: str) -> Result:
-    return Result(
-        f"privacy blanket 2019, {name}",
-        "balle2019blanket",
-        Status.PROVED,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        randomizer,
-        holds,
-        function,
-    )
-
-
+_PAPER = Paper("privacy blanket 2019,", "balle2019blanket")
 _FIXED = "one fixed randomizer, pure epsilon_0 or k-ary response"
 RESULTS = (
-    _stated("Theorem 3.1", blanket_2019_kary, "k-ary response", "epsilon <= 1"),
-    _stated("Hoeffding", blanket_2019_hoeffding, _FIXED, "not adaptive"),
-    _stated("Bennett", blanket_2019_bennett, _FIXED, "not adaptive"),
+    _PAPER.states("Theorem 3.1", blanket_2019_kary, "k-ary response", "epsilon <= 1"),
+    _PAPER.states("Hoeffding", blanket_2019_hoeffding, _FIXED, "not adaptive"),
+    _PAPER.states("Bennett", blanket_2019_bennett, _FIXED, "not adaptive"),
 )

@@ -18,7 +18,6 @@ likelihood ratio by those of a sub-Gaussian variable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from scipy.special import gammaln
@@ -31,10 +30,9 @@ from turnout.accounting.published.renyi_formulas import (
     RenyiFormula,
     RenyiLowerFormula,
 )
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
 
 FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 300.0
@@ -316,66 +314,24 @@ def _check(local_epsilon: float, clients: int) -> None:
         )
 
 
-def _stated(
-    name: str,
-    source: str,
-    function: Callable[..., object],
-    holds: str,
-    *,
-    status: Status = Status.PROVED,
-    randomizer: str = "pure epsilon_0",
-) -> Result:
-    return Result(
-        name, source, status, Relation.REPLACE_ONE, ("replace",), randomizer, holds, function
-    )
-
-
-_THESIS, _ATTAINED = "girgis2023thesis", "a lower bound: attained by binary randomized response"
+_THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"
+_BINARY, _SMALL_ORDERS = "binary randomized response", "alpha^4 e^(5 epsilon_0) < n/9"
+_WHOLE, _ATTAINED = "whole orders from 2 on", "a lower bound: attained by binary response"
 RESULTS = (
-    _stated(
-        "EFM19 Remark 1",
-        "erlingsson2019amplification, Remark 1",
-        efm19_remark_1,
-        "all real orders; adaptive, hidden order",
+    Paper("EFM19", "erlingsson2019amplification").states(
+        "Remark 1", efm19_remark_1, _PURE, "all real orders; adaptive, hidden order"
     ),
-    _stated(
-        "thesis Theorem 5.3.1",
-        f"{_THESIS}, Theorem 5.3.1",
-        theorem_5_3_1,
-        "whole orders from 2 on; real ones by (5.6)",
-    ),
-    _stated(
-        "thesis Corollary 5.3.1",
-        f"{_THESIS}, Corollary 5.3.1",
-        corollary_5_3_1,
-        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
-    ),
-    _stated(
-        "thesis Lemma 3.3.1",
-        f"{_THESIS}, Lemma 3.3.1",
-        lemma_3_3_1,
-        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
-    ),
-    _stated("thesis Theorem 5.3.2", f"{_THESIS}, Theorem 5.3.2", theorem_5_3_2, "all real orders"),
-    _stated(
-        "thesis Lemma 3.3.2",
-        f"{_THESIS}, Lemma 3.3.2",
+    _THESIS.states("Theorem 5.3.1", theorem_5_3_1, _PURE, f"{_WHOLE}; real ones by (5.6)"),
+    _THESIS.states("Corollary 5.3.1", corollary_5_3_1, _PURE, f"{_WHOLE}, {_SMALL_ORDERS}"),
+    _THESIS.states("Lemma 3.3.1", lemma_3_3_1, _PURE, f"{_WHOLE}, {_SMALL_ORDERS}"),
+    _THESIS.states("Theorem 5.3.2", theorem_5_3_2, _PURE, "all real orders"),
+    _THESIS.states(
+        "Lemma 3.3.2",
         lemma_3_3_2,
+        _PURE,
         "alpha <= n/(16 epsilon_0 e^(epsilon_0)); proved for binary randomized response alone",
-        status=Status.CONJECTURED,
+        Status.CONJECTURED,
     ),
-    _stated(
-        "thesis Theorem 5.3.3",
-        f"{_THESIS}, Theorem 5.3.3",
-        theorem_5_3_3,
-        f"whole orders from 2 on; {_ATTAINED}",
-        randomizer="binary randomized response",
-    ),
-    _stated(
-        "thesis Corollary 5.3.2",
-        f"{_THESIS}, Corollary 5.3.2",
-        corollary_5_3_2,
-        f"whole orders from 2 on; {_ATTAINED}",
-        randomizer="binary randomized response",
-    ),
+    _THESIS.states("Theorem 5.3.3", theorem_5_3_3, _BINARY, f"{_WHOLE}; {_ATTAINED}"),
+    _THESIS.states("Corollary 5.3.2", corollary_5_3_2, _BINARY, f"{_WHOLE}; {_ATTAINED}"),
 )

@@ -20,7 +20,7 @@ import numpy as np
 
 from turnout.accounting.published.binary_response import log_excess, log_moment_below
 from turnout.accounting.published.renyi_formulas import RenyiFormula, RenyiLowerFormula
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.accounting.published.shuffling_rdp import (
     blanket_size,
     log_expm1,
@@ -29,7 +29,6 @@ from turnout.accounting.published.shuffling_rdp import (
 from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
 
 FloatArray = np.ndarray
 ShuffleBound = Callable[[float, int, float], float]
@@ -265,38 +264,25 @@ def _check(local_epsilon: float, clients: int, sampled: int) -> None:
         )
 
 
-def _stated(
-    number: str,
-    function: Callable[..., object],
-    holds: str,
-    status: Status = Status.PROVED,
-    randomizer: str = "pure epsilon_0",
-) -> Result:
-    return Result(
-        f"thesis {number}",
-        f"girgis2023thesis, {number}",
-        status,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        randomizer,
-        holds,
-        function,
-    )
-
-
+_THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"
 RESULTS = (
-    _stated("Theorem 5.4.1", theorem_5_4_1, "k of n clients; whole orders, real ones by (5.6)"),
-    _stated(
+    _THESIS.states(
+        "Theorem 5.4.1", theorem_5_4_1, _PURE, "k of n clients; whole orders, real ones by (5.6)"
+    ),
+    _THESIS.states(
         "Theorem 5.4.2",
         theorem_5_4_2,
-        "whole orders from 2 on; a lower bound: attained by binary randomized response",
-        randomizer="binary randomized response",
+        "binary randomized response",
+        "whole orders from 2 on; a lower bound: attained by binary response",
     ),
-    _stated("Lemma 4.3.1", lemma_4_3_1, "s = 1: q = k/(nm); s > 1: s/m amplifies alone"),
-    _stated("Lemma 4.4.1", lemma_4_4_1, "12(epsilon_0 + ln 2) < qn"),
-    _stated(
+    _THESIS.states(
+        "Lemma 4.3.1", lemma_4_3_1, _PURE, "s = 1: q = k/(nm); s > 1: s/m amplifies alone"
+    ),
+    _THESIS.states("Lemma 4.4.1", lemma_4_4_1, _PURE, "12(epsilon_0 + ln 2) < qn"),
+    _THESIS.states(
         "Lemma 4.4.1, as printed",
         lemma_4_4_1_as_printed,
+        _PURE,
         "c' in (0, 1), of which none is safe for all epsilon_0 and qn",
         Status.UNSAFE,
     ),

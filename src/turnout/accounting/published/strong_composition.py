@@ -22,12 +22,11 @@ from collections.abc import Callable
 
 from scipy.special import betainc
 
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import THESIS, Paper, PrivacyPoint
 from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 ShuffleBound = Callable[[float, int, float], float]
 _SLACK = 1e-9  # relative error that a binomial tail may have
@@ -196,26 +195,14 @@ def _up(value: float) -> float:
     return value * (1 + _ROUNDING)
 
 
-def _stated(name: str, source: str, function: Callable[..., object], randomizer: str) -> Result:
-    return Result(
-        name, source, Status.PROVED, None, (), randomizer, "delta' in (0, 1); adaptive", function
-    )
-
-
-_KOV = "kairouz2015composition"
+_KOV = Paper("KOV", "kairouz2015composition", None)
+_POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
 RESULTS = (
-    _stated("thesis Lemma 2.1.2", "girgis2023thesis, Lemma 2.1.2", lemma_2_1_2, "(epsilon, delta)"),
-    _stated("KOV Theorem 3.3", f"{_KOV}, Theorem 3.3", kov_theorem_3_3, "(epsilon, delta)"),
-    _stated("KOV, optimal", f"{_KOV}, Theorem 3.3", kov_optimal, "(epsilon, delta)"),
-    _stated("KOV Theorem 3.4", f"{_KOV}, Theorem 3.4", kov_theorem_3_4, "(epsilon, delta)"),
-    Result(
-        "clones with KOV",
-        f"{_KOV}, Theorem 3.3",
-        Status.PROVED,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        "pure epsilon_0",
-        "delta in (0, 1); adaptive, hidden order",
-        kov_of_shuffle,
+    THESIS.states("Lemma 2.1.2", lemma_2_1_2, _POINT, _RANGE),
+    _KOV.states("Theorem 3.3", kov_theorem_3_3, _POINT, _RANGE),
+    _KOV.states("Theorem 3.3, optimal", kov_optimal, _POINT, _RANGE),
+    _KOV.states("Theorem 3.4", kov_theorem_3_4, _POINT, _RANGE),
+    Paper("clones with KOV", "kairouz2015composition").states(
+        "Theorem 3.3", kov_of_shuffle, "pure epsilon_0", f"{_RANGE}, hidden order"
     ),
 )
