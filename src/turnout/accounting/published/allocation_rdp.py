@@ -6,7 +6,7 @@ alone, so none is a guarantee (docs/errata.md, random allocation 1).
 
 Notation
     α    order        D_p  E_Q[X^p], of one step; under random allocation E_Q[S^α]
-    t    window       k    picks          μ = 1/σ
+    t    window       k    picks          μ = 1/σ, σ the noise multiplier
 
 Theorem 4.6 sums over the integer partitions of α. The same number is a coefficient of a power
 series, D_α = α!/t^α · [x^α] (Σ_p D_p x^p/p!)^t, all of whose terms are positive: repeated squaring

@@ -5,12 +5,13 @@ under replace-one and needs nothing of the randomizer but its ε₀. All are pro
 `turnout.accounting.price` is what to quote. docs/errata.md says where the print is wrong.
 
 Notation
-    ε₀  local_epsilon   of the local randomizer
-    m   window          steps, as many as updates
-    n   population
-    p₀  probability     of checking in at all
+    ε₀  local_epsilon   > 0, of the local randomizer
+    m   window          ≥ 1 steps, as many as updates
+    n   population      ≥ 1
+    p₀  probability     in [0, 1], of checking in at all
+    δ   delta           in (0, 1)
     v   variance        bound on Σ εᵢ² of the steps given the past
-    δ₂  load_delta      probability that the steps' loads are unlucky
+    δ₂  load_delta      in (0, 1), probability that the steps' loads are unlucky
 
 Each proof ends in the heterogeneous advanced composition of Kairouz, Oh and Viswanath, so each
 bound is v/2 + √(2 v ln(1/δ)) for its own v.
@@ -33,13 +34,7 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
 
     Source: Theorem 3.2, as Theorem A.4 states it:
     p₀²e^{ε₀}(e^{ε₀} − 1)²/(2m) + p₀(e^{ε₀} − 1)√(2e^{ε₀} ln(1/δ)/m). The proof of Theorem 3.2
-    prints m outside the root, which is unsafe (`theorem_3_2_as_printed`).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        window: m ≥ 1, the steps among which she draws one.
-        delta: δ in (0, 1).
-        probability: p₀ in [0, 1], the chance of checking in at all.
+    prints m outside the root, which is unsafe.
 
     Returns:
         ε, never below the true one under replace-one; may exceed ε₀, which also holds.
@@ -55,12 +50,6 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
     """ε of replacing one of m records with probability at most ``largest_weight``.
 
     Source: Theorem A.4 (amplification via random replacement), pure branch.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        window: m ≥ 1.
-        delta: δ in (0, 1).
-        largest_weight: w_max in [0, 1].
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(window=window)
@@ -84,13 +73,6 @@ def theorem_4_1(
     Source: Theorem 4.1: Theorem A.5 at the loads of Lemma A.6,
     ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). Far from tight: given the loads the run is an
     adaptive shuffle of n clients (docs/errata.md, random check-ins 5).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        population: n.
-        window: m.
-        delta: δ in (0, 1).
-        load_delta: δ₂ in (0, 1).
     """
     checks.open_unit(delta=delta, load_delta=load_delta)
     if delta + load_delta >= 1:
@@ -115,11 +97,6 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
 
     Source: Theorem 5.1, by swapping (Theorem A.7):
     e^{3ε₀}(e^{ε₀} − 1)²/(2n) + e^{3ε₀/2}(e^{ε₀} − 1)√(2 ln(1/δ)/n).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        population: n ≥ 1 messages.
-        delta: δ in (0, 1).
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(population=population)

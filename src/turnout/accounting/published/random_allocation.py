@@ -7,7 +7,7 @@ none is a guarantee.
 
 Notation (docs/design/accounting.md: P present, Q absent, X = dP/dQ under Q)
     t   window      k  picks        u = ⌊t/k⌋, the window of one pick (Lemma 3.11)
-    ε₀  local_epsilon, of the pair
+    ε₀  local_epsilon, of the pair      δ  delta, the whole, in (0, 1)
     γ   excess      how far below 1 the average of u ratios may fall
     η   rate        1/(u(1 − γ)), of the Poisson sampling
 

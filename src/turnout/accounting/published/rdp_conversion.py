@@ -4,7 +4,7 @@ Source: Girgis 2023 (girgis2023thesis), Chapter 2. Adaptive composition and conv
 any relation, direction by direction. `RenyiCurve` and `RenyiFormula` do the same for curves of
 many orders and search the best one.
 
-Notation: R_α is the Rényi divergence of order α > 1, in nats.
+Notation: R_α is the Rényi divergence of order α > 1, in nats, in one direction; δ in (0, 1).
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), first part; Canonne, Kamath and Steinke
     2020 (canonne2020discrete), Proposition 12: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
 
-    Args:
-        divergences: R_α in one direction, at some orders.
-        delta: δ in (0, 1).
-
     Returns:
         ε in that direction, rounded up.
 
@@ -52,10 +48,6 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), second part:
     e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1).
 
-    Args:
-        divergences: R_α in one direction, at some orders.
-        epsilon: ε ≥ 0.
-
     Returns:
         δ in that direction, rounded up.
     """
@@ -70,10 +62,6 @@ def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
     Source: Lemma 2.1.4 of Girgis 2023 (girgis2023thesis); Mironov 2017 (mironov2017renyi),
     Proposition 1. Both bounds must be of the *same* order, and the second must hold whatever the
     first one said.
-
-    Args:
-        first: R_α of the first, by orders.
-        second: R_α of the second, by orders.
 
     Returns:
         The sums at the orders that both have, rounded up.

@@ -13,8 +13,8 @@ Rényi bounds are in `shuffling_rdp`, sampled clients in `shuffling_subsampled`,
 `strong_composition`. `SINGLE_ROUND` has one of each.
 
 Notation
-    ε₀  local_epsilon   of the local randomizer
-    n   clients         δ  delta
+    ε₀  local_epsilon   > 0, of the local randomizer
+    n   clients         ≥ 1         δ  delta, in (0, 1)
     v   variance        bound on Σ εᵢ² of the n messages, each given those before it
 """
 
@@ -74,11 +74,6 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     one behind Remark 1. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
     as its v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-
     Returns:
         ε, infinite where it exceeds the largest float.
 
@@ -100,11 +95,6 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
     Source: Theorem 8 of Erlingsson et al. 2019 (erlingsson2019amplification), amplification by
     swapping: only the first record is moved, to a uniform place, and neighbours differ in it.
     Theorem 7 follows as a shuffle is a mixture of such swaps.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
     """
     return efm19_theorem_7(local_epsilon, clients, delta)
 
@@ -123,11 +113,6 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
     Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
     ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
     (`thesis_6_10_as_printed`).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        delta: δ in (0, 1).
 
     Raises:
         UnsupportedError: ε₀ is beyond that limit.
@@ -171,12 +156,6 @@ def stronger_clones_2023(
     a proof of our own that was reviewed independently and is unpublished: docs/design/shuffling.md,
     Theorem 2 for one fixed randomizer, Theorem 3 for adaptive ones in a hidden order of speaking.
     It is what `turnout.accounting.price` says of `PureRandomizer` and `FixedRandomizer`.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-        rounds: T, each shuffled afresh.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.

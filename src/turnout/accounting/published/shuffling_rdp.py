@@ -6,8 +6,8 @@ for every ε₀-randomizer with values in a countable set. They are proved and l
 `turnout.accounting.price` is what to quote.
 
 Notation
-    ε₀  local_epsilon    e = e^{ε₀}    of the local randomizer
-    n   clients          n̄ = ⌊(n − 1)/(2e)⌋ + 1
+    ε₀  local_epsilon in (0, 300], of the local randomizer; e = e^{ε₀}
+    n   clients ≥ 1      n̄ = ⌊(n − 1)/(2e)⌋ + 1
     α   order            D_α = E_Q[(dP/dQ)^α], R_α = ln D_α/(α − 1)
 
 Theorem 5.3.1 lets at least n̄ − 1 of the others send what the victim's other message might have
@@ -45,10 +45,6 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
     Proof: given the messages before it, each message is ε₁-DP with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n
     (`shuffling.efm19_theorem_7`), so its R_α is at most αε₁²/2.
 
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
-
     Returns:
         The bound at all real orders α > 1.
 
@@ -66,10 +62,6 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
     Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
     + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
@@ -95,10 +87,6 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     """D_α ≤ 1 + C(α,2)·4(e − 1)²/n while α⁴e^{5ε₀} < n/9.
 
     Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
 
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
@@ -128,10 +116,6 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     it is `corollary_5_3_1`. The thesis admits every α; its proof, by way of binomial sums, is for
     whole orders.
 
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
 
@@ -152,10 +136,6 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
 
     Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof is for α ≥ 2; for
     1 < α < 2 the chord of ln D_α from α = 1 to 2 lies below the bound, so the claim holds.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at all real orders α > 1, rounded up.
@@ -184,10 +164,6 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     withdraws the generality. Its first step, to the stronger clones pair, holds by another proof
     (docs/design/shuffling.md, Theorem 3); the pair's Rényi divergences themselves are
     computed in `benchmarks/papers/shuffled_renyi`, 48 times smaller or more.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at real orders up to n/(16ε₀e).
@@ -219,10 +195,6 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
     response costs more.
 
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
-
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
     """
@@ -236,10 +208,6 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     Source: Corollary 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof uses Jensen's inequality
     for x³, which is not convex; the odd central moments of a binomial count with p ≤ 1/2 are
     nevertheless not negative.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
 
     Returns:
         Below `theorem_5_3_3` at whole orders α ≥ 2.
@@ -261,12 +229,7 @@ def blanket_size(local_epsilon: float, clients: int) -> int:
 
 
 def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
-    """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up.
-
-    Args:
-        log_second: ln s.
-        log_ratio: ln r.
-    """
+    """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up."""
     tables: dict[str, FloatArray] = {}
 
     def log_moments(orders: FloatArray) -> FloatArray:

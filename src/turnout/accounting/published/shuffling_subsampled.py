@@ -5,8 +5,8 @@ Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5. Replace-one, both dire
 the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
 
 Notation
-    ε₀  local_epsilon    e = e^{ε₀}     m  records    of a client
-    n   clients          k  sampled, uniformly     s  samples    that she draws of her records
+    ε₀  local_epsilon in (0, 300]; e = e^{ε₀}      m  records ≥ 1, of a client
+    n   clients          k  sampled ≤ n, uniformly    s  samples ≤ m, drawn of these records
     γ = k/n              k̄ = ⌊(k − 1)/(2e)⌋ + 1
     q   chance that one record is used: ks/(nm) where k are sampled
 """
@@ -43,11 +43,6 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
     Υ = ((1 + γ(e² − 1)/e)^α − 1 − αγ(e² − 1)/e)·e^{−(k−1)/(8e)}.
 
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n.
-        sampled: k, at most n.
-
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
 
@@ -77,11 +72,6 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
     """NO GUARANTEE: what sampled binary randomized response attains when all others hold a zero.
 
     Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n.
-        sampled: k, at most n.
 
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
@@ -190,17 +180,7 @@ def lemma_4_4_1_as_printed(
     records: int = 1,
     bound: ShuffleBound = clones_2021,
 ) -> PrivacyPoint:
-    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} for what happens when too few or too many come.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        probability: q in (0, 1].
-        inner_delta: δ̃ in (0, 1).
-        constant: c' in (0, 1).
-        records: m.
-        bound: as in `lemma_4_4_1`.
-    """
+    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} for what happens when too few or too many come."""
     expected = _check_coins(local_epsilon, clients, probability, inner_delta, records)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)

@@ -6,9 +6,9 @@ Adaptive composition under any relation, in both directions. A shuffle's (ε, δ
 its privacy curve: `turnout.accounting.price` composes curves.
 
 Notation
-    ε, δ   epsilon, delta    of one round
-    T      rounds
-    δ'     slack             of the composition; the whole costs 1 − (1 − δ)^T (1 − δ')
+    ε, δ   point             of one round, ε > 0
+    T      rounds            to 10⁵ and beyond
+    δ'     slack             in (0, 1), of the composition; the whole: 1 − (1 − δ)^T (1 − δ')
     p = e^ε/(1 + e^ε)
 
 The T rounds are dominated by T binary randomized responses at ε, except with δ each, so
@@ -40,11 +40,6 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
     Source: Lemma 2.1.2 of Girgis 2023 (girgis2023thesis); Dwork, Rothblum and Vadhan 2010
     (dwork2010boosting).
 
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T.
-        slack: δ' in (0, 1).
-
     >>> round(lemma_2_1_2(PrivacyPoint(0.01, 0.0), 100, 1e-6).epsilon, 4)
     0.5357
     """
@@ -62,11 +57,6 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' it
     lists. In between `kov_optimal` is smaller, by the same laws.
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T.
-        slack: δ' in (0, 1).
     """
     _check(point, rounds, slack)
     enough, too_many = 0, rounds // 2 + 1
@@ -84,11 +74,6 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
     (kairouz2015composition), between the ε' that it lists.
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T, to 10⁵ and beyond.
-        slack: δ' in (0, 1).
 
     Returns:
         Never below the optimum, above it by the rounding of binomial tails.
@@ -108,11 +93,6 @@ def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
     g = 1/δ' or e + √(Tε²)/δ'.
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T.
-        slack: δ' in (0, 1).
     """
     _check(point, rounds, slack)
     mean = rounds * point.epsilon * math.tanh(point.epsilon / 2)
