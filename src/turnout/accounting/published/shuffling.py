@@ -10,7 +10,7 @@ Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem
 check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)
 `check_ins_approximate.theorem_5_1_approximate`; the privacy blanket is in `shuffling_blanket`,
 Rényi bounds are in `shuffling_rdp`, sampled clients in `shuffling_subsampled`, several rounds in
-`strong_composition`. `SINGLE_ROUND` has one of each.
+`strong_composition`.
 
 Notation
     ε₀  local_epsilon   > 0, of the local randomizer
@@ -21,11 +21,8 @@ Notation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
-from turnout.accounting.published import shuffling_blanket, shuffling_rdp
-from turnout.accounting.published.check_ins import theorem_5_1
+from turnout.accounting.published import shuffling_rdp
 from turnout.accounting.published.results import Paper, Status
 from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
@@ -210,22 +207,6 @@ def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> f
     """
     checks.open_unit(delta=delta)
     return shuffling_rdp.theorem_5_3_2(local_epsilon, clients).epsilon(delta)
-
-
-SINGLE_ROUND: Mapping[str, Callable[[float, int, float], float]] = MappingProxyType(
-    {
-        "EFM19 Corollary 9": efm19_corollary_9,
-        "EFM19 Theorem 7": efm19_theorem_7,
-        "check-ins Theorem 5.1": theorem_5_1,
-        "privacy blanket 2019, Hoeffding": shuffling_blanket.blanket_2019_hoeffding,
-        "privacy blanket 2019, Bennett": shuffling_blanket.blanket_2019_bennett,
-        "clones 2021, closed form": clones_2021_closed_form,
-        "clones 2021, numeric": clones_2021,
-        "thesis Theorem 5.3.1": theorem_5_3_1_epsilon,
-        "thesis Theorem 5.3.2": theorem_5_3_2_epsilon,
-    }
-)
-"""Proved bounds as functions of (ε₀, n, δ); outside of their ranges they raise a TurnoutError."""
 
 
 def _clones_formula(local_epsilon: float, clients: int, delta: float) -> float:

@@ -44,7 +44,7 @@ _LARGEST_LOCAL_EPSILON = 300.0
 def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categories: int) -> float:
     """ε of shuffled k-ary randomized response in closed form.
 
-    Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), for n ≥ 2 clients:
+    Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), n ≥ 2:
     ε ≤ 1 where γ = max{14k ln(2/δ)/((n − 1)ε²), 27k/((n − 1)ε)} < 1, solved for ε.
     Proof: with c = (n − 1)γ/k, the likelihood ratio exceeds e^ε only if one of two Bin(n − 1, γ/k)
     is at most c·e^{−ε/2}, or the other plus 1 at least c·e^{ε/2}. As 1 − e^{−ε/2} ≥ 0.393ε and
