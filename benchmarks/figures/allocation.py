@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
+import allocation_forms
 import numpy as np
 from curves import Panel, line, picture, relative
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
@@ -57,7 +58,7 @@ def figure_1() -> Picture:
         best = math.inf, 0.0
         for local_epsilon in np.geomspace(0.5, 12, 40):
             try:
-                rate = random_allocation.theorem_3_2_as_printed(
+                rate = allocation_forms.theorem_3_2_as_printed(
                     GaussianPair(sigma), window, delta, local_epsilon, poisson=lambda _, r, *__: r
                 )
             except UnsupportedError:
@@ -65,7 +66,7 @@ def figure_1() -> Picture:
             best = min(best, (rate, local_epsilon))
         if math.isinf(best[0]):
             raise UnsupportedError("void")
-        return random_allocation.theorem_3_2_as_printed(
+        return allocation_forms.theorem_3_2_as_printed(
             GaussianPair(sigma), window, delta, best[1], poisson=poisson_epsilon
         )
 
@@ -97,7 +98,7 @@ def figure_1() -> Picture:
             "Theorem 3.2 by variance",
             "variance",
             sigmas,
-            lambda s: random_allocation.theorem_3_2_by_variance(
+            lambda s: allocation_forms.theorem_3_2_by_variance(
                 GaussianPair(s), window, delta, poisson=poisson_epsilon
             ),
         ),
@@ -222,7 +223,7 @@ def figure_4() -> Picture:
             "Dong et al., second bound",
             "dong",
             picks,
-            lambda k: allocation_rdp.dong_2025(sigma, window, int(k)).epsilon(delta),
+            lambda k: allocation_forms.dong_2025(sigma, window, int(k)).epsilon(delta),
         ),
         line(
             "Theorem 4.6 (RDP), k windows",

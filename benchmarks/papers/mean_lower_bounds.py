@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.published.results import Status, thesis_result
+from turnout.accounting.published.results import THESIS, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
@@ -189,29 +189,29 @@ _LOCAL = "pure epsilon_0, messages in any order"
 _BOUND = "a lower bound on the MSE, no guarantee; unbiased means; constants ours"
 _ORDER = "order only, constants not stated"
 RESULTS = (
-    thesis_result("Theorem 3.4.3, with constants", theorem_3_4_3, _LOCAL, f"{_BOUND}; 1 <= p < 2"),
-    thesis_result(
+    THESIS.states("Theorem 3.4.3, with constants", theorem_3_4_3, _LOCAL, f"{_BOUND}; 1 <= p < 2"),
+    THESIS.states(
         "Theorem 3.4.3, as printed",
         theorem_3_4_3_order_as_printed,
         _LOCAL,
         f"{_ORDER}; false for epsilon_0 far above 1",
         Status.UNSAFE,
     ),
-    thesis_result("Theorem 3.6.3, with constants", theorem_3_6_3, _LOCAL, f"{_BOUND}; p >= 2"),
-    thesis_result(
+    THESIS.states("Theorem 3.6.3, with constants", theorem_3_6_3, _LOCAL, f"{_BOUND}; p >= 2"),
+    THESIS.states(
         "Theorem 3.6.3, as printed",
         theorem_3_6_3_order_as_printed,
         _LOCAL,
         f"{_ORDER}; false for epsilon_0 far above d",
         Status.UNSAFE,
     ),
-    thesis_result(
+    THESIS.states(
         "Theorem 3.6.4, delta = 0, with constants",
         theorem_3_6_4_pure,
         "pure epsilon, trusted server",
         _BOUND,
     ),
-    thesis_result(
+    THESIS.states(
         "Theorem 3.6.4, as printed",
         theorem_3_6_4_order_as_printed,
         "(epsilon, delta), trusted server, b bits a client",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 
+import check_in_forms
 import pytest
 import shuffle_truths as truths
 
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.published import check_ins
 from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.accounting.shuffling.sampling.averaged import averaged_window
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -81,7 +81,7 @@ def test_what_is_attained_lies_below_a_window_of_one_step():
 
 def test_the_shuffle_supersedes_theorem_4_1():
     """docs/errata.md, random check-ins 5: n = 10⁶, m = 10³, ε₀ = 1, at δ = 10⁻⁶."""
-    paper = check_ins.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6)
+    paper = check_in_forms.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6)
     assert paper == pytest.approx(2.49, abs=0.01)
     window = averaged_window(PureRandomizer(1.0), 10**6, 1.0)
     epsilon = run_epsilon([(window.upper, 1)], Direction.REMOVE, Side.UPPER, 1e-6, 0)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 
+import allocation_forms
 import mpmath
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def true_epsilon(sigma, window, delta):
 def test_theorem_4_6_against_the_sum_over_partitions(window):
     sigma, local = 0.8, 1.3
     gauss = allocation_rdp.corollary_4_7(sigma, window, largest_order=9)
-    moments = allocation_rdp.randomized_response_log_moments(local, 9)
+    moments = allocation_forms.randomized_response_log_moments(local, 9)
     response = allocation_rdp.theorem_4_6(moments, window)
     flip = 1 / (1 + mpmath.exp(local))
     for order in range(2, 10):
@@ -151,9 +152,9 @@ CELLS = [(1.0, 1000, 1e-6), (0.6, 100, 1e-5), (2.0, 10_000, 1e-8), (1.0, 64, 1e-
 def test_no_bound_is_below_the_truth(sigma, window, delta):
     truth, pair = true_epsilon(sigma, window, delta), GaussianPair(sigma)
     assert allocation_rdp.corollary_4_7(sigma, window).epsilon(delta) >= truth
-    assert allocation_rdp.dong_2025(sigma, window, 1).epsilon(delta) >= truth
+    assert allocation_forms.dong_2025(sigma, window, 1).epsilon(delta) >= truth
     assert random_allocation.theorem_4_1(pair, window, delta) >= truth
-    for bound in (random_allocation.theorem_3_2, random_allocation.theorem_3_2_by_variance):
+    for bound in (allocation_forms.theorem_3_2, allocation_forms.theorem_3_2_by_variance):
         try:
             assert bound(pair, window, delta) >= truth
         except UnsupportedError as error:
@@ -169,17 +170,17 @@ def test_theorem_4_1_loses_less_than_the_factor_it_names():
 def test_theorem_3_2_says_something_for_much_noise_and_many_steps():
     pair, delta = GaussianPair(4.0), 1e-6
     truth = true_epsilon(4.0, 10_000, delta)
-    sinh = random_allocation.theorem_3_2(pair, 10_000, delta)
-    variance = random_allocation.theorem_3_2_by_variance(pair, 10_000, delta)
-    printed = random_allocation.theorem_3_2_as_printed(pair, 10_000, delta, 1.8)
+    sinh = allocation_forms.theorem_3_2(pair, 10_000, delta)
+    variance = allocation_forms.theorem_3_2_by_variance(pair, 10_000, delta)
+    printed = allocation_forms.theorem_3_2_as_printed(pair, 10_000, delta, 1.8)
     assert truth < variance < sinh < printed
     assert variance < 1.2 * truth
     with pytest.raises(UnsupportedError, match="void"):
-        random_allocation.theorem_3_2(pair, 10, delta)
+        allocation_forms.theorem_3_2(pair, 10, delta)
     with pytest.raises(UnsupportedError, match="void"):
-        random_allocation.theorem_3_2_by_variance(pair, 10, delta)
+        allocation_forms.theorem_3_2_by_variance(pair, 10, delta)
     with pytest.raises(UnsupportedError, match="leaves nothing"):
-        random_allocation.theorem_3_2_as_printed(pair, 10_000, delta, 0.5)
+        allocation_forms.theorem_3_2_as_printed(pair, 10_000, delta, 0.5)
 
 
 def test_the_rate_of_theorem_3_2_holds_with_the_chance_it_says():
@@ -197,18 +198,18 @@ def test_the_rate_of_theorem_3_2_holds_with_the_chance_it_says():
 
 
 def test_corollary_3_12_for_gaussian_noise():
-    bound = random_allocation.corollary_3_12_gaussian(40.0, 100, 1e-4)
+    bound = allocation_forms.corollary_3_12_gaussian(40.0, 100, 1e-4)
     assert bound >= true_epsilon(40.0, 100, 1e-4)
     with pytest.raises(UnsupportedError, match="noise multiplier above"):
-        random_allocation.corollary_3_12_gaussian(20.0, 100, 1e-4)
+        allocation_forms.corollary_3_12_gaussian(20.0, 100, 1e-4)
     with pytest.raises(ParameterError, match="multiple"):
-        random_allocation.corollary_3_12_gaussian(60.0, 100, 1e-4, picks=3)
+        allocation_forms.corollary_3_12_gaussian(60.0, 100, 1e-4, picks=3)
 
 
 def test_more_picks_cost_more():
     pair = GaussianPair(4.0)
     costs = [
-        random_allocation.theorem_3_2_by_variance(pair, 10_000, 1e-6, picks) for picks in (1, 2, 5)
+        allocation_forms.theorem_3_2_by_variance(pair, 10_000, 1e-6, picks) for picks in (1, 2, 5)
     ]
     assert costs == sorted(costs)
     assert random_allocation.corollary_3_12(pair, 10_000, 1e-6, 2) > costs[1]
@@ -262,7 +263,7 @@ def test_these_theorems_do_not_cover_the_add_direction():
     assert promised < epsilon
     assert hockey_stick(absent, present, promised) > 0.35 > hockey_stick(present, absent, promised)
     # Theorem 4.6.
-    moments = allocation_rdp.randomized_response_log_moments(local, 40)
+    moments = allocation_forms.randomized_response_log_moments(local, 40)
     renyi = allocation_rdp.theorem_4_6(moments, window).delta(epsilon)
     assert remove <= renyi < 0.7 * add
     for result in (*random_allocation.RESULTS, *allocation_rdp.RESULTS):
@@ -289,7 +290,7 @@ def test_theorem_4_1_undoes_the_chance_of_not_being_taken():
 @pytest.mark.parametrize(("local", "window"), [(0.5, 4), (1.0, 8), (3.0, 5), (2.0, 10)])
 def test_theorem_4_6_is_above_randomized_response(local, window):
     present, absent = response_law(local, window)
-    moments = allocation_rdp.randomized_response_log_moments(local, 80)
+    moments = allocation_forms.randomized_response_log_moments(local, 80)
     curve = allocation_rdp.theorem_4_6(moments, window)
     for epsilon in (0.1, 0.5, 1.0, 2.0):
         assert curve.delta(epsilon) >= hockey_stick(present, absent, epsilon)
@@ -298,8 +299,8 @@ def test_theorem_4_6_is_above_randomized_response(local, window):
 @pytest.mark.parametrize(("window", "picks"), [(4, 1), (5, 2), (6, 3), (4, 4)])
 def test_dong_et_al(window, picks):
     sigma = 1.2
-    exact = allocation_rdp.dong_2025_exact(sigma, window, picks, 4)
-    bound = allocation_rdp.dong_2025(sigma, window, picks, 4)
+    exact = allocation_forms.dong_2025_exact(sigma, window, picks, 4)
+    bound = allocation_forms.dong_2025(sigma, window, picks, 4)
     blocks = allocation_rdp.corollary_4_7(sigma, window, picks, 4)
     assert bound.log_moments[2] == pytest.approx(exact.log_moments[2])
     assert np.all(bound.log_moments >= exact.log_moments - 1e-10)
@@ -316,14 +317,14 @@ def test_dong_et_al(window, picks):
 def test_dong_et_al_are_looser_for_few_picks_and_tighter_for_many():
     few, many = ((1024, 4), (1024, 500))
     for window, picks in (few, many):
-        theirs = allocation_rdp.dong_2025(1.0, window, picks, 64).epsilon(1e-6)
+        theirs = allocation_forms.dong_2025(1.0, window, picks, 64).epsilon(1e-6)
         blocks = allocation_rdp.corollary_4_7(1.0, window, picks, 64).epsilon(1e-6)
         assert (blocks < theirs) == ((window, picks) == few)
 
 
 def test_the_overlap_law_stays_exact_for_long_windows():
     window, picks = 10**7, 100
-    curve = allocation_rdp.dong_2025(1.0, window, picks, 2)
+    curve = allocation_forms.dong_2025(1.0, window, picks, 2)
     with mpmath.workdps(40):
         law = [
             mpmath.binomial(picks, j) * mpmath.binomial(window - picks, picks - j) * mpmath.exp(j)
@@ -335,7 +336,7 @@ def test_the_overlap_law_stays_exact_for_long_windows():
 
 def test_too_many_subsets_are_refused():
     with pytest.raises(UnsupportedError, match="too many"):
-        allocation_rdp.dong_2025_exact(1.0, 100, 3, 4)
+        allocation_forms.dong_2025_exact(1.0, 100, 3, 4)
 
 
 def test_moments_must_be_moments():

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from itertools import product
 
+import check_in_forms
 import mpmath
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def step_sum(steps, delta):
 
 def test_known_numbers():
     assert check_ins.theorem_3_2(1.0, 1000, 1e-6) == pytest.approx(0.47493, abs=1e-5)
-    assert check_ins.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6) == pytest.approx(
+    assert check_in_forms.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6) == pytest.approx(
         2.49, abs=0.01
     )
     assert check_ins.theorem_5_1(0.5, 10**4, 1e-6) == pytest.approx(0.0723, abs=1e-4)
@@ -91,7 +92,7 @@ def test_theorem_5_1_is_above_the_sum_of_its_proof(local, users, delta):
 def test_theorem_a_5_is_above_the_sum_of_its_proof(local, loads, delta):
     growth = mpmath.exp(local)
     steps = [mpmath.log1p(growth**2 * (growth - 1) * load / sum(loads)) for load in loads]
-    assert check_ins.theorem_a_5(local, loads, delta) >= step_sum(steps, delta)
+    assert check_in_forms.theorem_a_5(local, loads, delta) >= step_sum(steps, delta)
 
 
 @pytest.mark.parametrize("window", [1, 2, 10, 1000, 10**4])
@@ -100,7 +101,7 @@ def test_theorem_a_5_is_above_the_sum_of_its_proof(local, loads, delta):
 def test_theorem_3_2_is_never_below_randomized_response(local, window, delta):
     truth = response_epsilon(local, window, delta)
     assert check_ins.theorem_3_2(local, window, delta) >= truth
-    assert check_ins.theorem_4_3(local, window, delta) >= truth
+    assert check_in_forms.theorem_4_3(local, window, delta) >= truth
 
 
 def replacement_delta(local, window, chance, epsilon):
@@ -134,7 +135,7 @@ def test_theorem_3_2_is_never_below_the_enumerated_protocol(local, chance):
 def test_the_printed_proof_of_theorem_3_2_promises_too_much():
     truth = response_epsilon(1.0, 1000, 1e-6)
     assert truth == pytest.approx(0.1266, abs=2e-4)
-    assert check_ins.theorem_3_2_as_printed(1.0, 1000, 1e-6) < truth / 5
+    assert check_in_forms.theorem_3_2_as_printed(1.0, 1000, 1e-6) < truth / 5
     assert check_ins.theorem_3_2(1.0, 1000, 1e-6) > truth
 
 
@@ -156,15 +157,15 @@ def test_theorem_5_1_is_never_below_shuffled_randomized_response():
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1e-4, 1.0), st.integers(1, 10**6), st.floats(1e-15, 0.01), st.floats(0.0, 1.0))
 def test_the_simple_form_is_above_the_full_one(local, window, delta, chance):
-    simple = check_ins.theorem_3_2_simple(local, window, delta, chance)
+    simple = check_in_forms.theorem_3_2_simple(local, window, delta, chance)
     assert simple >= check_ins.theorem_3_2(local, window, delta, chance)
 
 
 def test_the_simple_form_refuses_what_it_does_not_cover():
     with pytest.raises(ParameterError, match="local_epsilon"):
-        check_ins.theorem_3_2_simple(1.01, 10, 1e-6)
+        check_in_forms.theorem_3_2_simple(1.01, 10, 1e-6)
     with pytest.raises(ParameterError, match="delta"):
-        check_ins.theorem_3_2_simple(1.0, 10, 0.02)
+        check_in_forms.theorem_3_2_simple(1.0, 10, 0.02)
 
 
 @settings(max_examples=60, deadline=None)
@@ -177,8 +178,8 @@ def test_both_conditions_of_corollary_3_3_give_half(local, window, beta, factor)
     )
     population = window * math.ceil(factor * least / window)
     assert check_ins.theorem_3_2(local, window, beta, window / population) <= 0.5
-    closed = check_ins.corollary_3_3_closed_form(local, population, window, beta, 1e-6)
-    full = check_ins.corollary_3_3(local, population, window, beta, 1e-6)
+    closed = check_in_forms.corollary_3_3_closed_form(local, population, window, beta, 1e-6)
+    full = check_in_forms.corollary_3_3(local, population, window, beta, 1e-6)
     assert closed.epsilon >= full.epsilon
     assert closed.delta == pytest.approx(full.delta)
 
@@ -188,19 +189,19 @@ def test_the_first_condition_of_corollary_3_3_alone_does_not():
     assert local <= 2 / 3 * math.log(population / 8)
     assert check_ins.theorem_3_2(local, 1, beta, 1 / population) > 0.9
     with pytest.raises(UnsupportedError, match=r"Corollary 3\.3"):
-        check_ins.corollary_3_3_closed_form(local, population, 1, beta, 1e-6)
+        check_in_forms.corollary_3_3_closed_form(local, population, 1, beta, 1e-6)
 
 
 def test_corollary_3_3_is_advanced_composition():
     first = check_ins.theorem_3_2(0.5, 50, 1e-9, 50 / 1000)
-    point = check_ins.corollary_3_3(0.5, 1000, 50, 1e-9, 1e-6)
+    point = check_in_forms.corollary_3_3(0.5, 1000, 50, 1e-9, 1e-6)
     expected = first * math.sqrt(2 * 20 * math.log(1e6)) + 20 * first * math.expm1(first)
     assert point.epsilon == pytest.approx(expected)
     assert point.delta == pytest.approx(1e-6 + 20e-9)
     with pytest.raises(ParameterError, match="window"):
-        check_ins.corollary_3_3(0.5, 40, 50, 1e-9, 1e-6)
+        check_in_forms.corollary_3_3(0.5, 40, 50, 1e-9, 1e-6)
     with pytest.raises(ParameterError, match="beta"):
-        check_ins.corollary_3_3(0.5, 1000, 1, 0.01, 1e-6)
+        check_in_forms.corollary_3_3(0.5, 1000, 1, 0.01, 1e-6)
 
 
 @pytest.mark.parametrize("load_delta", [0.9, 0.5, 0.1, 0.01])
@@ -222,9 +223,9 @@ def test_theorem_4_1_is_theorem_a_5_at_the_loads_of_lemma_a_6():
     square = (share * math.exp(1.4) * math.expm1(0.7)) ** 2
     assert point.epsilon == pytest.approx(square / 2 + math.sqrt(2 * square * math.log(1e6)))
     assert point.delta == pytest.approx(1.1e-6)
-    even = check_ins.theorem_a_5(0.7, [20] * 20, 1e-6)
+    even = check_in_forms.theorem_a_5(0.7, [20] * 20, 1e-6)
     assert even < point.epsilon
-    assert check_ins.theorem_4_1_best_split(0.7, 400, 20, 1.1e-6) <= point.epsilon * 1.001
+    assert check_in_forms.theorem_4_1_best_split(0.7, 400, 20, 1.1e-6) <= point.epsilon * 1.001
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_the_approximate_branch_is_the_pure_one_at_eight_epsilons():
     pure = check_ins.theorem_3_2(0.8, 100, 1e-6)
     assert point.epsilon == pure
     assert point.delta == pytest.approx(1e-6 + 100 * (math.exp(pure) + 1) * 1e-13, rel=1e-9)
-    sliding = check_ins_approximate.theorem_4_3_approximate(0.1, 1e-17, 100, 1e-6, slack=1e-13)
+    sliding = check_in_forms.theorem_4_3_approximate(0.1, 1e-17, 100, 1e-6, slack=1e-13)
     assert sliding == point
     half = check_ins_approximate.theorem_3_2_approximate(
         0.1, 1e-17, 100, 1e-6, probability=0.5, slack=1e-13
@@ -296,7 +297,7 @@ def test_every_message_is_replaced():
     )
     assert printed.epsilon == right.epsilon
     assert right.delta - 1e-6 == pytest.approx(100 * (printed.delta - 1e-6), rel=1e-3)
-    averaged = check_ins_approximate.theorem_4_1_approximate(
+    averaged = check_in_forms.theorem_4_1_approximate(
         0.02, 1e-18, 1000, 10, delta=1e-6, load_delta=1e-7, slack=1e-14
     )
     growth = math.exp(averaged.epsilon) + 1

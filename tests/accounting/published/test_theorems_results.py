@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import allocation_forms
 import allocation_sampling
+import check_in_forms
 import check_ins_utility
 import mean_lower_bounds
 import pytest
@@ -18,7 +20,13 @@ from turnout.accounting import published
 from turnout.accounting.published import Status
 
 ROOT = Path(__file__).parents[3]
-BESIDE = (allocation_sampling, check_ins_utility, mean_lower_bounds)
+BESIDE = (
+    allocation_forms,
+    allocation_sampling,
+    check_in_forms,
+    check_ins_utility,
+    mean_lower_bounds,
+)
 RESULTS = (*published.RESULTS, *(result for module in BESIDE for result in module.RESULTS))
 MODULES = [
     "check_ins",
@@ -29,6 +37,11 @@ MODULES = [
     "subsampling",
 ]
 HELPERS = {"composed", "at_total_delta", "estimate", "engine_poisson"} | {
+    "at_eightfold",
+    "binned",
+    "log_sum",
+    "part_of",
+    "poisson_run",
     "gaussian_log_moments",
     "randomized_response_log_moments",
     "lemma_a_3_rounds",

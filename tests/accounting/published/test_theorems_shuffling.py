@@ -15,9 +15,21 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from turnout.accounting.published import RESULTS, Status, check_ins, shuffling, shuffling_blanket
-from turnout.accounting.published.shuffling import SINGLE_ROUND, stronger_clones_2023
+from turnout.accounting.published.shuffling import stronger_clones_2023
+from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
 
+SINGLE_ROUND = {  # proved bounds as functions of (ε₀, n, δ)
+    "EFM19 Corollary 9": shuffling.efm19_corollary_9,
+    "EFM19 Theorem 7": shuffling.efm19_theorem_7,
+    "check-ins Theorem 5.1": check_ins.theorem_5_1,
+    "privacy blanket 2019, Hoeffding": shuffling_blanket.blanket_2019_hoeffding,
+    "privacy blanket 2019, Bennett": shuffling_blanket.blanket_2019_bennett,
+    "clones 2021, closed form": shuffling.clones_2021_closed_form,
+    "clones 2021, numeric": clones_2021,
+    "thesis Theorem 5.3.1": shuffling.theorem_5_3_1_epsilon,
+    "thesis Theorem 5.3.2": shuffling.theorem_5_3_2_epsilon,
+}
 TABLE = ((0.5, 10**4, 1e-6), (1.0, 10**5, 1e-6), (2.0, 10**6, 1e-8), (4.0, 10**6, 1e-8))
 MODULES = (
     "rdp_conversion",

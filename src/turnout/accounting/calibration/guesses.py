@@ -26,14 +26,7 @@ _LARGEST_JUMP = 4.0  # from a value that is about right
 def guessed(
     scheme_for: Callable[[float], Scheme], unknown: Unknown, epsilon: float, delta: float
 ) -> Unknown:
-    """The unknown with a start and a power of its own: those of the rule of thumb.
-
-    Args:
-        scheme_for: the scheme as a function of the unknown; whole numbers come as int.
-        unknown: what is asked for.
-        epsilon: target ε.
-        delta: δ.
-    """
+    """The unknown with a start and a power of its own: those of the rule of thumb."""
     if not epsilon > 0 or unknown.power == 0:
         return unknown
 

@@ -43,12 +43,7 @@ class Search:
     _same_side: int = 0
 
     def run(self, ended: Callable[[Search], bool], start: float | None = None) -> None:
-        """Tries one value after the other until one says enough, or none is left to try.
-
-        Args:
-            ended: whether the last value tried is enough.
-            start: where to begin; where the search left off if None.
-        """
+        """Tries one value after the other until one says enough, or none is left to try."""
         unknown = self.model.unknown
         value = self._next() if start is None else unknown.value(unknown.position(start))
         while True:

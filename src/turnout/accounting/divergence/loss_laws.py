@@ -104,11 +104,7 @@ class CurvePair:
 def loss_law(pair: CurvePair, direction: Direction, gap: float, tail: float) -> LossLaw:
     """The privacy loss distribution of one direction, pessimistic or optimistic by side.
 
-    Args:
-        pair: the mechanism's curves.
-        direction: which hockey stick the distribution must reproduce.
-        gap: Δ, the step of the loss grid.
-        tail: the δ at which the grid ends; for upper curves this becomes the mass at infinity.
+    Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
     """
     reach = math.ceil(reach_of(pair, tail) / gap) + 1
     epsilons = gap * np.arange(-reach, reach + 1)

@@ -38,12 +38,7 @@ def run_epsilon(
 def run_curve(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
     """The curve of a run of at least one block, sharp near one δ and valid everywhere.
 
-    Args:
-        run: blocks and how often each is repeated.
-        direction: remove or add.
-        side: whether blocks' upper or lower curves are composed.
-        delta: the δ near which the curve should be sharp.
-        refinement: each level halves the steps of all grids.
+    Each level of refinement halves the steps of all grids.
 
     Raises:
         NumericalError: a block's curve cannot be certified at so small a δ.

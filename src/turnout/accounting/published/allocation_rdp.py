@@ -6,7 +6,7 @@ alone, so none is a guarantee (docs/errata.md, random allocation 1).
 
 Notation
     α    order        D_p  E_Q[X^p], of one step; under random allocation E_Q[S^α]
-    t    window       k    picks          μ = 1/σ
+    t    window       k    picks          μ = 1/σ, σ the noise multiplier
 
 Theorem 4.6 sums over the integer partitions of α. The same number is a coefficient of a power
 series, D_α = α!/t^α · [x^α] (Σ_p D_p x^p/p!)^t, all of whose terms are positive: repeated squaring
@@ -16,45 +16,27 @@ in log space gives every order up to A at once in A² log t operations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import combinations, product
 
 import numpy as np
 from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.published.renyi import RenyiCurve
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import Paper
 from turnout.core import checks
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import ParameterError
 from turnout.spec import Relation
 
 FloatArray = np.ndarray
-_MOST_ORDER = 256
-_MOST_TERMS = 2_000_000  # of the enumeration
+MOST_ORDER = 256
 
 
-def gaussian_log_moments(noise_multiplier: float, largest_order: int = _MOST_ORDER) -> FloatArray:
+def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDER) -> FloatArray:
     """The ln D_p = p(p − 1)/(2σ²) of Gaussian noise for p = 0 … A, shape (A + 1,)."""
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(2, largest_order=largest_order)
     orders = np.arange(largest_order + 1.0)
     return orders * (orders - 1) / (2 * noise_multiplier**2)
-
-
-def randomized_response_log_moments(
-    local_epsilon: float, largest_order: int = _MOST_ORDER
-) -> FloatArray:
-    """The ln D_p of two-valued randomized response for p = 0 … A, shape (A + 1,).
-
-    The worst of all ε₀-randomizers (Kairouz, Oh and Viswanath 2015, kairouz2015composition):
-    X = e^{±ε₀}.
-    """
-    checks.positive(local_epsilon=local_epsilon)
-    checks.count(2, largest_order=largest_order)
-    orders = np.arange(largest_order + 1.0)
-    up = (orders - 1) * local_epsilon
-    return np.logaddexp(up, -up - local_epsilon) - math.log1p(math.exp(-local_epsilon))
 
 
 def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
@@ -89,7 +71,7 @@ def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
 
 
 def corollary_4_7(
-    noise_multiplier: float, window: int, picks: int = 1, largest_order: int = _MOST_ORDER
+    noise_multiplier: float, window: int, picks: int = 1, largest_order: int = MOST_ORDER
 ) -> RenyiCurve:
     """The Rényi curve of check-ins with Gaussian noise, for k > 1 by Lemma 3.11.
 
@@ -107,73 +89,7 @@ def corollary_4_7(
     return theorem_4_6(moments, window // picks).composed(picks)
 
 
-def dong_2025_exact(
-    noise_multiplier: float, window: int, picks: int, largest_order: int
-) -> RenyiCurve:
-    """The Rényi curve of k picks with Gaussian noise, by enumerating α subsets.
-
-    Source: Dong et al. 2025, Theorem 3.1, first bound, as Feldman and Shenfeld 2025 describe it
-    (appendix B.3): E exp(Σ_{i<j}|Sᵢ ∩ Sⱼ|/σ²) over α independent uniform k-subsets. The only
-    exact one for k > 1; the first subset is fixed by symmetry.
-
-    Raises:
-        UnsupportedError: more than two million terms.
-    """
-    checks.positive(noise_multiplier=noise_multiplier)
-    checks.count(window=window, picks=picks)
-    checks.at_most("window", window, picks=picks)
-    checks.count(2, largest_order=largest_order)
-    count = math.comb(window, picks)
-    if count ** (largest_order - 1) > _MOST_TERMS:
-        raise UnsupportedError(
-            f"{count}^{largest_order - 1} terms are too many to enumerate; use dong_2025"
-        )
-    subsets = [frozenset(chosen) for chosen in combinations(range(window), picks)]
-    overlaps = np.array([[len(a & b) for b in subsets] for a in subsets])
-    logs = [0.0, 0.0]
-    for order in range(2, largest_order + 1):
-        shared = [
-            sum(overlaps[a, b] for a, b in combinations((0, *rest), 2))
-            for rest in product(range(count), repeat=order - 1)
-        ]
-        total = float(_log_sum(np.array(shared, dtype=float) / noise_multiplier**2))
-        logs.append(total - (order - 1) * math.log(count))
-    return RenyiCurve(np.array(logs) * (1 + 1e-12))
-
-
-def dong_2025(
-    noise_multiplier: float, window: int, picks: int, largest_order: int = _MOST_ORDER
-) -> RenyiCurve:
-    """An upper bound on the Rényi curve of k picks with Gaussian noise; exact at order 2.
-
-    Source: Dong et al. 2025, Theorem 3.1, second bound: R_α ≤ ln E e^{αJ/(2σ²)} with J the
-    overlap of two uniform k-subsets of t. Proof for whole α: Σ_{i<j} aᵢⱼ is the average over i of
-    (α/2)·Σ_j aᵢⱼ, exp is convex, and given Sᵢ the overlaps with the other α − 1 are independent.
-
-    Args:
-        noise_multiplier: σ.
-        window: t.
-        picks: k ≤ t.
-        largest_order: A.
-    """
-    checks.positive(noise_multiplier=noise_multiplier)
-    checks.count(window=window, picks=picks)
-    checks.at_most("window", window, picks=picks)
-    checks.count(2, largest_order=largest_order)
-    overlaps = np.arange(max(0, 2 * picks - window), picks + 1.0)
-    # Ratios of neighbouring probabilities: differences of log-factorials would lose digits.
-    free = picks - overlaps[:-1]
-    ratios = free**2 / ((overlaps[:-1] + 1) * (window - 2 * picks + overlaps[:-1] + 1))
-    law = np.append(0.0, np.cumsum(np.log(ratios)))
-    law = law - _log_sum(law)
-    orders = np.arange(largest_order + 1.0)
-    tilts = np.multiply.outer(orders, overlaps) / (2 * noise_multiplier**2)
-    logs = np.maximum(_log_sum(law + tilts), 0.0) * (orders - 1)
-    logs[:2] = 0.0
-    return RenyiCurve(logs * (1 + 1e-12) + 1e-12 * np.maximum(orders - 1, 0.0))
-
-
-def _log_sum(terms: FloatArray) -> FloatArray:
+def log_sum(terms: FloatArray) -> FloatArray:
     """Ln of the sum of exponentials along the last axis."""
     largest = np.max(terms, axis=-1, keepdims=True)
     return largest[..., 0] + np.log(np.sum(np.exp(terms - largest), axis=-1))
@@ -196,7 +112,7 @@ def _product(first: FloatArray, second: FloatArray) -> FloatArray:
     size = first.size
     index = np.arange(size)[:, None] - np.arange(size)
     terms = np.where(index >= 0, first + second[np.maximum(index, 0)], -np.inf)
-    return _log_sum(terms)
+    return log_sum(terms)
 
 
 def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArray:
@@ -209,40 +125,13 @@ def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArr
     return orders * products * UNIT_ROUNDOFF * (8 * (1 + largest) + 2 * orders.size)
 
 
-def _stated(
-    name: str,
-    source: str,
-    function: Callable[..., object],
-    randomizer: str,
-    holds: str,
-) -> Result:
-    return Result(
-        name, source, Status.PROVED, Relation.ZERO_OUT, ("remove",), randomizer, holds, function
-    )
-
-
-_FELDMAN, _DONG = "feldman2025allocation", "dong2025randomness, Theorem 3.1"
+_PAPER = Paper("random allocation", "feldman2025allocation", Relation.ZERO_OUT)
 RESULTS = (
-    _stated(
-        "random allocation Theorem 4.6",
-        f"{_FELDMAN}, Theorem 4.6",
+    _PAPER.states(
+        "Theorem 4.6",
         theorem_4_6,
         "moments of the likelihood ratio",
         "one pick; real orders by convexity",
     ),
-    _stated(
-        "random allocation Corollary 4.7",
-        f"{_FELDMAN}, Corollary 4.7",
-        corollary_4_7,
-        "Gaussian",
-        "k picks as k windows (Lemma 3.11)",
-    ),
-    _stated(
-        "Dong et al. 2025, exact",
-        f"{_DONG}, first bound",
-        dong_2025_exact,
-        "Gaussian",
-        "two million terms at most",
-    ),
-    _stated("Dong et al. 2025", f"{_DONG}, second bound", dong_2025, "Gaussian", "k of t picks"),
+    _PAPER.states("Corollary 4.7", corollary_4_7, "Gaussian", "k picks as k windows (Lemma 3.11)"),
 )

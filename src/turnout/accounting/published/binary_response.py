@@ -1,9 +1,9 @@
 """Shuffled binary randomized response at a fixed split, exactly: what lower bounds attain.
 
 Notation
-    ε₀  local_epsilon    p = 1/(e^{ε₀} + 1)
-    n   messages         k ~ Bin(n, p)   ones, when every record is a zero
-    γ   chance           that the victim's message is among them
+    ε₀  local_epsilon > 0    p = 1/(e^{ε₀} + 1)
+    n   messages ≥ 1     k ~ Bin(n, p)   ones, when every record is a zero
+    γ   chance in (0, 1]  that the victim's message is among them
 
 With the victim's record a one the likelihood ratio is 1 + γx, x = (e^{ε₀} − e^{−ε₀})(k/n − p).
 x has mean 0, so E(1 + γx)^α = 1 + E g with g = (1 + γx)^α − 1 − αγx ≥ 0: no digit is lost where the
@@ -33,12 +33,6 @@ def log_moment_below(
 
     Source: Theorems 5.3.3 and 5.4.2 of Girgis 2023 (girgis2023thesis); terms that are left out
     are not negative.
-
-    Args:
-        orders: α's, shape ``(k,)``.
-        local_epsilon: ε₀ > 0.
-        messages: n ≥ 1.
-        chance: γ in (0, 1].
     """
     return np.array([_one(order, local_epsilon, messages, chance) for order in orders])
 

@@ -17,11 +17,10 @@ import math
 from collections.abc import Callable
 
 from turnout.accounting.published import check_ins
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 _FACTOR = 8  # of ε₀ in Lemma A.3
 _ROUNDING = 1e-12
@@ -101,61 +100,11 @@ def theorem_3_2_approximate(
         ParameterError: δ₀ is too large for δ₁.
         UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
     """
-    return _point(
+    return at_eightfold(
         lambda pure: check_ins.theorem_3_2(pure, window, delta, probability),
         window,
         (local_epsilon, local_delta, delta, slack),
     )
-
-
-def theorem_4_1_approximate(
-    local_epsilon: float,
-    local_delta: float,
-    population: int,
-    window: int,
-    *,
-    delta: float,
-    load_delta: float,
-    slack: float | None = None,
-) -> PrivacyPoint:
-    """(ε', δ') of one window of averaged check-ins, everybody comes.
-
-    Source: Theorem 4.1 and Theorem A.5, second branch. They count m messages; n clients send
-    one each and each is replaced, so n is used here, the safe side.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        local_delta: δ₀ in (0, 1).
-        population: n.
-        window: m.
-        delta: the δ of the pure branch.
-        load_delta: δ₂ of Lemma A.6.
-        slack: δ₁; the smallest possible if None.
-
-    Raises:
-        ParameterError: δ₀ is too large for δ₁.
-        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
-    """
-    pure_delta = check_ins.theorem_4_1(local_epsilon, population, window, delta, load_delta).delta
-    return _point(
-        lambda pure: check_ins.theorem_4_1(pure, population, window, delta, load_delta).epsilon,
-        population,
-        (local_epsilon, local_delta, pure_delta, slack),
-    )
-
-
-def theorem_4_3_approximate(
-    local_epsilon: float,
-    local_delta: float,
-    window: int,
-    delta: float,
-    slack: float | None = None,
-) -> PrivacyPoint:
-    """(ε', δ') of check-ins over a sliding window.
-
-    Source: Theorem 4.3, second branch: `theorem_3_2_approximate` with p₀ = 1.
-    """
-    return theorem_3_2_approximate(local_epsilon, local_delta, window, delta, slack=slack)
 
 
 def theorem_5_1_approximate(
@@ -193,7 +142,7 @@ def theorem_a_7_as_printed(
     Theorem A.7 prints m for ``messages``, but n messages are replaced.
     """
     checks.count(messages=messages)
-    return _point(
+    return at_eightfold(
         lambda pure: check_ins.theorem_5_1(pure, population, delta),
         messages,
         (local_epsilon, local_delta, delta, slack),
@@ -222,11 +171,12 @@ def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> floa
     raise UnsupportedError(f"Lemma A.3 leaves nothing of delta = {delta:g}")
 
 
-def _point(
+def at_eightfold(
     epsilon_of: Callable[[float], float],
     messages: int,
     given: tuple[float, float, float, float | None],
 ) -> PrivacyPoint:
+    """The pure branch at 8ε₀, and δ + messages·(e^{ε'} + 1)·δ₁."""
     local_epsilon, local_delta, delta, slack = given
     slack = lemma_a_3_slack(local_epsilon, local_delta) if slack is None else slack
     largest = lemma_a_3_largest_delta(local_epsilon, slack)
@@ -243,23 +193,12 @@ def _point(
     return PrivacyPoint(epsilon, total)
 
 
-def _stated(number: str, function: Callable[..., object], status: Status = Status.PROVED) -> Result:
-    return Result(
-        f"check-ins {number}, approximate",
-        f"balle2020checkins, {number}, second branch",
-        status,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        "(epsilon_0, delta_0)",
-        "delta_0 as Lemma A.3 allows",
-        function,
-    )
-
-
+_PAPER = Paper("check-ins", "balle2020checkins")
+_RANDOMIZER, _RANGE = "(epsilon_0, delta_0)", "delta_0 as Lemma A.3 allows"
 RESULTS = (
-    _stated("Theorem 3.2", theorem_3_2_approximate),
-    _stated("Theorem 4.1", theorem_4_1_approximate),
-    _stated("Theorem 4.3", theorem_4_3_approximate),
-    _stated("Theorem 5.1", theorem_5_1_approximate),
-    _stated("Theorem A.7", theorem_a_7_as_printed, Status.UNSAFE),
+    _PAPER.states("Theorem 3.2, approximate", theorem_3_2_approximate, _RANDOMIZER, _RANGE),
+    _PAPER.states("Theorem 5.1, approximate", theorem_5_1_approximate, _RANDOMIZER, _RANGE),
+    _PAPER.states(
+        "Theorem A.7, approximate", theorem_a_7_as_printed, _RANDOMIZER, _RANGE, Status.UNSAFE
+    ),
 )

@@ -4,7 +4,7 @@ Source: Girgis 2023 (girgis2023thesis), Chapter 2. Adaptive composition and conv
 any relation, direction by direction. `RenyiCurve` and `RenyiFormula` do the same for curves of
 many orders and search the best one.
 
-Notation: R_α is the Rényi divergence of order α > 1, in nats.
+Notation: R_α is the Rényi divergence of order α > 1, in nats, in one direction; δ in (0, 1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.published.renyi import epsilon_at, log_delta_at
-from turnout.accounting.published.results import Status, thesis_result
+from turnout.accounting.published.results import THESIS, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
@@ -30,10 +30,6 @@ def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
 
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), first part; Canonne, Kamath and Steinke
     2020 (canonne2020discrete), Proposition 12: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
-
-    Args:
-        divergences: R_α in one direction, at some orders.
-        delta: δ in (0, 1).
 
     Returns:
         ε in that direction, rounded up.
@@ -52,10 +48,6 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), second part:
     e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1).
 
-    Args:
-        divergences: R_α in one direction, at some orders.
-        epsilon: ε ≥ 0.
-
     Returns:
         δ in that direction, rounded up.
     """
@@ -70,10 +62,6 @@ def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
     Source: Lemma 2.1.4 of Girgis 2023 (girgis2023thesis); Mironov 2017 (mironov2017renyi),
     Proposition 1. Both bounds must be of the *same* order, and the second must hold whatever the
     first one said.
-
-    Args:
-        first: R_α of the first, by orders.
-        second: R_α of the second, by orders.
 
     Returns:
         The sums at the orders that both have, rounded up.
@@ -131,11 +119,11 @@ def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
 
 _ANY, _LINEAR = "any with bounded Renyi divergences", "any with a linear Renyi curve"
 RESULTS = (
-    thesis_result("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
-    thesis_result("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
-    thesis_result("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
-    thesis_result("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
-    thesis_result(
+    THESIS.states("Lemma 2.1.3", lemma_2_1_3, _ANY, "orders above 1, delta in (0, 1)"),
+    THESIS.states("Lemma 2.1.3, delta", lemma_2_1_3_delta, _ANY, "orders above 1, epsilon >= 0"),
+    THESIS.states("Lemma 2.1.4", lemma_2_1_4, _ANY, "the same order of both; adaptive"),
+    THESIS.states("Lemma 2.1.5", lemma_2_1_5, _LINEAR, "delta <= 1/e"),
+    THESIS.states(
         "Lemma 2.1.5, as printed",
         lemma_2_1_5_as_printed,
         _LINEAR,

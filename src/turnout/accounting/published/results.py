@@ -58,13 +58,35 @@ class Result:
     function: Callable[..., object]
 
 
-def thesis_result(
-    number: str,
-    function: Callable[..., object],
-    randomizer: str,
-    holds: str,
-    status: Status = Status.PROVED,
-) -> Result:
-    """A result of Girgis 2023 that is no guarantee on its own; ``number`` may say which form."""
-    source = f"girgis2023thesis, {number.split(',', maxsplit=1)[0]}"
-    return Result(f"thesis {number}", source, status, None, (), randomizer, holds, function)
+_DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: ("remove",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper whose results are listed.
+
+    Attributes:
+        name: with which their names begin.
+        key: in docs/references.bib.
+        relation: of all of them; None for what is no guarantee on its own.
+    """
+
+    name: str
+    key: str
+    relation: Relation | None = Relation.REPLACE_ONE
+
+    def states(
+        self,
+        number: str,
+        function: Callable[..., object],
+        randomizer: str,
+        holds: str,
+        status: Status = Status.PROVED,
+    ) -> Result:
+        """The entry of one result; ``number`` may say, after a comma, which form it is."""
+        name, source = f"{self.name} {number}", f"{self.key}, {number}"
+        directions = _DIRECTIONS[self.relation]
+        return Result(name, source, status, self.relation, directions, randomizer, holds, function)
+
+
+THESIS = Paper("thesis", "girgis2023thesis", None)

@@ -10,29 +10,25 @@ Here are Erlingsson et al. 2019, clones and Lemma 2.3.1. Theorem 5.1 (by Theorem
 check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀)
 `check_ins_approximate.theorem_5_1_approximate`; the privacy blanket is in `shuffling_blanket`,
 Rényi bounds are in `shuffling_rdp`, sampled clients in `shuffling_subsampled`, several rounds in
-`strong_composition`. `SINGLE_ROUND` has one of each.
+`strong_composition`.
 
 Notation
-    ε₀  local_epsilon   of the local randomizer
-    n   clients         δ  delta
+    ε₀  local_epsilon   > 0, of the local randomizer
+    n   clients         ≥ 1         δ  delta, in (0, 1)
     v   variance        bound on Σ εᵢ² of the n messages, each given those before it
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
-from turnout.accounting.published import shuffling_blanket, shuffling_rdp
-from turnout.accounting.published.check_ins import theorem_5_1
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published import shuffling_rdp
+from turnout.accounting.published.results import Paper, Status
 from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 _ROUNDING = 1e-12  # relative
 _LARGEST_EXPONENT = 700.0
@@ -75,11 +71,6 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     one behind Remark 1. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
     as its v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-
     Returns:
         ε, infinite where it exceeds the largest float.
 
@@ -101,11 +92,6 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
     Source: Theorem 8 of Erlingsson et al. 2019 (erlingsson2019amplification), amplification by
     swapping: only the first record is moved, to a uniform place, and neighbours differ in it.
     Theorem 7 follows as a shuffle is a mixture of such swaps.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
     """
     return efm19_theorem_7(local_epsilon, clients, delta)
 
@@ -124,11 +110,6 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
     Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
     ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
     (`thesis_6_10_as_printed`).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        delta: δ in (0, 1).
 
     Raises:
         UnsupportedError: ε₀ is beyond that limit.
@@ -172,12 +153,6 @@ def stronger_clones_2023(
     a proof of our own that was reviewed independently and is unpublished: docs/design/shuffling.md,
     Theorem 2 for one fixed randomizer, Theorem 3 for adaptive ones in a hidden order of speaking.
     It is what `turnout.accounting.price` says of `PureRandomizer` and `FixedRandomizer`.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-        rounds: T, each shuffled afresh.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.
@@ -234,22 +209,6 @@ def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> f
     return shuffling_rdp.theorem_5_3_2(local_epsilon, clients).epsilon(delta)
 
 
-SINGLE_ROUND: Mapping[str, Callable[[float, int, float], float]] = MappingProxyType(
-    {
-        "EFM19 Corollary 9": efm19_corollary_9,
-        "EFM19 Theorem 7": efm19_theorem_7,
-        "check-ins Theorem 5.1": theorem_5_1,
-        "privacy blanket 2019, Hoeffding": shuffling_blanket.blanket_2019_hoeffding,
-        "privacy blanket 2019, Bennett": shuffling_blanket.blanket_2019_bennett,
-        "clones 2021, closed form": clones_2021_closed_form,
-        "clones 2021, numeric": clones_2021,
-        "thesis Theorem 5.3.1": theorem_5_3_1_epsilon,
-        "thesis Theorem 5.3.2": theorem_5_3_2_epsilon,
-    }
-)
-"""Proved bounds as functions of (ε₀, n, δ); outside of their ranges they raise a TurnoutError."""
-
-
 def _clones_formula(local_epsilon: float, clients: int, delta: float) -> float:
     growth = math.exp(local_epsilon)
     spread = 8 * math.sqrt(growth * math.log(4 / delta) / clients) + 8 * growth / clients
@@ -266,63 +225,43 @@ def _up(value: float) -> float:
     return value * (1 + _ROUNDING)
 
 
-def _stated(
-    name: str,
-    source: str,
-    function: Callable[..., object],
-    holds: str = "all epsilon_0 > 0, delta in (0, 1); adaptive, hidden order",
-    status: Status = Status.PROVED,
-) -> Result:
-    return Result(
-        name, source, status, Relation.REPLACE_ONE, ("replace",), "pure epsilon_0", holds, function
-    )
-
-
-_EFM, _CLONES, _THESIS = "erlingsson2019amplification", "feldman2021clones", "girgis2023thesis"
+_EFM = Paper("EFM19", "erlingsson2019amplification")
+_CLONES = Paper("clones 2021,", "feldman2021clones")
+_THESIS = Paper("thesis", "girgis2023thesis")
+_PURE, _ANY = "pure epsilon_0", "delta in (0, 1); adaptive, hidden order"
 _SMALL = "epsilon_0 <= 1/2, n >= 1000, delta < 1/100; adaptive, hidden order"
 RESULTS = (
-    _stated("EFM19 Corollary 9", f"{_EFM}, Corollary 9", efm19_corollary_9, _SMALL),
-    _stated("EFM19 Theorem 7", f"{_EFM}, Theorem 7", efm19_theorem_7),
-    _stated("EFM19 Theorem 8", f"{_EFM}, Theorem 8", efm19_theorem_8),
-    _stated(
-        "clones 2021, closed form",
-        f"{_CLONES}, Theorem 3.1",
+    _EFM.states("Corollary 9", efm19_corollary_9, _PURE, _SMALL),
+    _EFM.states("Theorem 7", efm19_theorem_7, _PURE, _ANY),
+    _EFM.states("Theorem 8", efm19_theorem_8, _PURE, _ANY),
+    _CLONES.states(
+        "Theorem 3.1, closed form",
         clones_2021_closed_form,
+        _PURE,
         "epsilon_0 <= ln(n/(16 ln(2/delta))); adaptive, hidden order",
     ),
-    _stated("clones 2021, numeric", f"{_CLONES}, Theorem 3.1", clones_2021),
-    _stated(
-        "stronger clones 2023",
-        "feldman2023stronger, Theorem 3.2; proof in docs/design/shuffling.md, unpublished",
+    _CLONES.states("Theorem 3.1, numeric", clones_2021, _PURE, _ANY),
+    Paper("stronger clones 2023,", "feldman2023stronger").states(
+        "Theorem 3.2; proof in docs/design/shuffling.md, unpublished",
         stronger_clones_2023,
+        _PURE,
+        _ANY,
     ),
-    _stated(
-        "thesis (6.10)",
-        f"{_THESIS}, (6.10)",
+    _THESIS.states(
+        "(6.10)",
         thesis_6_10_as_printed,
+        _PURE,
         "unsafe where the epsilon_0 it finds exceeds ln(n/(16 ln(2/delta)))",
         Status.UNSAFE,
     ),
-    _stated(
-        "thesis Lemma 2.3.1, first part",
-        f"{_THESIS}, Lemma 2.3.1",
+    _THESIS.states(
+        "Lemma 2.3.1, first part",
         lemma_2_3_1_first,
+        _PURE,
         "epsilon_0 <= ln(n/ln(1/delta))/2; its constant is not stated",
         Status.REPRODUCTION,
     ),
-    _stated(
-        "thesis Lemma 2.3.1, second part", f"{_THESIS}, Lemma 2.3.1", efm19_corollary_9, _SMALL
-    ),
-    _stated(
-        "thesis Theorem 5.3.1, as (epsilon, delta)",
-        f"{_THESIS}, Theorem 5.3.1",
-        theorem_5_3_1_epsilon,
-        "delta in (0, 1)",
-    ),
-    _stated(
-        "thesis Theorem 5.3.2, as (epsilon, delta)",
-        f"{_THESIS}, Theorem 5.3.2",
-        theorem_5_3_2_epsilon,
-        "delta in (0, 1)",
-    ),
+    _THESIS.states("Lemma 2.3.1, second part", efm19_corollary_9, _PURE, _SMALL),
+    _THESIS.states("Theorem 5.3.1, (epsilon, delta)", theorem_5_3_1_epsilon, _PURE, _ANY),
+    _THESIS.states("Theorem 5.3.2, (epsilon, delta)", theorem_5_3_2_epsilon, _PURE, _ANY),
 )

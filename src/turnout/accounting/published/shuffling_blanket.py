@@ -4,7 +4,8 @@ Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One fixed rando
 not adaptive; replace-one, both directions. Proved; `turnout.accounting.price` is tighter.
 
 Notation
-    ε₀  local_epsilon    n  clients    k  categories, of k-ary randomized response
+    ε₀  local_epsilon > 0    n  clients ≥ 1    δ  delta, in (0, 1)
+    k   categories ≥ 2, of k-ary randomized response
     γ   every message is with chance γ drawn from one law ω, the blanket, whatever the record
     M ~ Bin(n, γ)        L = (R(x)(y) − e^ε R(x')(y))/ω(y), y ~ ω;  E L = −a, a = e^ε − 1
 
@@ -30,11 +31,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import Paper
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 _HALVINGS = 60
 _ROUNDING = 1e-9  # relative; logarithms below lose n times a few units of the last place
@@ -44,18 +44,12 @@ _LARGEST_LOCAL_EPSILON = 300.0
 def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categories: int) -> float:
     """ε of shuffled k-ary randomized response in closed form.
 
-    Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket): ε ≤ 1 where
-    γ = max{14k ln(2/δ)/((n − 1)ε²), 27k/((n − 1)ε)} < 1, solved for ε.
+    Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), n ≥ 2:
+    ε ≤ 1 where γ = max{14k ln(2/δ)/((n − 1)ε²), 27k/((n − 1)ε)} < 1, solved for ε.
     Proof: with c = (n − 1)γ/k, the likelihood ratio exceeds e^ε only if one of two Bin(n − 1, γ/k)
     is at most c·e^{−ε/2}, or the other plus 1 at least c·e^{ε/2}. As 1 − e^{−ε/2} ≥ 0.393ε and
     e^{ε/2} − 1 − 1/c ≥ ε/2 − ε/27, Chernoff bounds each chance by δ/2: 14·0.393²/2 and
     14·(25/54)²/3 are at least 1.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 2.
-        delta: δ in (0, 1).
-        categories: k ≥ 2.
 
     Raises:
         UnsupportedError: the ε found exceeds 1.
@@ -187,22 +181,10 @@ def _smallest(
     return bisected(met, 0.0, local_epsilon, halvings=_HALVINGS).holding
 
 
-def _stated(name: str, function: Callable[..., object], randomizer: str, holds: str) -> Result:
-    return Result(
-        f"privacy blanket 2019, {name}",
-        "balle2019blanket",
-        Status.PROVED,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        randomizer,
-        holds,
-        function,
-    )
-
-
+_PAPER = Paper("privacy blanket 2019,", "balle2019blanket")
 _FIXED = "one fixed randomizer, pure epsilon_0 or k-ary response"
 RESULTS = (
-    _stated("Theorem 3.1", blanket_2019_kary, "k-ary response", "epsilon <= 1"),
-    _stated("Hoeffding", blanket_2019_hoeffding, _FIXED, "not adaptive"),
-    _stated("Bennett", blanket_2019_bennett, _FIXED, "not adaptive"),
+    _PAPER.states("Theorem 3.1", blanket_2019_kary, "k-ary response", "epsilon <= 1"),
+    _PAPER.states("Hoeffding", blanket_2019_hoeffding, _FIXED, "not adaptive"),
+    _PAPER.states("Bennett", blanket_2019_bennett, _FIXED, "not adaptive"),
 )

@@ -6,8 +6,8 @@ for every ε₀-randomizer with values in a countable set. They are proved and l
 `turnout.accounting.price` is what to quote.
 
 Notation
-    ε₀  local_epsilon    e = e^{ε₀}    of the local randomizer
-    n   clients          n̄ = ⌊(n − 1)/(2e)⌋ + 1
+    ε₀  local_epsilon in (0, 300], of the local randomizer; e = e^{ε₀}
+    n   clients ≥ 1      n̄ = ⌊(n − 1)/(2e)⌋ + 1
     α   order            D_α = E_Q[(dP/dQ)^α], R_α = ln D_α/(α − 1)
 
 Theorem 5.3.1 lets at least n̄ − 1 of the others send what the victim's other message might have
@@ -18,7 +18,6 @@ likelihood ratio by those of a sub-Gaussian variable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from scipy.special import gammaln
@@ -31,10 +30,9 @@ from turnout.accounting.published.renyi_formulas import (
     RenyiFormula,
     RenyiLowerFormula,
 )
-from turnout.accounting.published.results import Result, Status
+from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
 
 FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 300.0
@@ -46,10 +44,6 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
     Source: Remark 1 of Erlingsson et al. 2019 (erlingsson2019amplification), (5.8) of Girgis 2023.
     Proof: given the messages before it, each message is ε₁-DP with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n
     (`shuffling.efm19_theorem_7`), so its R_α is at most αε₁²/2.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at all real orders α > 1.
@@ -68,10 +62,6 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
     Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
     + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
@@ -97,10 +87,6 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     """D_α ≤ 1 + C(α,2)·4(e − 1)²/n while α⁴e^{5ε₀} < n/9.
 
     Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
 
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
@@ -130,10 +116,6 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     it is `corollary_5_3_1`. The thesis admits every α; its proof, by way of binomial sums, is for
     whole orders.
 
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
 
@@ -154,10 +136,6 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
 
     Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof is for α ≥ 2; for
     1 < α < 2 the chord of ln D_α from α = 1 to 2 lies below the bound, so the claim holds.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at all real orders α > 1, rounded up.
@@ -186,10 +164,6 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     withdraws the generality. Its first step, to the stronger clones pair, holds by another proof
     (docs/design/shuffling.md, Theorem 3); the pair's Rényi divergences themselves are
     computed in `benchmarks/papers/shuffled_renyi`, 48 times smaller or more.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
 
     Returns:
         The bound at real orders up to n/(16ε₀e).
@@ -221,10 +195,6 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
     response costs more.
 
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
-
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
     """
@@ -238,10 +208,6 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     Source: Corollary 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof uses Jensen's inequality
     for x³, which is not convex; the odd central moments of a binomial count with p ≤ 1/2 are
     nevertheless not negative.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
 
     Returns:
         Below `theorem_5_3_3` at whole orders α ≥ 2.
@@ -263,12 +229,7 @@ def blanket_size(local_epsilon: float, clients: int) -> int:
 
 
 def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
-    """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up.
-
-    Args:
-        log_second: ln s.
-        log_ratio: ln r.
-    """
+    """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up."""
     tables: dict[str, FloatArray] = {}
 
     def log_moments(orders: FloatArray) -> FloatArray:
@@ -316,66 +277,24 @@ def _check(local_epsilon: float, clients: int) -> None:
         )
 
 
-def _stated(
-    name: str,
-    source: str,
-    function: Callable[..., object],
-    holds: str,
-    *,
-    status: Status = Status.PROVED,
-    randomizer: str = "pure epsilon_0",
-) -> Result:
-    return Result(
-        name, source, status, Relation.REPLACE_ONE, ("replace",), randomizer, holds, function
-    )
-
-
-_THESIS, _ATTAINED = "girgis2023thesis", "a lower bound: attained by binary randomized response"
+_THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"
+_BINARY, _SMALL_ORDERS = "binary randomized response", "alpha^4 e^(5 epsilon_0) < n/9"
+_WHOLE, _ATTAINED = "whole orders from 2 on", "a lower bound: attained by binary response"
 RESULTS = (
-    _stated(
-        "EFM19 Remark 1",
-        "erlingsson2019amplification, Remark 1",
-        efm19_remark_1,
-        "all real orders; adaptive, hidden order",
+    Paper("EFM19", "erlingsson2019amplification").states(
+        "Remark 1", efm19_remark_1, _PURE, "all real orders; adaptive, hidden order"
     ),
-    _stated(
-        "thesis Theorem 5.3.1",
-        f"{_THESIS}, Theorem 5.3.1",
-        theorem_5_3_1,
-        "whole orders from 2 on; real ones by (5.6)",
-    ),
-    _stated(
-        "thesis Corollary 5.3.1",
-        f"{_THESIS}, Corollary 5.3.1",
-        corollary_5_3_1,
-        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
-    ),
-    _stated(
-        "thesis Lemma 3.3.1",
-        f"{_THESIS}, Lemma 3.3.1",
-        lemma_3_3_1,
-        "whole orders with alpha^4 e^(5 epsilon_0) < n/9; real ones by (5.6)",
-    ),
-    _stated("thesis Theorem 5.3.2", f"{_THESIS}, Theorem 5.3.2", theorem_5_3_2, "all real orders"),
-    _stated(
-        "thesis Lemma 3.3.2",
-        f"{_THESIS}, Lemma 3.3.2",
+    _THESIS.states("Theorem 5.3.1", theorem_5_3_1, _PURE, f"{_WHOLE}; real ones by (5.6)"),
+    _THESIS.states("Corollary 5.3.1", corollary_5_3_1, _PURE, f"{_WHOLE}, {_SMALL_ORDERS}"),
+    _THESIS.states("Lemma 3.3.1", lemma_3_3_1, _PURE, f"{_WHOLE}, {_SMALL_ORDERS}"),
+    _THESIS.states("Theorem 5.3.2", theorem_5_3_2, _PURE, "all real orders"),
+    _THESIS.states(
+        "Lemma 3.3.2",
         lemma_3_3_2,
+        _PURE,
         "alpha <= n/(16 epsilon_0 e^(epsilon_0)); proved for binary randomized response alone",
-        status=Status.CONJECTURED,
+        Status.CONJECTURED,
     ),
-    _stated(
-        "thesis Theorem 5.3.3",
-        f"{_THESIS}, Theorem 5.3.3",
-        theorem_5_3_3,
-        f"whole orders from 2 on; {_ATTAINED}",
-        randomizer="binary randomized response",
-    ),
-    _stated(
-        "thesis Corollary 5.3.2",
-        f"{_THESIS}, Corollary 5.3.2",
-        corollary_5_3_2,
-        f"whole orders from 2 on; {_ATTAINED}",
-        randomizer="binary randomized response",
-    ),
+    _THESIS.states("Theorem 5.3.3", theorem_5_3_3, _BINARY, f"{_WHOLE}; {_ATTAINED}"),
+    _THESIS.states("Corollary 5.3.2", corollary_5_3_2, _BINARY, f"{_WHOLE}; {_ATTAINED}"),
 )

@@ -5,8 +5,8 @@ Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5. Replace-one, both dire
 the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
 
 Notation
-    ε₀  local_epsilon    e = e^{ε₀}     m  records    of a client
-    n   clients          k  sampled, uniformly     s  samples    that she draws of her records
+    ε₀  local_epsilon in (0, 300]; e = e^{ε₀}      m  records ≥ 1, of a client
+    n   clients          k  sampled ≤ n, uniformly    s  samples ≤ m, drawn of these records
     γ = k/n              k̄ = ⌊(k − 1)/(2e)⌋ + 1
     q   chance that one record is used: ks/(nm) where k are sampled
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 from turnout.accounting.published.binary_response import log_excess, log_moment_below
 from turnout.accounting.published.renyi_formulas import RenyiFormula, RenyiLowerFormula
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.accounting.published.shuffling_rdp import (
     blanket_size,
     log_expm1,
@@ -29,7 +29,6 @@ from turnout.accounting.published.shuffling_rdp import (
 from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.spec import Relation
 
 FloatArray = np.ndarray
 ShuffleBound = Callable[[float, int, float], float]
@@ -43,11 +42,6 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     Source: Theorem 5.4.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + 4C(α,2)γ²(e − 1)²/(k̄e)
     + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
     Υ = ((1 + γ(e² − 1)/e)^α − 1 − αγ(e² − 1)/e)·e^{−(k−1)/(8e)}.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n.
-        sampled: k, at most n.
 
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
@@ -78,11 +72,6 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
     """NO GUARANTEE: what sampled binary randomized response attains when all others hold a zero.
 
     Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n.
-        sampled: k, at most n.
 
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
@@ -191,17 +180,7 @@ def lemma_4_4_1_as_printed(
     records: int = 1,
     bound: ShuffleBound = clones_2021,
 ) -> PrivacyPoint:
-    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} for what happens when too few or too many come.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        probability: q in (0, 1].
-        inner_delta: δ̃ in (0, 1).
-        constant: c' in (0, 1).
-        records: m.
-        bound: as in `lemma_4_4_1`.
-    """
+    """UNSAFE: `lemma_4_4_1` with e^{−c'qn} for what happens when too few or too many come."""
     expected = _check_coins(local_epsilon, clients, probability, inner_delta, records)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)
@@ -265,38 +244,25 @@ def _check(local_epsilon: float, clients: int, sampled: int) -> None:
         )
 
 
-def _stated(
-    number: str,
-    function: Callable[..., object],
-    holds: str,
-    status: Status = Status.PROVED,
-    randomizer: str = "pure epsilon_0",
-) -> Result:
-    return Result(
-        f"thesis {number}",
-        f"girgis2023thesis, {number}",
-        status,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        randomizer,
-        holds,
-        function,
-    )
-
-
+_THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"
 RESULTS = (
-    _stated("Theorem 5.4.1", theorem_5_4_1, "k of n clients; whole orders, real ones by (5.6)"),
-    _stated(
+    _THESIS.states(
+        "Theorem 5.4.1", theorem_5_4_1, _PURE, "k of n clients; whole orders, real ones by (5.6)"
+    ),
+    _THESIS.states(
         "Theorem 5.4.2",
         theorem_5_4_2,
-        "whole orders from 2 on; a lower bound: attained by binary randomized response",
-        randomizer="binary randomized response",
+        "binary randomized response",
+        "whole orders from 2 on; a lower bound: attained by binary response",
     ),
-    _stated("Lemma 4.3.1", lemma_4_3_1, "s = 1: q = k/(nm); s > 1: s/m amplifies alone"),
-    _stated("Lemma 4.4.1", lemma_4_4_1, "12(epsilon_0 + ln 2) < qn"),
-    _stated(
+    _THESIS.states(
+        "Lemma 4.3.1", lemma_4_3_1, _PURE, "s = 1: q = k/(nm); s > 1: s/m amplifies alone"
+    ),
+    _THESIS.states("Lemma 4.4.1", lemma_4_4_1, _PURE, "12(epsilon_0 + ln 2) < qn"),
+    _THESIS.states(
         "Lemma 4.4.1, as printed",
         lemma_4_4_1_as_printed,
+        _PURE,
         "c' in (0, 1), of which none is safe for all epsilon_0 and qn",
         Status.UNSAFE,
     ),

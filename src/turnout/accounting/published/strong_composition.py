@@ -6,9 +6,9 @@ Adaptive composition under any relation, in both directions. A shuffle's (ε, δ
 its privacy curve: `turnout.accounting.price` composes curves.
 
 Notation
-    ε, δ   epsilon, delta    of one round
-    T      rounds
-    δ'     slack             of the composition; the whole costs 1 − (1 − δ)^T (1 − δ')
+    ε, δ   point             of one round, ε > 0
+    T      rounds            to 10⁵ and beyond
+    δ'     slack             in (0, 1), of the composition; the whole: 1 − (1 − δ)^T (1 − δ')
     p = e^ε/(1 + e^ε)
 
 The T rounds are dominated by T binary randomized responses at ε, except with δ each, so
@@ -22,12 +22,11 @@ from collections.abc import Callable
 
 from scipy.special import betainc
 
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import THESIS, Paper, PrivacyPoint
 from turnout.accounting.shuffling.blanket.clones import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.roots import bisected
-from turnout.spec import Relation
 
 ShuffleBound = Callable[[float, int, float], float]
 _SLACK = 1e-9  # relative error that a binomial tail may have
@@ -40,11 +39,6 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
     Source: Lemma 2.1.2 of Girgis 2023 (girgis2023thesis); Dwork, Rothblum and Vadhan 2010
     (dwork2010boosting).
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T.
-        slack: δ' in (0, 1).
 
     >>> round(lemma_2_1_2(PrivacyPoint(0.01, 0.0), 100, 1e-6).epsilon, 4)
     0.5357
@@ -63,11 +57,6 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' it
     lists. In between `kov_optimal` is smaller, by the same laws.
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T.
-        slack: δ' in (0, 1).
     """
     _check(point, rounds, slack)
     enough, too_many = 0, rounds // 2 + 1
@@ -85,11 +74,6 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
     (kairouz2015composition), between the ε' that it lists.
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T, to 10⁵ and beyond.
-        slack: δ' in (0, 1).
 
     Returns:
         Never below the optimum, above it by the rounding of binomial tails.
@@ -109,11 +93,6 @@ def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
     g = 1/δ' or e + √(Tε²)/δ'.
-
-    Args:
-        point: (ε, δ) of one round, ε > 0.
-        rounds: T.
-        slack: δ' in (0, 1).
     """
     _check(point, rounds, slack)
     mean = rounds * point.epsilon * math.tanh(point.epsilon / 2)
@@ -196,26 +175,14 @@ def _up(value: float) -> float:
     return value * (1 + _ROUNDING)
 
 
-def _stated(name: str, source: str, function: Callable[..., object], randomizer: str) -> Result:
-    return Result(
-        name, source, Status.PROVED, None, (), randomizer, "delta' in (0, 1); adaptive", function
-    )
-
-
-_KOV = "kairouz2015composition"
+_KOV = Paper("KOV", "kairouz2015composition", None)
+_POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
 RESULTS = (
-    _stated("thesis Lemma 2.1.2", "girgis2023thesis, Lemma 2.1.2", lemma_2_1_2, "(epsilon, delta)"),
-    _stated("KOV Theorem 3.3", f"{_KOV}, Theorem 3.3", kov_theorem_3_3, "(epsilon, delta)"),
-    _stated("KOV, optimal", f"{_KOV}, Theorem 3.3", kov_optimal, "(epsilon, delta)"),
-    _stated("KOV Theorem 3.4", f"{_KOV}, Theorem 3.4", kov_theorem_3_4, "(epsilon, delta)"),
-    Result(
-        "clones with KOV",
-        f"{_KOV}, Theorem 3.3",
-        Status.PROVED,
-        Relation.REPLACE_ONE,
-        ("replace",),
-        "pure epsilon_0",
-        "delta in (0, 1); adaptive, hidden order",
-        kov_of_shuffle,
+    THESIS.states("Lemma 2.1.2", lemma_2_1_2, _POINT, _RANGE),
+    _KOV.states("Theorem 3.3", kov_theorem_3_3, _POINT, _RANGE),
+    _KOV.states("Theorem 3.3, optimal", kov_optimal, _POINT, _RANGE),
+    _KOV.states("Theorem 3.4", kov_theorem_3_4, _POINT, _RANGE),
+    Paper("clones with KOV", "kairouz2015composition").states(
+        "Theorem 3.3", kov_of_shuffle, "pure epsilon_0", f"{_RANGE}, hidden order"
     ),
 )

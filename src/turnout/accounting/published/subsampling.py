@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.published.results import PrivacyPoint, Result, Status
+from turnout.accounting.published.results import Paper, PrivacyPoint
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec import Relation
 
 _ROUNDING = 1e-12
 
@@ -48,14 +47,10 @@ def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPo
 
 
 RESULTS = (
-    Result(
-        "thesis Lemma 2.1.1",
-        "girgis2023thesis, Lemma 2.1.1",
-        Status.PROVED,
-        Relation.REPLACE_ONE,
-        ("replace",),
+    Paper("thesis", "girgis2023thesis").states(
+        "Lemma 2.1.1",
+        lemma_2_1_1,
         "(epsilon, delta) under replace-one",
         "k of n without replacement; nobody sees who was drawn",
-        lemma_2_1_1,
     ),
 )

@@ -32,11 +32,6 @@ def shuffled(
 ) -> Decomposition:
     """The blocks of the rounds that one draw decided, each shuffled afresh.
 
-    Args:
-        scheme: what happens.
-        part: the draw, and the rounds that have been released.
-        randomizer: the scheme's, or what it is to be priced as.
-
     Raises:
         ParameterError: a population that is missing.
         UnsupportedError: no sound analysis is known.

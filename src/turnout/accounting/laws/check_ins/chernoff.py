@@ -65,10 +65,7 @@ class CoarseLaw:
     ) -> tuple[FloatArray, ...]:
         """About E[Yⁿ e^{sY}] for Y = X ∧ cap and n = 0, 1, 2, each of shape (caps, s).
 
-        Args:
-            s: exponents.
-            caps: where the law is cut off; moments are infinite where s·cap is too large.
-            tails: Q(X > cap) at each, for which points are too far apart.
+        Infinite where s·cap is too large. Points are too far apart for ``tails``, Q(X > cap).
         """
         exponents = np.multiply.outer(self.points, s)
         weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))

@@ -83,14 +83,7 @@ def overlap_chances(groups: int, picks: int) -> list[float]:
 def conditional_moments(
     levels: FloatArray, masses: FloatArray, groups: int, picks: int, size: int
 ) -> Cells:
-    """The moments of S in the cells T < ``size``.
-
-    Args:
-        levels: values of Y, shape (J + 1,).
-        masses: their masses, shape (J + 1,).
-        groups: n.
-        picks: k, at most n.
-        size: how many cells to keep.
+    """The moments of S in the cells T < ``size``, from values of Y and their masses.
 
     Raises:
         NumericalError: the second moment of S is out of range.

@@ -194,10 +194,6 @@ def under_replacement(
     chance are turned over; a subset of k out of t stays bounded by k windows, since the cut of
     the t steps into windows does not depend on the record.
 
-    Args:
-        run: blocks and how often each is repeated.
-        closeness: which two of record, other record and absence the blocks' pairs speak of.
-
     Raises:
         UnsupportedError: a block of another kind.
     """

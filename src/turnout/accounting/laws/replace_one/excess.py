@@ -73,11 +73,7 @@ class Plan:
 def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = None) -> float:
     """A bound on E[(Y_1 + … + Y_t − c₀)₊]/t, never on the wrong side.
 
-    Args:
-        total: steps and strike.
-        side: upper or lower.
-        refinement: each level halves the grid's step; bounds close in as its square.
-        guess: about the result, if known; saves time.
+    Each refinement halves the grid's step; a guess at the result saves time.
 
     Returns:
         The bound; where no grid holds the sum, that of steps taken one by one, or 0.

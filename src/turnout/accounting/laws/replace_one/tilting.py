@@ -161,12 +161,7 @@ def expectation(
 
 
 def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
-    """The law of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2.
-
-    Args:
-        laws: masses adding up to 1, and how many variables have them.
-        size: bins, a power of 2.
-    """
+    """The law of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2."""
     gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
     exponent = np.zeros(size // 2 + 1, dtype=complex)
     growth = np.zeros(size // 2 + 1)

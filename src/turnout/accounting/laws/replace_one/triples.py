@@ -196,12 +196,8 @@ def _prices(total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]) -> lis
 def response_excess(total: LocalSum, law: int, side: Side) -> float:
     """E[(Y_1 + … + Y_t − c₀)₊]/t of one extreme law in every step, from one side.
 
-    What one randomizer really costs, so a lower bound on what the worst one does.
-
-    Args:
-        total: steps and strike.
-        law: index of the law in `extreme_laws`; the first three are randomized responses.
-        side: on which side rounding errors are put.
+    What one randomizer really costs, so a lower bound on what the worst one does; ``law`` is an
+    index of `extreme_laws`, of which the first three are randomized responses.
     """
     sign = 1.0 if side is Side.UPPER else -1.0
     one, k, count, strike = extreme_laws(total.epsilon0)[law], total.k, total.count, total.strike

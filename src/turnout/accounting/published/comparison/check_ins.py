@@ -8,6 +8,7 @@ is a paper's bound for the same thing.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
@@ -64,27 +65,15 @@ class Setting:
     def __post_init__(self) -> None:
         hold_members(self, relation=Relation)
 
-    def scheme(self, law: ParticipationLaw) -> Scheme:
-        """The same noise and relation under a participation law."""
-        return Scheme(GaussianNoise(self.noise_multiplier), law, self.relation)
 
+def priced(law: Callable[[Setting], ParticipationLaw]) -> Callable[[Setting], Quote]:
+    """ε of the setting's noise under a participation law, priced exactly."""
 
-def check_in(setting: Setting) -> Quote:
-    """One check-in a window, priced exactly."""
-    law = CheckIn(setting.window, setting.windows)
-    return Quote.of(price(setting.scheme(law), setting.delta, setting.tolerance).epsilon)
+    def quote(setting: Setting) -> Quote:
+        scheme = Scheme(GaussianNoise(setting.noise_multiplier), law(setting), setting.relation)
+        return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
 
-
-def poisson(setting: Setting) -> Quote:
-    """Poisson sampling at the rate 1/t for as many steps: one step a window on average."""
-    law = PoissonSampling(1 / setting.window, setting.window * setting.windows)
-    return Quote.of(price(setting.scheme(law), setting.delta, setting.tolerance).epsilon)
-
-
-def unamplified(setting: Setting) -> Quote:
-    """The same updates at steps that everybody knows."""
-    law = EveryStep(setting.windows)
-    return Quote.of(price(setting.scheme(law), setting.delta, setting.tolerance).epsilon)
+    return quote
 
 
 def shuffling(setting: Setting) -> Quote:
@@ -164,8 +153,16 @@ def _needs_one_window(setting: Setting) -> None:
 
 _REMOVE = ("remove",)
 METHODS: tuple[Method[Setting], ...] = (
-    Method("check-in", "one check-in a window, aggregated: exact law, both directions", check_in),
-    Method("Poisson", "Poisson sampling at rate 1/window, as many steps: exact PLD", poisson),
+    Method(
+        "check-in",
+        "one check-in a window, aggregated: exact law, both directions",
+        priced(lambda setting: CheckIn(setting.window, setting.windows)),
+    ),
+    Method(
+        "Poisson",
+        "Poisson sampling at rate 1/window, as many steps: exact PLD",
+        priced(lambda s: PoissonSampling(1 / s.window, s.window * s.windows)),
+    ),
     Method(
         "shuffling",
         "every client's message with noise of its own, shuffled once a window: as ε₀-messages, "
@@ -201,6 +198,10 @@ METHODS: tuple[Method[Setting], ...] = (
         Relation.REPLACE_ONE,
         ("replace",),
     ),
-    Method("no amplif.", "one Gaussian a window at a known step: exact", unamplified),
+    Method(
+        "no amplif.",
+        "one Gaussian a window at a known step: exact",
+        priced(lambda setting: EveryStep(setting.windows)),
+    ),
 )
 """What is compared, ours first."""

@@ -22,6 +22,7 @@ from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.pricing import price
 from turnout.accounting.published.check_ins import theorem_5_1
 from turnout.accounting.published.comparison.methods import Method, Quote
+from turnout.accounting.published.renyi_formulas import RenyiFormula
 from turnout.accounting.published.results import Status
 from turnout.accounting.published.shuffling import clones_2021_closed_form, efm19_corollary_9
 from turnout.accounting.published.shuffling_blanket import (
@@ -97,14 +98,9 @@ def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
     return price(scheme, setting.delta, setting.tolerance).epsilon
 
 
-def adaptive(setting: ShuffleSetting) -> Quote:
-    """Any ε₀-randomizers, chosen adaptively in a hidden order: the default."""
-    return Quote.of(_priced(setting, PureRandomizer(setting.epsilon0)))
-
-
-def one_fixed(setting: ShuffleSetting) -> Quote:
-    """One ε₀-randomizer for all clients, fixed beforehand."""
-    return Quote.of(_priced(setting, FixedRandomizer(setting.epsilon0)))
+def priced(randomizer: Callable[[float], Randomizer]) -> Callable[[ShuffleSetting], Quote]:
+    """Both sides of ε of shuffled messages of a randomizer, as a function of its ε₀."""
+    return lambda setting: Quote.of(_priced(setting, randomizer(setting.epsilon0)))
 
 
 def attained(setting: ShuffleSetting) -> Quote:
@@ -113,16 +109,6 @@ def attained(setting: ShuffleSetting) -> Quote:
     if lower <= 0:
         raise UnsupportedError("nothing above 0 was found to be attained")
     return Quote(lower, lower)
-
-
-def binary_response(setting: ShuffleSetting) -> Quote:
-    """Binary randomized response, at the others' worst records."""
-    return Quote.of(_priced(setting, KaryResponse(setting.epsilon0)))
-
-
-def hadamard_response(setting: ShuffleSetting) -> Quote:
-    """Hadamard response."""
-    return Quote.of(_priced(setting, HadamardResponse(setting.epsilon0)))
 
 
 def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSetting], Quote]:
@@ -140,30 +126,26 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
     return quote
 
 
-def blanket_2019(epsilon0: float, clients: int, delta: float) -> float:
-    """The smaller of the privacy blanket's bounds by Hoeffding and by Bennett."""
-    inequalities = (blanket_2019_hoeffding, blanket_2019_bennett)
-    return min(bound(epsilon0, clients, delta) for bound in inequalities)
+def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
+    """ε by the smallest of a paper's bounds on one round of all clients.
 
+    Sampled and composed from (ε, δ) alone; with ``composed`` about several rounds only.
+    """
 
-def stated(bound: _Bound) -> Callable[[ShuffleSetting], Quote]:
-    """ε by a paper's bound on one round of all clients, sampled and composed from (ε, δ) alone."""
+    def everybody(epsilon0: float, clients: int, delta: float) -> float:
+        return min(bound(epsilon0, clients, delta) for bound in bounds)
 
     def quote(setting: ShuffleSetting) -> Quote:
-        one_round = bound
-        if setting.sampled is not None:
-            one_round = _sampled(bound, setting.sampled)
+        if composed and setting.rounds == 1:
+            raise UnsupportedError("one round has nothing to compose")
+        one_round = everybody if setting.sampled is None else _sampled(everybody, setting.sampled)
         n, delta = setting.clients, setting.delta
         if setting.rounds == 1:
             return Quote(one_round(setting.epsilon0, n, delta))
-        composed = kov_of_shuffle(setting.epsilon0, n, delta, setting.rounds, bound=one_round)
-        return Quote(composed)
+        found = kov_of_shuffle(setting.epsilon0, n, delta, setting.rounds, bound=one_round)
+        return Quote(found)
 
     return quote
-
-
-clones_as_point = stated(clones_2021)
-"""Clones 2021, numerically, several rounds from (ε, δ) alone."""
 
 
 def _sampled(bound: _Bound, sampled: int) -> _Bound:
@@ -173,25 +155,18 @@ def _sampled(bound: _Bound, sampled: int) -> _Bound:
     )
 
 
-def clones_composed(setting: ShuffleSetting) -> Quote:
-    """Clones 2021 of one round, composed by Kairouz, Oh and Viswanath."""
-    if setting.rounds == 1:
-        raise UnsupportedError("one round has nothing to compose")
-    return clones_as_point(setting)
+def converted(
+    everybody: Callable[[float, int], RenyiFormula],
+) -> Callable[[ShuffleSetting], Quote]:
+    """ε by a theorem on Rényi divergences of one round of all clients, composed and converted."""
 
+    def quote(setting: ShuffleSetting) -> Quote:
+        if setting.sampled is not None:
+            raise UnsupportedError("is about rounds in which everybody sends; see 5.4.1")
+        formula = everybody(setting.epsilon0, setting.clients)
+        return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
 
-def thesis_5_3_1(setting: ShuffleSetting) -> Quote:
-    """Theorem 5.3.1 of the thesis, composed and converted."""
-    _needs_everybody(setting)
-    formula = theorem_5_3_1(setting.epsilon0, setting.clients)
-    return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
-
-
-def thesis_5_3_2(setting: ShuffleSetting) -> Quote:
-    """Theorem 5.3.2 of the thesis, composed and converted."""
-    _needs_everybody(setting)
-    formula = theorem_5_3_2(setting.epsilon0, setting.clients)
-    return Quote(formula.composed(setting.rounds).epsilon(setting.delta))
+    return quote
 
 
 def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
@@ -208,11 +183,6 @@ def unshuffled(setting: ShuffleSetting) -> Quote:
         raise UnsupportedError("without a shuffler everybody sees who was sampled")
     scheme = Scheme(PureRandomizer(setting.epsilon0), setting.law, Relation.REPLACE_ONE)
     return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
-
-
-def _needs_everybody(setting: ShuffleSetting) -> None:
-    if setting.sampled is not None:
-        raise UnsupportedError("is about rounds in which everybody sends; see 5.4.1")
 
 
 def _method(
@@ -232,10 +202,12 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         "adaptive",
         "any ε₀-randomizers, chosen by the messages before, if nobody knows who speaks when: the "
         "default",
-        adaptive,
+        priced(PureRandomizer),
     ),
     _method(
-        "one fixed", "any one ε₀-randomizer for all, fixed beforehand, in any order", one_fixed
+        "one fixed",
+        "any one ε₀-randomizer for all, fixed beforehand, in any order",
+        priced(FixedRandomizer),
     ),
     _method(
         "attained",
@@ -243,15 +215,21 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         attained,
         side=Side.LOWER,
     ),
-    _method("binary RR", "binary randomized response, the others' worst records", binary_response),
-    _method("Hadamard", "Hadamard response, the others' worst records", hadamard_response),
+    _method(
+        "binary RR", "binary randomized response, the others' worst records", priced(KaryResponse)
+    ),
+    _method("Hadamard", "Hadamard response, the others' worst records", priced(HadamardResponse)),
     _method(
         "clones",
         "clones 2021, Theorem 3.1, numerically, if nobody knows who speaks when; rounds composed "
         "as PLD",
         composed_pair(clones_pair),
     ),
-    _method("clones KOV", "clones 2021 of one round, composed from (ε, δ)", clones_composed),
+    _method(
+        "clones KOV",
+        "clones 2021 of one round, composed from (ε, δ)",
+        stated(clones_2021, composed=True),
+    ),
     _method(
         "clones 2023",
         "stronger clones 2023, whose proof an erratum took back; the pair is proved in "
@@ -264,12 +242,16 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method(
         "blanket",
         "privacy blanket 2019, by Hoeffding or Bennett; one fixed randomizer",
-        stated(blanket_2019),
+        stated(blanket_2019_hoeffding, blanket_2019_bennett),
     ),
     _method("check-ins", "random check-ins, Theorem 5.1", stated(theorem_5_1)),
     _method("EFM19", "Erlingsson et al. 2019, Corollary 9", stated(efm19_corollary_9)),
-    _method("RDP 5.3.1", "thesis, Theorem 5.3.1: Rényi divergences, converted", thesis_5_3_1),
-    _method("RDP 5.3.2", "thesis, Theorem 5.3.2: Rényi divergences, converted", thesis_5_3_2),
+    _method(
+        "RDP 5.3.1", "thesis, Theorem 5.3.1: Rényi divergences, converted", converted(theorem_5_3_1)
+    ),
+    _method(
+        "RDP 5.3.2", "thesis, Theorem 5.3.2: Rényi divergences, converted", converted(theorem_5_3_2)
+    ),
     _method("RDP 5.4.1", "thesis, Theorem 5.4.1: the same of sampled clients", thesis_5_4_1),
     _method(
         "no shuffler",

@@ -54,14 +54,7 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells in which the price is on one side of the truth.
-
-        Args:
-            pair: the blanket pair.
-            clients: n.
-            side: where the price shall lie.
-            groups: groups of N are about N/(8·groups) wide, or single.
-        """
+        """Cells in which the price is on one side of the truth, groups about N/(8·groups) wide."""
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
         first = np.arange(others + 1.0) if few else first_of_groups(others, chance, groups)

@@ -4,8 +4,8 @@ Every client sends one message a round, made by a randomizer of her own; a shuff
 what. Neighbours differ in one client's record (replace-one).
 
 Notation
-    ε₀      of the local randomizer, under replacement
-    n       clients         e = e^{ε₀}     q = e/(e + 1)
+    ε₀ > 0  of the local randomizer, under replacement
+    n ≥ 1   clients         e = e^{ε₀}     q = e/(e + 1)
     C       clones: other clients whose message might as well be the victim's, Bin(n − 1, 1/e)
 
 **Pure ε₀** (Feldman, McMillan and Talwar 2021, feldman2021clones, Theorem 3.1, numerically).
@@ -32,12 +32,6 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
     uniform and unknown to the adversary and to whoever chooses the next randomizer.
     `turnout.accounting.price` quotes `supremum.worst_pair`, up to 30 % less.
 
-    Args:
-        local_epsilon: ε₀ > 0, under replacement.
-        clients: n ≥ 1; each sends one message a round.
-        delta: δ in (0, 1).
-        rounds: r ≥ 1; each is shuffled afresh.
-
     Returns:
         ε under replace-one, never below the true one; hardly above r·ε₀, rounded up.
 
@@ -52,12 +46,6 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
 
 def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1) -> float:
     """ε of a blanket pair's messages, composed over rounds.
-
-    Args:
-        pair: of one round's messages.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-        rounds: r ≥ 1; each is shuffled afresh.
 
     Returns:
         ε in either direction, never below the pair's; hardly above r times the pair's own ε₀.

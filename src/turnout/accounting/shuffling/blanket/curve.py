@@ -131,14 +131,7 @@ class Events:
 
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
-    """The best event of each cell at each K.
-
-    Args:
-        pair: the pair.
-        coins: shape (cells,), as in `Cells`.
-        excess: likewise.
-        k: K's, one row for all cells or one for each.
-    """
+    """The best event of each cell at each K."""
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
     # What an event gains at most, all of the N messages being high; it never does below 0.

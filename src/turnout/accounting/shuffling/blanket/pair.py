@@ -7,11 +7,12 @@ its sender is known and it is worth nothing. The view is how many of the n messa
 and neutral.
 
 Notation
-    ε₀             of the local randomizer      e = e^{ε₀}
+    ε₀ > 0         of the local randomizer, under replacement; above 600 it counts as 600
+    e              e^{ε₀}
     v_h, v_l, v₃   `high`, `low`, `neutral`
     β, β₃          `share`, `neutral_share`
-    α              with which chance the victim's message is low, if two of her records differ as
-                   much as they can; total variation is (e − 1)α
+    α              in (0, 1/(e + 1)]: with which chance the victim's message is low, if two of
+                   her records differ as much as they can; total variation is (e − 1)α
     a₃(α)          1 − (e + 1)α
 """
 
@@ -80,9 +81,6 @@ def clones_pair(local_epsilon: float) -> BlanketPair:
     randomizer is fixed beforehand. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some laws U
     and V, q = e/(e + 1), and every other message has a law ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
 
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
-
     >>> clones_pair(1.0).share == 0.5 * math.exp(-1)
     True
     """
@@ -99,9 +97,6 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
     (docs/design/shuffling.md; see `supremum`). Theorem 2 has it for one fixed ε₀-randomizer,
     Theorem 3, ours and unpublished, for adaptive ones in a hidden order of speaking
     (`SpeakingOrder`).
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
     """
     _, high, low = _response(local_epsilon)
     return BlanketPair(high, low, low)
@@ -114,10 +109,6 @@ def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
     and P' = αQ₀ + eαQ₁ + a₃Q* for some law Q*, and every other record's law is at least
     max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
-        alpha: α in (0, 1/(e + 1)].
     """
     e, _, low = _response(local_epsilon)
     alpha = _alpha(alpha, low)
@@ -131,11 +122,6 @@ def trinomial_cell(local_epsilon: float, least: float, most: float) -> BlanketPa
     Status: proved, upper bound. With fewer blanket messages the others hide less (data
     processing). A victim at α is one at α₂ with chance α/α₂ and neutral else, in both worlds, so
     the pair at α mixes one that is worth nothing with the one at α₂ (convexity).
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
-        least: α₁ in (0, α₂].
-        most: α₂ in (0, 1/(e + 1)].
     """
     e, _, low = _response(local_epsilon)
     most, least = _alpha(most, low), _alpha(least, low)
@@ -149,10 +135,6 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
 
     Status: proved, upper bound. With α = 1/(e + k − 1), a message of any record has mass α at least
     on each of the k values: the victim's own in one world is high, her own in the other low.
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
-        values: k ≥ 2.
     """
     checks.count(2, values=values)
     e, _, _ = _response(local_epsilon)
@@ -167,9 +149,6 @@ def hadamard_pair(local_epsilon: float) -> BlanketPair:
     all messages is likely for the first only, high, and a quarter for the second only, low. The
     rest is e times or just as likely as in the blanket; that it is all the former, and less often,
     is larger in convex order.
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
     """
     e, high, low = _response(local_epsilon)
     return BlanketPair(0.5 * high, 0.5 * low, 0.5 * low, 0.5 / e)
@@ -179,9 +158,6 @@ def third_value_pair(local_epsilon: float) -> BlanketPair:
     """The law of three-valued randomized response when all others hold the third value.
 
     Status: exact, so a lower bound for all ε₀-randomizers together.
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement; above 600 it counts as 600.
     """
     e, _, _ = _response(local_epsilon)
     low = 1.0 / (e + 2.0)

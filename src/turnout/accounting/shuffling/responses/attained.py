@@ -183,11 +183,6 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
 
     Source: docs/design/shuffling.md, "What is attained".
 
-    Args:
-        local_epsilon: ε₀ > 0, under replacement.
-        values: k ≥ 2.
-        clients: n ≥ 1.
-
     Returns:
         UPPER: for k = 2 the supremum over all splits of the others, else the blanket of the
         victim's two values and the neutral ones. LOWER: for k = 2 all others alike, else all others
@@ -207,10 +202,6 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
     """One round of Hadamard response, of any number of values.
 
     Source: docs/design/shuffling.md, "What is attained".
-
-    Args:
-        local_epsilon: ε₀ > 0, under replacement.
-        clients: n ≥ 1.
 
     Returns:
         UPPER: the blanket of any two values. LOWER, where there are three values at least: all

@@ -205,14 +205,7 @@ def floor_of(block: Block, side: Side) -> float:
 
 
 def groups(population: int, rate: float, side: Side, refinement: int) -> list[Group]:
-    """Groups of N ~ Bin(n, q), N ≥ 1, with chances and means moved to one side.
-
-    Args:
-        population: n ≥ 1.
-        rate: q in (0, 1].
-        side: whether h(N), which rises, is to be bounded from above or below.
-        refinement: each level halves the groups.
-    """
+    """Groups of N ~ Bin(n, q), N ≥ 1, with chances and means moved to one side."""
     mean = population * rate
     if rate == 1.0:
         return [Group(population, population, 1.0, float(population))]

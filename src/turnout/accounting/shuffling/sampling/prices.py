@@ -163,12 +163,7 @@ def _approximate(
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """The price of a sample; None where its blocks have none of this kind.
-
-    Args:
-        sample: who is mixed; its blocks are those of one randomizer.
-        grain: how finely.
-    """
+    """The price of a sample; None where its blocks have none of this kind."""
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
         return SampledPair(SampledCurve(block.upper, sample.population, sample.rate, grain))
