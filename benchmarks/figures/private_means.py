@@ -14,12 +14,12 @@ import math
 import numpy as np
 from curves import Panel, line, picture
 
-from turnout.accounting import Message, shuffled_price
+from turnout.accounting import shuffled_price
 from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
 from turnout.estimation.private.shuffled_means import shuffled_l2, shuffled_linf
 from turnout.randomizers.vectors import LInfRandomizer, PrivUnit, SphericalCode
 from turnout.reporting.drawing import Picture
-from turnout.spec import FixedRandomizer
+from turnout.spec import BoundedVariation
 
 N, DELTA, D = 1000, 1e-5, 300
 TICKS, LOCAL_TICKS = ((0.25, 0.5, 1, 2, 4), ()), ((0.5, 1, 2, 4, 8), ())
@@ -131,8 +131,6 @@ def laplace_level(epsilon: float) -> float:
     """The same for Laplace noise of scale 1/ε₀ on [−½, ½], of total variation 1 − e^{−ε₀/2}."""
 
     def price(level: float) -> float:
-        return shuffled_price(
-            [(Message(FixedRandomizer(level), -math.expm1(-level / 2)), 1)], N, DELTA
-        )
+        return shuffled_price([(BoundedVariation(level, -math.expm1(-level / 2)), 1)], N, DELTA)
 
     return largest_affordable(float, price, float(epsilon)).made

@@ -16,10 +16,10 @@ import turnout
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
 PUBLIC = {
-    "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Message MonotonePair Pair "
+    "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee MonotonePair Pair "
     "PrivacyCurve Side Unknown calibrate calibrate_delta calibrate_noise epsilon_upper "
-    "gaussian_epsilon pair_of_table price published_epsilon running shuffled_price spent "
-    "with_released_counts",
+    "gaussian_epsilon pair_of_table price published_epsilon running shuffled_method "
+    "shuffled_price spent with_released_counts",
     "datasets": "DataFile ImageData MissingFileError Split cache_folder contents deal digits "
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
@@ -40,8 +40,9 @@ PUBLIC = {
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "ApproximateRandomizer AvailabilityCheckIn BitResponse CheckIn DiscreteGaussianNoise "
-    "EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise HadamardResponse KSubset "
+    "spec": "ApproximateRandomizer AvailabilityCheckIn BitResponse BoundedVariation CheckIn "
+    "DiscreteGaussianNoise EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise "
+    "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "

@@ -62,7 +62,7 @@ def largest_ratio(laws: list[list[Fraction]]) -> Fraction | float:
 
 
 def laws_of(randomizer: FrequencyRandomizer) -> list[list[Fraction]]:
-    return [list(randomizer.law(item)) for item in range(randomizer.items)]
+    return [list(randomizer.probabilities(item)) for item in range(randomizer.items)]
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
@@ -202,7 +202,7 @@ def test_what_encode_does_has_the_stated_law(randomizer):
             return number_of(randomizer.encode(values, source)[0])
 
         found = enumerate_law(client)
-        law = {number: p for number, p in enumerate(randomizer.law(item)) if p}
+        law = {number: p for number, p in enumerate(randomizer.probabilities(item)) if p}
         assert found == law
 
 
@@ -212,10 +212,10 @@ def test_drawn_sets_have_the_stated_law(randomizer, source):
     n = 60_000
     for item in (0, randomizer.items - 1):
         messages = randomizer.encode(np.full(n, item), source)
-        law = np.array([float(p) for p in randomizer.law(item)])
+        law = np.array([float(p) for p in randomizer.probabilities(item)])
         counts = np.bincount(messages[:, 0].astype(np.int64), minlength=len(law))
         assert_frequencies(counts, law)
-        other = np.array([float(p) for p in randomizer.law(1)])
+        other = np.array([float(p) for p in randomizer.probabilities(1)])
         if randomizer.epsilon >= 1:
             assert_rejects_law(
                 lambda counts, other=other: assert_frequencies(counts, other),

@@ -32,7 +32,7 @@ def test_the_level_of_a_flipped_bit_is_that_of_its_law(epsilon):
         for bit in (0, 1)
     ]
     for bit, law in enumerate(laws):
-        assert [law[0], law[1]] == randomizer.law(bit)
+        assert [law[0], law[1]] == randomizer.probabilities(bit)
     assert max(laws[0][y] / laws[1][y] for y in (0, 1)) == randomizer.ratio
     assert randomizer.ratio <= exponential_below(epsilon)
     assert epsilon * (1 - 1e-4) <= randomizer.epsilon0 <= epsilon
@@ -44,7 +44,7 @@ def test_the_decoded_bit_is_unbiased_with_the_stated_variance():
         values = randomizer.decode([0, 1])
         p = randomizer.flip
         for bit in (0, 1):
-            law = [float(q) for q in randomizer.law(bit)]
+            law = [float(q) for q in randomizer.probabilities(bit)]
             assert values @ law == pytest.approx(bit, abs=1e-9 / epsilon)
             assert (values - bit) ** 2 @ law == pytest.approx(randomizer.variance, rel=1e-9)
         assert randomizer.variance == pytest.approx(float(p * (1 - p) / (1 - 2 * p) ** 2))

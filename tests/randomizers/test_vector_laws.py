@@ -77,7 +77,7 @@ def corners(randomizer) -> np.ndarray:
 
 @pytest.mark.parametrize("randomizer", [*BINARY, *LINF, *L1, *CODES], ids=str)
 def test_epsilon0_is_reached_and_never_passed(randomizer):
-    laws = [randomizer.law(value) for value in inputs(randomizer)]
+    laws = [randomizer.probabilities(value) for value in inputs(randomizer)]
     assert np.allclose(np.sum(laws, axis=1), 1, atol=1e-12)
     assert largest_loss(laws) == pytest.approx(randomizer.epsilon0, abs=1e-12)
     assert randomizer.epsilon0 <= randomizer.epsilon
@@ -96,7 +96,7 @@ def test_what_encode_does_has_the_stated_law(randomizer):
     for value in corners(randomizer):
         sampled = sampled_law(randomizer, value)
         assert sum(sampled) == 1
-        assert np.allclose(sampled.astype(float), randomizer.law(value), atol=1e-14)
+        assert np.allclose(sampled.astype(float), randomizer.probabilities(value), atol=1e-14)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3])
@@ -111,7 +111,7 @@ def test_fractions_of_the_sampled_law_reach_the_ratio_exactly(samples):
 
 def moments(randomizer, value) -> tuple[np.ndarray, float]:
     """E y and E‖y − E y‖² by summing over all messages."""
-    law, vectors = randomizer.law(value), vectors_of_messages(randomizer)
+    law, vectors = randomizer.probabilities(value), vectors_of_messages(randomizer)
     mean = law @ vectors
     return mean, float(law @ np.sum((vectors - mean) ** 2, axis=1))
 
@@ -157,13 +157,16 @@ def test_values_between_the_levels_are_rounded_by_chance(randomizer):
         np.ravel_multi_index(messages.T, randomizer.radices),
         minlength=len(all_messages(randomizer)),
     )
-    assert_frequencies(seen, randomizer.law(value))
+    assert_frequencies(seen, randomizer.probabilities(value))
     other = LInfRandomizer(
         3, 2.7, 2.0, randomizer.samples, randomizer.levels, shared=randomizer.shared
     )
     assert_rejects_law(
         lambda law: assert_frequencies(seen, law),
-        {"another ε": other.law(value), "another vector": randomizer.law(-value)},
+        {
+            "another ε": other.probabilities(value),
+            "another vector": randomizer.probabilities(-value),
+        },
     )
 
 

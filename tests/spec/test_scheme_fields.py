@@ -15,6 +15,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
     AvailabilityCheckIn,
+    BoundedVariation,
     CheckIn,
     DiscreteGaussianNoise,
     EveryStep,
@@ -214,6 +215,7 @@ NUMBERS = [
         for kind in (PureRandomizer, *spec.randomizers.FIXED_RANDOMIZERS)
     ],
     (KaryResponse, {"epsilon0": 1.0}, "categories", [*COUNT, 1]),
+    (BoundedVariation, {"epsilon0": 1.0}, "total_variation", [*CHANCE, 0.0]),
     *[
         (ApproximateRandomizer, {"epsilon0": 1.0, "delta0": 0.1}, name, wrong)
         for name, wrong in (("epsilon0", ABOVE_ZERO), ("delta0", [*CHANCE, 0.0, 1.0]))

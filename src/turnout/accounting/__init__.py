@@ -25,14 +25,13 @@ from turnout.accounting.guarantee import ClientGuarantees, Guarantee
 from turnout.accounting.laws.released_counts import with_released_counts
 from turnout.accounting.pricing import epsilon_upper, gaussian_epsilon, price, published_epsilon
 from turnout.accounting.privacy_curve import PrivacyCurve
-from turnout.accounting.shuffled_messages import Message, shuffled_price
+from turnout.accounting.shuffled_messages import shuffled_method, shuffled_price
 
 __all__ = [
     "UNKNOWNS",
     "Calibration",
     "ClientGuarantees",
     "Guarantee",
-    "Message",
     "MonotonePair",
     "Pair",
     "PrivacyCurve",
@@ -47,6 +46,7 @@ __all__ = [
     "price",
     "published_epsilon",
     "running",
+    "shuffled_method",
     "shuffled_price",
     "spent",
     "with_released_counts",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.cli.commands import Group
-from turnout.cli.options import WHOLE
+from turnout.cli.options import WHOLE, LazyChoice
 
 if TYPE_CHECKING:
     from turnout.estimation.private.answers import Ask
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _MODELS = ("local", "shuffled", "central")
-_MECHANISMS = (
-    "auto",
-    "k-ary",
-    "rappor",
-    "oue",
-    "subset",
-    "hadamard",
-    "one-bit-hadamard",
-    "local-hashing",
-    "laplace",
-    "gaussian",
-)
 _POST_PROCESSING = ("simplex", "empirical-bayes", "clip", "normalise", "raw")
 _FREQUENCY_EXAMPLES = """\b
 Examples:
@@ -74,6 +62,13 @@ _SHARED = (
 )
 
 
+def _mechanisms() -> tuple[str, ...]:
+    """Mechanisms of frequencies in any model."""
+    from turnout.randomizers.registry import all_mechanisms
+
+    return ("auto", *all_mechanisms(), "laplace", "gaussian")
+
+
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of both kinds of estimate."""
     for option in reversed(_SHARED):
@@ -98,7 +93,7 @@ def estimate() -> None:
 @click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
 @click.option(
     "--mechanism",
-    type=click.Choice(_MECHANISMS),
+    type=LazyChoice(_mechanisms),
     default="auto",
     help="auto: the fewest bits among those whose error bound is within 5 % of the least; in the "
     "central model, where it is laplace or gaussian, the less noise.",

@@ -1,6 +1,7 @@
 """Options that ``account`` and ``calibrate`` share: a randomizer, a law and a promise.
 
-Those of laws are made of what laws say of their own parameters, once a question is parsed.
+Those of laws and randomizers are made of what these say of their own parameters, once a question
+is parsed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,23 @@ class WholeNumber(click.ParamType):
 
 
 WHOLE = WholeNumber()
+
+
+class LazyChoice(click.Choice[str]):
+    """A choice among words that are looked up once they are needed."""
+
+    def __init__(self, look_up: Callable[[], Sequence[str]]) -> None:
+        super().__init__(())
+        self._look_up = look_up
+
+    @property
+    def choices(self) -> Sequence[str]:  # type: ignore[override]
+        """The words."""
+        return self._look_up()
+
+    @choices.setter
+    def choices(self, words: Sequence[str]) -> None:
+        """Nothing: they are looked up."""
 
 
 class SectionedCommand(Command):
@@ -70,54 +88,82 @@ class SectionedCommand(Command):
                     formatter.write_dl(lines)
 
 
-_WHO = "Who takes part when"
+_WHO, _WHAT = "Who takes part when", "What protects one contribution"
 
 
 class QuestionCommand(SectionedCommand):
-    """A command that asks about a scheme; laws are loaded once its options are needed."""
+    """A command that asks about a scheme; its parts are loaded once its options are needed."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, sections=SECTIONS, **settings)
-        self._laws: list[click.Option] | None = None
+        self._made: dict[str, list[click.Option]] = {}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """All parameters, those of laws first among them that say who takes part."""
-        if self._laws is None:
-            self._laws = _law_options()
+        """All parameters, those of laws and randomizers first."""
+        if not self._made:
+            self._made = {_WHO: _law_options(), _WHAT: _randomizer_options()}
         own = super().get_params(ctx)
-        first = next(i for i, each in enumerate(own) if each.name == SECTIONS[_WHO][0])
         taken = {each.name for each in own}
-        return [
-            *own[:first],
-            *(each for each in self._laws if each.name not in taken),
-            *own[first:],
-        ]
+        made = [each for options in self._made.values() for each in options]
+        return [*(each for each in made if each.name not in taken), *own]
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
         """Names of parameters by their heading."""
-        laws = [each.name or "" for each in self._laws or ()]
-        return {**self._sections, _WHO: (*laws, *self._sections[_WHO])}
+        made = {heading: [each.name or "" for each in all_] for heading, all_ in self._made.items()}
+        return {name: (*made.get(name, ()), *own) for name, own in self._sections.items()}
+
+
+Said = dict[str, dict[str, list[str]]]
+"""Names of schemes or randomizers by the words of their parameters, by parameter."""
 
 
 def _law_options() -> list[click.Option]:
     """``--scheme``, and an option for each parameter that a law of a question has."""
-    from turnout.spec.parameters import Domain, parameters
     from turnout.spec.registry import all_laws
 
     laws = {names.question: kind for kind, names in all_laws().items() if names.question}
-    said = {"rate": {"chance of a client in a round": ["self-sampled-shuffle"]}}
-    types: dict[str, Any] = {"rate": float}
-    for name, kind in laws.items():
-        for each in parameters(kind):
-            if each.public and each.option:
-                said.setdefault(each.name, {}).setdefault(each.words, []).append(name)
-                types[each.name] = WHOLE if each.domain is Domain.COUNT else float
     scheme = (
         f"Who takes part when: {', '.join(laws)}; or whose messages are shuffled: shuffle, "
         "subsampled-shuffle or self-sampled-shuffle (local messages that a shuffler mixes, not "
         "data loaders that shuffle)."
     )
-    options = [click.Option(["--scheme"], metavar="NAME", help=scheme)]
+    said: Said = {"rate": {"chance of a client in a round": ["self-sampled-shuffle"]}}
+    return [
+        click.Option(["--scheme"], metavar="NAME", help=scheme),
+        *_options_of(laws, said, {"rate": float}),
+    ]
+
+
+def _randomizer_options() -> list[click.Option]:
+    """``--randomizer``, and an option for each parameter that a randomizer has."""
+    from turnout.randomizers.registry import all_mechanisms
+    from turnout.spec.registry import asked_randomizers
+
+    all_mechanisms()
+    kinds = asked_randomizers()
+    randomizer = (
+        f"What protects one contribution: {', '.join(kinds)} or table; gaussian by default. With a "
+        "shuffle it need not be said: --epsilon0 means pure, with --delta0 approximate, "
+        "--noise-multiplier gaussian."
+    )
+    return [
+        click.Option(["--randomizer"], metavar="NAME", help=randomizer),
+        *_options_of(kinds, {}, {}),
+    ]
+
+
+def _options_of(
+    kinds: Mapping[str, type[Any]], said: Said, types: dict[str, Any]
+) -> list[click.Option]:
+    """An option for each parameter of classes that are known by these names."""
+    from turnout.spec.parameters import Domain, parameters
+
+    for name, kind in kinds.items():
+        for each in parameters(kind):
+            if each.public and each.option:
+                said.setdefault(each.key, {}).setdefault(each.words, []).append(name)
+                types[each.key] = WHOLE if each.domain is Domain.COUNT else float
+    options: list[click.Option] = []
     for name, words in said.items():
         text = "; ".join(f"{phrase} ({', '.join(names)})" for phrase, names in words.items())
         flag = "--" + name.replace("_", "-")
@@ -130,13 +176,10 @@ def _law_options() -> list[click.Option]:
 SECTIONS = {
     "Target": ("epsilon", "solve_for"),
     _WHO: ("clients", "rounds", "sampled", "order", "release"),
-    "What protects one contribution": (
-        *("randomizer", "noise_multiplier", "scale", "epsilon0", "delta0", "categories"),
-        *("standard_deviation", "sensitivity", "pair_file"),
-    ),
+    _WHAT: ("pair_file",),
     "Promise": ("delta", "relation", "tolerance"),
 }
-"""Options of a question by their heading, but for those of laws."""
+"""Options of a question by their heading, but for those of laws and randomizers."""
 _OTHERS = "Output"
 
 _OPTIONS = (
@@ -160,35 +203,6 @@ _OPTIONS = (
         "--release",
         metavar="NAME",
         help="What a step releases: aggregated (default), one-client or averaged.",
-    ),
-    click.option(
-        "--randomizer",
-        metavar="NAME",
-        help="What protects one contribution: gaussian (default), laplace, pure, approximate, "
-        "fixed, kary-response, hadamard-response, bit-response, discrete-gaussian, "
-        "rounded-gaussian or table. With a shuffle it need not be said: --epsilon0 means pure, "
-        "with --delta0 approximate, --noise-multiplier gaussian.",
-    ),
-    click.option(
-        "--noise-multiplier", type=float, help="Noise standard deviation / clip norm (gaussian)."
-    ),
-    click.option("--scale", type=float, help="Noise scale / clip bound (laplace)."),
-    click.option(
-        "--epsilon0",
-        type=float,
-        help="The randomizer's own ε₀ (pure, approximate, fixed and the responses).",
-    ),
-    click.option("--delta0", type=float, help="The randomizer's own δ₀ (approximate)."),
-    click.option("--categories", type=WHOLE, help="Categories, default 2 (kary-response)."),
-    click.option(
-        "--standard-deviation",
-        type=float,
-        help="Noise standard deviation in integers (discrete-gaussian, rounded-gaussian).",
-    ),
-    click.option(
-        "--sensitivity",
-        type=WHOLE,
-        help="Largest contribution in integers, default 1 (discrete-gaussian, rounded-gaussian).",
     ),
     click.option(
         "--pair-file",

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.spec.parameters import Domain, check_of, parameters
 
 
 class Section(BaseModel):
@@ -53,5 +54,15 @@ Count = Annotated[int, _checked(checks.count)]
 """A whole number of at least 1."""
 CountFromZero = Annotated[int, _checked(partial(checks.count, 0))]
 """A whole number of at least 0."""
-Categories = Annotated[int, _checked(partial(checks.count, 2))]
-"""A whole number of at least 2."""
+
+
+def section_keys(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a section made of what a spec's class says of its public parameters."""
+    return {
+        each.key: (
+            Annotated[int if each.domain is Domain.COUNT else float, _checked(check_of(each))],
+            Field(... if each.default is None else each.default, description=each.words),
+        )
+        for each in parameters(kind)
+        if each.public
+    }

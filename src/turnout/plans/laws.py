@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError
-from turnout.plans.fields import Count, CountFromZero, Probability, Section
+from turnout.plans.fields import Count, CountFromZero, Probability, Section, section_keys
 from turnout.spec import ParticipationLaw
-from turnout.spec.parameters import Domain, Parameter, parameters
+from turnout.spec.parameters import Parameter, parameters
 from turnout.spec.registry import all_laws, law_names
 
 LAW = "who takes part when"
 WINDOW = "steps a window"
-_TYPES = {Domain.COUNT: Count, Domain.PROBABILITY: Probability}
 
 
 class LawSection(Section):
@@ -57,15 +56,7 @@ class LawSection(Section):
 def section_of(kind: type[Any]) -> type[LawSection]:
     """The section of a law's class, made of what it says of its parameters."""
     names = law_names(kind)
-    keys: dict[str, Any] = {
-        each.name: (
-            _TYPES[each.domain],
-            Field(... if each.default is None else each.default, description=each.words),
-        )
-        for each in parameters(kind)
-        if each.public
-    }
-    keys = {"law": (Literal[names.plan], Field(description=LAW)), **keys}
+    keys = {"law": (Literal[names.plan], Field(description=LAW)), **section_keys(kind)}
     section: type[LawSection] = create_model(f"{kind.__name__}Section", __base__=LawSection, **keys)
     section.kind, section.__doc__ = kind, names.summary
     return section

@@ -12,11 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import OpenUnit, Positive, Section
 from turnout.plans.laws import SECTIONS, LawSection
-from turnout.plans.randomizers import (
-    DiscreteGaussianSection,
-    RandomizerSection,
-    RoundedGaussianSection,
-)
+from turnout.plans.randomizers import AnySection
 from turnout.plans.refusals import MISSING, choices, refusal, tables
 from turnout.plans.shuffles import (
     MISSING_LEVEL,
@@ -76,7 +72,7 @@ else:
 class Question(Section):
     """A randomizer, a participation law and a promise."""
 
-    randomizer: RandomizerSection
+    randomizer: AnySection
     participation: _Participation
     promise: _Promise
 
@@ -308,7 +304,7 @@ def _unknown(name: str) -> Unknown:
 
 def _within_question(unknown: Unknown, question: Question) -> Unknown:
     """The unknown within the limits that the rest leaves, and where to look first."""
-    law, randomizer = question.participation, question.randomizer
+    law = question.participation
     if isinstance(law, Shuffled):
         return _shuffled_unknown(unknown, question, law)
     for each in law.parameters():
@@ -319,8 +315,7 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
     if unknown.name == "standard-deviation":
         from turnout.accounting.calibration import most_deviation
 
-        assert isinstance(randomizer, DiscreteGaussianSection | RoundedGaussianSection)
-        moved = 2 * randomizer.sensitivity  # where she displaces somebody else
+        moved = 2 * question.randomizer.model_dump()["sensitivity"]  # where others move as well
         least = unknown.least * moved
         return replace(unknown, least=least, most=most_deviation(moved), start=float(moved))
     return unknown

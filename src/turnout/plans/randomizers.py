@@ -5,161 +5,45 @@ from __future__ import annotations
 import csv
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.plans.fields import Categories, Count, OpenUnit, Positive, Section
-from turnout.spec import (
-    ApproximateRandomizer,
-    BitResponse,
-    DiscreteGaussianNoise,
-    FixedRandomizer,
-    GaussianNoise,
-    HadamardResponse,
-    KaryResponse,
-    LaplaceNoise,
-    PureRandomizer,
-    Randomizer,
-    RoundedGaussianNoise,
-    TableRandomizer,
-)
+from turnout.plans.fields import Section, section_keys
+from turnout.randomizers.registry import all_mechanisms
+from turnout.spec import Randomizer, TableRandomizer
+from turnout.spec.parameters import Domain, parameters
+from turnout.spec.registry import asked_randomizers
 
 KIND = "what protects one contribution"
-EPSILON0 = "largest ln of the ratio by which two inputs change its output's law"
-DEVIATION = "standard deviation of the noise, in units of the lattice"
-SENSITIVITY = "largest contribution, in units of the lattice"
 _COLUMNS = ("present", "absent")
 
 
-class GaussianSection(Section):
-    """Gaussian noise on an update whose ℓ2 norm is clipped."""
+class RandomizerSection(Section):
+    """The parameters of a randomizer that a question names."""
 
-    noise: ClassVar[str] = "noise-multiplier"
-    randomizer: Literal["gaussian"] = Field("gaussian", description=KIND)
-    noise_multiplier: Positive = Field(
-        description="standard deviation of the noise divided by the clip norm"
-    )
+    kind: ClassVar[type[Any]]
+    noise: ClassVar[str | None]
+    randomizer: str
 
     def spec(self) -> Randomizer:
-        """The randomizer."""
-        return GaussianNoise(self.noise_multiplier)
+        """The randomizer that accounting prices."""
+        made = self.kind(**{each.name: getattr(self, each.key) for each in parameters(self.kind)})
+        return getattr(made, "law", made)
 
 
-class LaplaceSection(Section):
-    """Laplace noise on one clipped number."""
-
-    noise: ClassVar[str] = "scale"
-    randomizer: Literal["laplace"] = Field(description=KIND)
-    scale: Positive = Field(description="scale of the noise divided by the clip bound")
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return LaplaceNoise(self.scale)
+def _section_of(word: str, kind: type[Any]) -> type[RandomizerSection]:
+    """The section of a randomizer's class, made of what it says of its parameters."""
+    keys = {"randomizer": (Literal[word], Field(description=KIND)), **section_keys(kind)}
+    section = create_model(f"{kind.__name__}Section", __base__=RandomizerSection, **keys)
+    section.kind, section.__doc__ = kind, kind.__doc__
+    levels = [each.key for each in parameters(kind) if each.domain is Domain.POSITIVE]
+    section.noise = levels[0].replace("_", "-") if levels else None
+    return section
 
 
-class PureSection(Section):
-    """Any ε₀-DP randomizer."""
-
-    noise: ClassVar[str] = "epsilon0"
-    randomizer: Literal["pure"] = Field(description=KIND)
-    epsilon0: Positive = Field(description=EPSILON0)
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return PureRandomizer(self.epsilon0)
-
-
-class ApproximateSection(Section):
-    """Any (ε₀, δ₀)-DP randomizer."""
-
-    noise: ClassVar[str] = "epsilon0"
-    randomizer: Literal["approximate"] = Field(description=KIND)
-    epsilon0: Positive = Field(description=EPSILON0)
-    delta0: OpenUnit = Field(description="the δ₀ of the randomizer's own (ε₀, δ₀)")
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return ApproximateRandomizer(self.epsilon0, self.delta0)
-
-
-class FixedSection(Section):
-    """One ε₀-DP randomizer that all clients of a round use."""
-
-    noise: ClassVar[str] = "epsilon0"
-    randomizer: Literal["fixed"] = Field(description=KIND)
-    epsilon0: Positive = Field(description=EPSILON0)
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return FixedRandomizer(self.epsilon0)
-
-
-class KaryResponseSection(Section):
-    """The true category or, by chance, any other."""
-
-    noise: ClassVar[str] = "epsilon0"
-    randomizer: Literal["kary-response"] = Field(description=KIND)
-    epsilon0: Positive = Field(description=EPSILON0)
-    categories: Categories = Field(2, description="categories, of which a client has one")
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return KaryResponse(self.epsilon0, self.categories)
-
-
-class HadamardResponseSection(Section):
-    """A message of her value's half of all messages, or of the other half."""
-
-    noise: ClassVar[str] = "epsilon0"
-    randomizer: Literal["hadamard-response"] = Field(description=KIND)
-    epsilon0: Positive = Field(description=EPSILON0)
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return HadamardResponse(self.epsilon0)
-
-
-class BitResponseSection(Section):
-    """The number of a random coordinate and its bit, true or not."""
-
-    noise: ClassVar[str] = "epsilon0"
-    randomizer: Literal["bit-response"] = Field(description=KIND)
-    epsilon0: Positive = Field(description=EPSILON0)
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return BitResponse(self.epsilon0)
-
-
-class DiscreteGaussianSection(Section):
-    """Discrete Gaussian noise on one integer."""
-
-    noise: ClassVar[str] = "standard-deviation"
-    randomizer: Literal["discrete-gaussian"] = Field(description=KIND)
-    standard_deviation: Positive = Field(description=DEVIATION)
-    sensitivity: Count = Field(1, description=SENSITIVITY)
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return DiscreteGaussianNoise(self.standard_deviation, self.sensitivity)
-
-
-class RoundedGaussianSection(Section):
-    """Gaussian noise rounded to integers, on one integer."""
-
-    noise: ClassVar[str] = "standard-deviation"
-    randomizer: Literal["rounded-gaussian"] = Field(description=KIND)
-    standard_deviation: Positive = Field(description=DEVIATION)
-    sensitivity: Count = Field(1, description=SENSITIVITY)
-
-    def spec(self) -> Randomizer:
-        """The randomizer."""
-        return RoundedGaussianNoise(self.standard_deviation, self.sensitivity)
-
-
-class TableSection(Section):
+class TableSection(RandomizerSection):
     """A mechanism with finitely many outcomes, by a table of their probabilities."""
 
     noise: ClassVar[str | None] = None
@@ -174,20 +58,14 @@ class TableSection(Section):
         return read_pair(Path(self.pair_file))
 
 
-RandomizerSection = Annotated[
-    GaussianSection
-    | LaplaceSection
-    | PureSection
-    | ApproximateSection
-    | FixedSection
-    | KaryResponseSection
-    | HadamardResponseSection
-    | BitResponseSection
-    | DiscreteGaussianSection
-    | RoundedGaussianSection
-    | TableSection,
-    Field(discriminator="randomizer"),
-]
+all_mechanisms()  # whose files register what questions may ask
+SECTIONS = (*(_section_of(*each) for each in asked_randomizers().items()), TableSection)
+"""The sections of all randomizers that are known when plans are loaded."""
+
+if TYPE_CHECKING:
+    AnySection = RandomizerSection
+else:
+    AnySection = Annotated[Union[SECTIONS], Field(discriminator="randomizer")]  # noqa: UP007
 
 
 @lru_cache(maxsize=4)

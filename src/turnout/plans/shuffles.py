@@ -26,6 +26,7 @@ from turnout.spec import (
     TrustModel,
 )
 from turnout.spec.randomizers import Randomizer, is_adaptive
+from turnout.spec.registry import shuffled_randomizers
 
 SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
 """Schemes whose messages go through a shuffler."""
@@ -37,16 +38,6 @@ MISSING_LEVEL = (
 )
 RELATION = Relation.REPLACE_ONE
 """The one relation of shuffled messages, whose number everybody sees."""
-RANDOMIZERS = (
-    "pure",
-    "fixed",
-    "kary-response",
-    "hadamard-response",
-    "bit-response",
-    "approximate",
-    "gaussian",
-)
-"""Randomizers of which shuffled messages have an analysis."""
 
 
 class ShuffleSection(Section):
@@ -142,8 +133,9 @@ def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -
         expected = f"nothing beside --scheme {scheme}: a shuffler shows all messages"
         raise ParameterError("--release", release, expected)
     kind = given.get("randomizer") or _inferred(given, unknown)
-    if kind not in RANDOMIZERS:
-        expected = f"one of {', '.join(map(repr, RANDOMIZERS))} beside --scheme {scheme}"
+    known = shuffled_randomizers()
+    if kind not in known:
+        expected = f"one of {', '.join(map(repr, known))} beside --scheme {scheme}"
         raise ParameterError("--randomizer", kind, expected)
     return {**given, "relation": relation, "randomizer": kind}
 

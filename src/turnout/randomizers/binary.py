@@ -23,6 +23,7 @@ from turnout.randomizers.levels import (
 )
 from turnout.randomizers.packing import pack_codes, unpack_codes
 from turnout.randomness import Source
+from turnout.spec import KaryResponse
 
 _SLACK = 1 + 2.0**-46
 """Covers the rounding of a handful of float operations, each within 2⁻⁵⁰."""
@@ -108,7 +109,12 @@ class RandomizedResponse:
         tail = math.log1p(math.exp((1 - 2 * order) * x)) - math.log1p(math.exp(-x))
         return min((x + tail / (order - 1)) * _SLACK, x)
 
-    def law(self, bit: int) -> list[Fraction]:
+    @property
+    def law(self) -> KaryResponse:
+        """What prices the message."""
+        return KaryResponse(self.epsilon0, 2)
+
+    def probabilities(self, bit: int) -> list[Fraction]:
         """Probability of each message, 0 and 1."""
         return [self.flip, 1 - self.flip] if bit else [1 - self.flip, self.flip]
 

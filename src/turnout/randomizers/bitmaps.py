@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.randomizers.interface import FrequencyRandomizer, Rows, pure_mse, pure_variance
+from turnout.randomizers.levels import law_within
 from turnout.randomizers.packing import pack_rows, unpack_rows
+from turnout.spec import FixedRandomizer
 
 _ONE = np.uint64(1)
 
@@ -34,6 +36,11 @@ class BitmapRandomizer(FrequencyRandomizer):
     @abstractmethod
     def other(self) -> Fraction:
         """Probability that a message supports another item."""
+
+    @property
+    def law(self) -> FixedRandomizer:
+        """Two items move two bits only; what they move is `own` − `other`."""
+        return law_within(self.epsilon0, self.own - self.other)
 
     @property
     def message_bits(self) -> int:

@@ -10,8 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.randomizers.indexed import IndexedRandomizer
 from turnout.randomizers.interface import pure_mse, pure_variance
+from turnout.randomizers.registry import mechanism
+from turnout.spec import KaryResponse
 
 
+@mechanism("k-ary", rank=1)
 @dataclass(frozen=True)
 class KaryRandomizedResponse(IndexedRandomizer):
     """The true item with probability e^ε/(e^ε + k − 1), any other one with 1/(e^ε + k − 1).
@@ -46,6 +49,11 @@ class KaryRandomizedResponse(IndexedRandomizer):
     ) -> NDArray[np.int64]:
         """The items themselves."""
         return values
+
+    @property
+    def private_law(self) -> KaryResponse:
+        """Known altogether."""
+        return KaryResponse(self.epsilon0, self.items)
 
     @property
     def gain(self) -> Fraction:

@@ -18,6 +18,7 @@ from turnout.randomizers.lattice_numbers import (
     within_32_bits,
 )
 from turnout.randomness import Source, rounded_gaussian
+from turnout.spec import GaussianNoise
 
 _HALF_STEPS = 2**20
 _SLACK = 2.0**-44
@@ -56,6 +57,11 @@ class GaussianRandomizer:
     def epsilon0(self) -> float:
         """Infinite: Gaussian noise has no pure level; ask `delta` or `rdp`."""
         return math.inf
+
+    @property
+    def law(self) -> GaussianNoise:
+        """What prices the message."""
+        return GaussianNoise(self.noise_multiplier)
 
     @property
     def message_bits(self) -> int:

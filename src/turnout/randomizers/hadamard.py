@@ -13,12 +13,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from turnout import spec
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential_below
+from turnout.randomizers.registry import mechanism
+from turnout.spec import FixedRandomizer
 
 
+@mechanism("one-bit-hadamard", rank=6)
 @dataclass(frozen=True)
 class OneBitHadamard(IndexedRandomizer):
     """One random entry of the item's Hadamard column, flipped with probability 1/(e^ε + 1).
@@ -59,6 +63,11 @@ class OneBitHadamard(IndexedRandomizer):
         return parity(questions & values)
 
     @property
+    def private_law(self) -> FixedRandomizer:
+        """Of 2K messages K are likely, and columns of two items agree in K/2 rows."""
+        return spec.HadamardResponse(self.epsilon0)
+
+    @property
     def gain(self) -> Fraction:
         """By how much holding an item raises its mean score."""
         return 1 - self.blanket
@@ -83,6 +92,7 @@ class OneBitHadamard(IndexedRandomizer):
         return float((self.items / self.gain**2 - 1) / clients)
 
 
+@mechanism("hadamard", rank=5)
 @dataclass(frozen=True)
 class HadamardResponse(IndexedRandomizer):
     """A row of the item's block, where its Hadamard column is +1 more likely than elsewhere.
@@ -153,6 +163,12 @@ class HadamardResponse(IndexedRandomizer):
         # Flipping the lowest bit of the column changes the sign: two rows go to each preferred one.
         row ^= (column & -column) * parity(row & column)
         return block * self.block_rows + row
+
+    @property
+    def private_law(self) -> FixedRandomizer:
+        """In one block as above; items of two blocks share no likely message."""
+        one = self.blocks == 1
+        return spec.HadamardResponse(self.epsilon0) if one else super().private_law
 
     @property
     def gain(self) -> Fraction:

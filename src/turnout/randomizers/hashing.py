@@ -22,12 +22,15 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.interface import pure_mse, pure_variance
-from turnout.randomizers.levels import check_level, exponential_below
+from turnout.randomizers.levels import check_level, exponential_below, law_within
+from turnout.randomizers.registry import mechanism
+from turnout.spec import FixedRandomizer
 
 _WORK = 2**31
 """Most additions that the server's decoding may take: seconds."""
 
 
+@mechanism("local-hashing", rank=7)
 @dataclass(frozen=True)
 class LocalHashing(IndexedRandomizer):
     """The item's cell under a random hash function with probability e^ε/(e^ε + g − 1).
@@ -91,6 +94,11 @@ class LocalHashing(IndexedRandomizer):
             questions, factor = np.divmod(questions, g)
             total += digit * factor
         return total % g
+
+    @property
+    def private_law(self) -> FixedRandomizer:
+        """Under one of g hash functions two items are told the same way."""
+        return law_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 
     @property
     def gain(self) -> Fraction:

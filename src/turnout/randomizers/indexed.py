@@ -25,9 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.interface import Codes, FrequencyRandomizer
-from turnout.randomizers.levels import exponential_below, on_grid_above
+from turnout.randomizers.levels import exponential_below, law_within, on_grid_above
 from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
+from turnout.spec import FixedRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
 """Most messages of which the server keeps a count each."""
@@ -98,7 +99,18 @@ class IndexedRandomizer(FrequencyRandomizer):
         """Bits of a client's message; public questions are not sent and do not count."""
         return bits_for(self.reply_count if self.public else self.message_count)
 
-    def law(self, item: int) -> list[Fraction]:
+    @property
+    def law(self) -> PureRandomizer:
+        """`private_law`; of public questions, which tell clients apart, ε₀ alone."""
+        asked = self.public and self.index_count > 1
+        return PureRandomizer(self.epsilon0) if asked else self.private_law
+
+    @property
+    def private_law(self) -> FixedRandomizer:
+        """Laws of two items agree but for the 1 − a who answer for their item."""
+        return law_within(self.epsilon0, 1 - self.blanket)
+
+    def probabilities(self, item: int) -> list[Fraction]:
         """Probability of each message under an item; for small cases."""
         questions = np.repeat(np.arange(self.index_count), self.reply_count)
         replies = np.tile(np.arange(self.reply_count), self.index_count)

@@ -14,6 +14,8 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.levels import check_level, level_above
 from turnout.randomness import Source
+from turnout.spec import PureRandomizer
+from turnout.spec.parameters import count, positive
 
 Codes = NDArray[np.int64]
 """Messages as whole numbers, shape (n,)."""
@@ -26,8 +28,8 @@ class FrequencyRandomizer(ABC):
     """A client's one message about the one item she holds, of ``items`` possible ones.
 
     Guarantees:
-        Every message's probability is a fraction that `law` states; the largest ratio of two of
-        them, over items, is `ratio`, and ln `ratio` ≤ `epsilon0` ≤ ``epsilon``.
+        Every message's probability is a fraction that `probabilities` states; the largest ratio of
+        two of them, over items, is `ratio`, and ln `ratio` ≤ `epsilon0` ≤ ``epsilon``.
         With S_v the sum of `score` over the messages of n clients, of whom n·f_v hold v,
         (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states.
 
@@ -36,8 +38,8 @@ class FrequencyRandomizer(ABC):
         items: k, at least 2.
     """
 
-    epsilon: float
-    items: int
+    epsilon: float = positive("ε₀ of a message, at most 30", key="epsilon0")
+    items: int = count("items, of which a client has one", least=2)
 
     def __post_init__(self) -> None:
         check_level(self.epsilon)
@@ -68,8 +70,13 @@ class FrequencyRandomizer(ABC):
     def offset(self) -> Fraction:
         """Mean score of an item that the client does not hold."""
 
+    @property
     @abstractmethod
-    def law(self, item: int) -> Sequence[Fraction]:
+    def law(self) -> PureRandomizer:
+        """What prices a message. `PureRandomizer` where public questions tell clients apart."""
+
+    @abstractmethod
+    def probabilities(self, item: int) -> Sequence[Fraction]:
         """Probability of each message, by its number; for small cases."""
 
     @abstractmethod

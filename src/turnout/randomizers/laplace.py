@@ -31,6 +31,7 @@ from turnout.randomizers.lattice_numbers import (
 from turnout.randomizers.levels import check_level, exponential_below, level_above
 from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
+from turnout.spec import FixedRandomizer
 
 HALVING = 2**16
 """Steps m in which the noise's probability halves."""
@@ -83,6 +84,11 @@ class LaplaceRandomizer:
     def epsilon0(self) -> float:
         """Local privacy level of the message, rounded up by less than one ulp."""
         return level_above(self.ratio)
+
+    @property
+    def law(self) -> FixedRandomizer:
+        """What prices the message."""
+        return FixedRandomizer(self.epsilon0)
 
     @property
     def message_bits(self) -> int:

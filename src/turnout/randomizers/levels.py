@@ -16,6 +16,7 @@ from fractions import Fraction
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness.source import LARGEST_RANGE
+from turnout.spec import BoundedVariation, FixedRandomizer
 
 LEAST_EPSILON = 1e-12
 """Below it, coins in steps of 2⁻⁶² would leave little or nothing of ε."""
@@ -65,6 +66,14 @@ def level_above(ratio: Fraction) -> float:
 def on_grid_above(probability: Fraction) -> Fraction:
     """The smallest multiple of 2⁻⁶² that is at least ``probability``."""
     return Fraction(math.ceil(probability * LARGEST_RANGE), LARGEST_RANGE)
+
+
+def law_within(epsilon0: float, total_variation: Fraction | float) -> FixedRandomizer:
+    """The law of a message of known level whose laws are at most so far apart, rounded up."""
+    above = float(total_variation)
+    if isinstance(total_variation, Fraction):
+        above = min(math.nextafter(above, 2.0), 1.0)
+    return FixedRandomizer(epsilon0) if above >= 1.0 else BoundedVariation(epsilon0, above)
 
 
 def on_grid_below(probability: Fraction) -> Fraction:

@@ -17,11 +17,13 @@ from turnout.core import checks
 from turnout.randomizers.bitmaps import BitmapRandomizer, set_bits
 from turnout.randomizers.interface import Rows
 from turnout.randomizers.levels import check_level, exponential_below, on_grid_below
+from turnout.randomizers.registry import mechanism
 from turnout.randomness import Source
 
 _ONE = np.uint64(1)
 
 
+@mechanism("subset", rank=4)
 @dataclass(frozen=True)
 class SubsetSelection(BitmapRandomizer):
     """With probability c a uniform ω-set with the client's item, otherwise one without it.
@@ -75,7 +77,7 @@ class SubsetSelection(BitmapRandomizer):
         c = self.own
         return c / (1 - c) * Fraction(self.items - self._size, self._size)
 
-    def law(self, item: int) -> list[Fraction]:
+    def probabilities(self, item: int) -> list[Fraction]:
         """Probability of each of the 2^k bitmaps under an item; for small cases."""
         inside = self.own / comb(self.items - 1, self._size - 1)
         outside = (1 - self.own) / comb(self.items - 1, self._size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -13,9 +13,11 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.bitmaps import BitmapRandomizer, set_bits
 from turnout.randomizers.interface import Rows
 from turnout.randomizers.levels import exponential_below, on_grid_above, root_below
+from turnout.randomizers.registry import mechanism
 from turnout.randomness import Source
 
 
+@mechanism("oue", rank=3)
 @dataclass(frozen=True)
 class UnaryEncoding(BitmapRandomizer):
     """The own bit is 1 with probability p, every other bit with probability q.
@@ -63,7 +65,7 @@ class UnaryEncoding(BitmapRandomizer):
         """The largest ratio of a message's probabilities under two items, exactly."""
         return self.own / (1 - self.own) * (1 - self.other) / self.other
 
-    def law(self, item: int) -> list[Fraction]:
+    def probabilities(self, item: int) -> list[Fraction]:
         """Probability of each of the 2^k bitmaps under an item; for small cases."""
         law = [Fraction(1)]
         for column in range(self.items):
@@ -82,3 +84,6 @@ class UnaryEncoding(BitmapRandomizer):
         rows = source.packed_bernoulli(self.other, array.size, self.items)
         set_bits(rows, array, source.bernoulli(self.own, array.size))
         return rows
+
+
+mechanism("rappor", rank=2)(partial(UnaryEncoding, form="symmetric"))

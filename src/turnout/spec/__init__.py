@@ -6,6 +6,7 @@ from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustM
 from turnout.spec.randomizers import (
     ApproximateRandomizer,
     BitResponse,
+    BoundedVariation,
     DiscreteGaussianNoise,
     FixedRandomizer,
     GaussianNoise,
@@ -37,6 +38,7 @@ __all__ = [
     "ApproximateRandomizer",
     "AvailabilityCheckIn",
     "BitResponse",
+    "BoundedVariation",
     "CheckIn",
     "DiscreteGaussianNoise",
     "EveryStep",

@@ -4,9 +4,10 @@ command-line options are made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turnout.core import checks
@@ -21,6 +22,8 @@ _KEY = "turnout"
 class Domain(StrEnum):
     """Kinds of numbers."""
 
+    POSITIVE = "positive"
+    OPEN_UNIT = "open-unit"
     COUNT = "count"
     PROBABILITY = "probability"
 
@@ -34,6 +37,8 @@ class Parameter:
         domain: which values it may have.
         words: the quantity, with its unit, as plan keys and options explain it.
         default: where a plan does not say it; None where it must.
+        least: the least whole number.
+        key: what plans and questions call it, where that is not the field's name.
         at_most: name of another parameter that it must not exceed.
         repeats: whether the law is so many times the law with 1.
         public: whether a plan names it; else it follows from the rest of the plan.
@@ -44,6 +49,8 @@ class Parameter:
     domain: Domain
     words: str
     default: float | None = None
+    least: int = 1
+    key: str = ""
     at_most: str | None = None
     repeats: bool = False
     public: bool = True
@@ -51,7 +58,7 @@ class Parameter:
 
 
 def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
-    """A dataclass field that holds a whole number of at least 1.
+    """A dataclass field that holds a whole number of at least 1, or ``least``.
 
     Args:
         words: the quantity, with its unit; none where no plan names it.
@@ -67,6 +74,16 @@ def chance(words: str, default: float | None = None, **settings: Any) -> Any:
     return _parameter(Domain.PROBABILITY, words, default, settings)
 
 
+def positive(words: str, **settings: Any) -> Any:
+    """A dataclass field that holds a finite number above 0; settings as of `count`."""
+    return _parameter(Domain.POSITIVE, words, None, settings)
+
+
+def open_unit(words: str, **settings: Any) -> Any:
+    """A dataclass field that holds a number strictly between 0 and 1; settings as of `count`."""
+    return _parameter(Domain.OPEN_UNIT, words, None, settings)
+
+
 def _parameter(
     domain: Domain, words: str, default: float | None, settings: Mapping[str, Any]
 ) -> Any:
@@ -80,7 +97,18 @@ def parameters(kind: type[DataclassInstance]) -> Iterator[Parameter]:
     """The parameters of a spec's class, in the order of its fields."""
     for each in fields(kind):
         if _KEY in each.metadata:
-            yield Parameter(each.name, **each.metadata[_KEY])
+            said = each.metadata[_KEY]
+            yield Parameter(each.name, **{"key": each.name} | said)
+
+
+def check_of(parameter: Parameter) -> Callable[..., None]:
+    """The check of a parameter's domain."""
+    return {
+        Domain.POSITIVE: checks.positive,
+        Domain.OPEN_UNIT: checks.open_unit,
+        Domain.COUNT: partial(checks.count, parameter.least),
+        Domain.PROBABILITY: checks.probability,
+    }[parameter.domain]
 
 
 def check_parameters(spec: DataclassInstance) -> None:
@@ -90,9 +118,10 @@ def check_parameters(spec: DataclassInstance) -> None:
         ParameterError: a parameter outside its domain.
     """
     own = list(parameters(type(spec)))
-    domains = {Domain.COUNT: checks.count, Domain.PROBABILITY: checks.probability}
-    for domain, check in domains.items():
-        check(**{each.name: getattr(spec, each.name) for each in own if each.domain is domain})
+    for domain in Domain:
+        for each in own:
+            if each.domain is domain:
+                check_of(each)(**{each.name: getattr(spec, each.name)})
     for each in own:
         if each.at_most is not None:
             limit = getattr(spec, each.at_most)

@@ -10,39 +10,40 @@ from typing import cast, get_args
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.spec.classes import close, plain_numbers
+from turnout.spec.parameters import check_parameters, count, open_unit, positive
+from turnout.spec.registry import asked_randomizer
+
+_LEVEL = "largest ln of the ratio by which two inputs change its output's law"
+_DEVIATION = "standard deviation of the noise, in units of the lattice"
+_SENSITIVITY = "largest contribution, in units of the lattice"
 
 
+@asked_randomizer("gaussian", shuffled=7)
 @dataclass(frozen=True, slots=True)
 class GaussianNoise:
     """Gaussian noise on an update whose ℓ2 norm is clipped to C.
 
-    Attributes:
-        noise_multiplier: standard deviation of the noise divided by C. Accounting needs
-            nothing else; C itself belongs to the task.
+    Accounting needs nothing but the multiplier; C itself belongs to the task.
     """
 
-    noise_multiplier: float
+    noise_multiplier: float = positive("standard deviation of the noise divided by the clip norm")
 
     def __post_init__(self) -> None:
-        checks.positive(noise_multiplier=self.noise_multiplier)
-        plain_numbers(self)
+        check_parameters(self)
 
 
+@asked_randomizer("laplace")
 @dataclass(frozen=True, slots=True)
 class LaplaceNoise:
-    """Laplace noise on one number clipped to [−C, C].
+    """Laplace noise on one number clipped to [−C, C]."""
 
-    Attributes:
-        scale: scale of the noise divided by C.
-    """
-
-    scale: float
+    scale: float = positive("scale of the noise divided by the clip bound")
 
     def __post_init__(self) -> None:
-        checks.positive(scale=self.scale)
-        plain_numbers(self)
+        check_parameters(self)
 
 
+@asked_randomizer("pure", shuffled=1)
 @dataclass(frozen=True, slots=True)
 class PureRandomizer:
     """Any ε₀-DP randomizer: its output's law changes by at most e^{ε₀} between any two inputs.
@@ -52,13 +53,29 @@ class PureRandomizer:
     that the order of speaking is `SpeakingOrder.HIDDEN`.
     """
 
-    epsilon0: float
+    epsilon0: float = positive(_LEVEL)
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon0=self.epsilon0)
-        plain_numbers(self)
+        check_parameters(self)
 
 
+@asked_randomizer("approximate", shuffled=6)
+@dataclass(frozen=True, slots=True)
+class ApproximateRandomizer:
+    """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
+
+    If all clients use one that is chosen before the round, the shuffled messages have the same law
+    in every order, so `SpeakingOrder.HIDDEN` may be declared.
+    """
+
+    epsilon0: float = positive(_LEVEL)
+    delta0: float = open_unit("the δ₀ of the randomizer's own (ε₀, δ₀)")
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+
+@asked_randomizer("fixed", shuffled=2)
 @dataclass(frozen=True, slots=True)
 class FixedRandomizer(PureRandomizer):
     """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
@@ -68,21 +85,34 @@ class FixedRandomizer(PureRandomizer):
 
 
 @dataclass(frozen=True, slots=True)
-class KaryResponse(FixedRandomizer):
-    """The true one of k categories with probability e^{ε₀}/(e^{ε₀} + k − 1), else any other.
+class BoundedVariation(FixedRandomizer):
+    """One ε₀-DP randomizer whose output's laws under any two inputs are known to be nearer yet.
 
     Attributes:
-        categories: k ≥ 2; with 2 it is Warner's randomized response.
+        total_variation: τ, how far apart they are at most, in (0, 1]; ε₀ alone bounds it by
+            (e^{ε₀} − 1)/(e^{ε₀} + 1).
     """
 
-    categories: int = 2
+    total_variation: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon0=self.epsilon0)
-        checks.count(2, categories=self.categories)
+        checks.positive(epsilon0=self.epsilon0, total_variation=self.total_variation)
+        checks.probability(total_variation=self.total_variation)
         plain_numbers(self)
 
 
+@asked_randomizer("kary-response", shuffled=3)
+@dataclass(frozen=True, slots=True)
+class KaryResponse(FixedRandomizer):
+    """The true one of k categories with probability e^{ε₀}/(e^{ε₀} + k − 1), else any other.
+
+    With two it is Warner's randomized response.
+    """
+
+    categories: int = count("categories, of which a client has one", 2, least=2)
+
+
+@asked_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(FixedRandomizer):
     """A uniform message of a half of all messages, that of the true value with e^{ε₀} to 1.
@@ -91,62 +121,34 @@ class HadamardResponse(FixedRandomizer):
     """
 
 
+@asked_randomizer("bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class BitResponse(FixedRandomizer):
     """The number of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApproximateRandomizer:
-    """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
-
-    If all clients use one that is chosen before the round, the shuffled messages have the same law
-    in every order, so `SpeakingOrder.HIDDEN` may be declared.
-    """
-
-    epsilon0: float
-    delta0: float
-
-    def __post_init__(self) -> None:
-        checks.positive(epsilon0=self.epsilon0)
-        checks.open_unit(delta0=self.delta0)
-        plain_numbers(self)
-
-
+@asked_randomizer("discrete-gaussian")
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianNoise:
-    """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size.
+    """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size."""
 
-    Attributes:
-        standard_deviation: s, in units of the lattice.
-        sensitivity: largest contribution, in units of the lattice.
-    """
-
-    standard_deviation: float
-    sensitivity: int = 1
+    standard_deviation: float = positive(_DEVIATION)
+    sensitivity: int = count(_SENSITIVITY, 1)
 
     def __post_init__(self) -> None:
-        checks.positive(standard_deviation=self.standard_deviation)
-        checks.count(sensitivity=self.sensitivity)
-        plain_numbers(self)
+        check_parameters(self)
 
 
+@asked_randomizer("rounded-gaussian")
 @dataclass(frozen=True, slots=True)
 class RoundedGaussianNoise:
-    """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size.
+    """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size."""
 
-    Attributes:
-        standard_deviation: of the noise before rounding, in units of the lattice.
-        sensitivity: largest contribution, in units of the lattice.
-    """
-
-    standard_deviation: float
-    sensitivity: int = 1
+    standard_deviation: float = positive(_DEVIATION)
+    sensitivity: int = count(_SENSITIVITY, 1)
 
     def __post_init__(self) -> None:
-        checks.positive(standard_deviation=self.standard_deviation)
-        checks.count(sensitivity=self.sensitivity)
-        plain_numbers(self)
+        check_parameters(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,13 @@ Randomizer = (
     | PairRandomizer
 )
 
-FIXED_RANDOMIZERS = (FixedRandomizer, KaryResponse, HadamardResponse, BitResponse)
+FIXED_RANDOMIZERS = (
+    FixedRandomizer,
+    BoundedVariation,
+    KaryResponse,
+    HadamardResponse,
+    BitResponse,
+)
 """The subclasses of `PureRandomizer`, of which there are no others."""
 
 close(*get_args(Randomizer), *FIXED_RANDOMIZERS)

@@ -1,4 +1,7 @@
-"""Participation laws by name: each is one file of `turnout.spec.laws`, or one of your own."""
+"""Participation laws by name: each is one file of `turnout.spec.laws`, or one of your own.
+
+And the randomizers of which questions may ask.
+"""
 
 from __future__ import annotations
 
@@ -112,6 +115,41 @@ def all_laws() -> Mapping[type[Any], Names]:
     for module in _modules().values():
         import_module(module)
     return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
+
+
+_ASKED: dict[str, tuple[int, type[Any]]] = {}
+
+
+def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Law], Law]:
+    """A decorator that lets questions ask about a randomizer.
+
+    Args:
+        name: its word in questions.
+        shuffled: its place in lists of randomizers whose shuffled messages have a price; 0 where
+            they have none.
+
+    Raises:
+        ParameterError: a name that another randomizer has.
+    """
+
+    def register(kind: Law) -> Law:
+        if name in _ASKED:
+            raise ParameterError("randomizer", name, "a name that no other randomizer has")
+        _ASKED[name] = shuffled, kind
+        return kind
+
+    return register
+
+
+def asked_randomizers() -> Mapping[str, type[Any]]:
+    """Randomizers of which questions may ask: of `turnout.spec`, or with a `law` that is."""
+    return {name: kind for name, (_, kind) in _ASKED.items()}
+
+
+def shuffled_randomizers() -> list[str]:
+    """The words of those whose shuffled messages have a price."""
+    places = {name: place for name, (place, _) in _ASKED.items() if place}
+    return sorted(places, key=places.__getitem__)
 
 
 @cache

@@ -13,10 +13,11 @@ from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.estimation.private import columns as estimate_columns
 from turnout.estimation.private.answers import Ask
 from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
-from turnout.estimation.private.choices import MECHANISMS, frequency_randomizer, mean_randomizer
+from turnout.estimation.private.choices import frequency_randomizer, mean_randomizer
 from turnout.estimation.private.columns import item_blocks, vector_blocks
 from turnout.estimation.private.estimates import frequencies, mean
 from turnout.estimation.private.noise import discrete_laplace, gaussian_noise, laplace_noise
+from turnout.randomizers.registry import all_mechanisms
 from turnout.randomizers.vectors import PrivUnit, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law
@@ -46,11 +47,11 @@ def vectors(tmp_path):
     return tmp_path / "vectors.npy"
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", all_mechanisms())
 def test_epsilon_in_the_answer_is_the_randomizers_own_by_enumeration(items, name):
     found = frequencies(items, 4, LOCAL, source(), mechanism=name)
     randomizer, _ = frequency_randomizer(1.0, 4, name)
-    laws = [randomizer.law(item) for item in range(4)]
+    laws = [randomizer.probabilities(item) for item in range(4)]
     ratio = max(
         one[m] / other[m] for one in laws for other in laws for m in range(len(one)) if other[m]
     )
@@ -109,7 +110,7 @@ def test_a_mean_within_bits_uses_no_more(vectors):
 def test_the_mechanism_has_about_the_least_error_and_few_bits():
     for epsilon, size in [(0.5, 4), (1.0, 1000), (4.0, 50), (8.0, 50)]:
         chosen, _ = frequency_randomizer(epsilon, size)
-        others = [frequency_randomizer(epsilon, size, name)[0] for name in MECHANISMS]
+        others = [frequency_randomizer(epsilon, size, name)[0] for name in all_mechanisms()]
         least = min(each.mse_bound(1) for each in others)
         assert chosen.mse_bound(1) <= 1.05 * least
         near = [each for each in others if each.mse_bound(1) <= 1.05 * least]

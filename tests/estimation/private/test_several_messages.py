@@ -13,7 +13,6 @@ from turnout.estimation.private.answers import Ask
 from turnout.estimation.private.estimates import mean
 from turnout.estimation.private.shuffled import shuffled_mean
 from turnout.estimation.private.shuffled_means import l2_of_level, linf_of_level, shuffled_epsilon
-from turnout.estimation.private.shuffled_messages import client_messages
 from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
@@ -26,7 +25,7 @@ def views(randomizer, records):
     radices = randomizer.radices
     law = {tuple(() for _ in radices): 1.0}
     for record in records:
-        own = randomizer.law(np.array(record)).reshape(radices)
+        own = randomizer.probabilities(np.array(record)).reshape(radices)
         grown = Counter()
         for view, chance in law.items():
             for words in product(*map(range, radices)):
@@ -64,7 +63,7 @@ def test_the_price_of_several_messages_holds_event_by_event(randomizer, clients)
     assert price < randomizer.epsilon0
     assert true_delta(randomizer, clients, price) <= delta * (1 + 1e-9)
     # A price that forgets one of the messages is too low.
-    messages = [message for message, count in client_messages(randomizer) for _ in range(count)]
+    messages = [law for law, count in randomizer.laws for _ in range(count)]
     smallest = min(messages, key=lambda message: message.epsilon0)
     forgotten = shuffled_price([(smallest, 1)], clients, delta)
     assert true_delta(randomizer, clients, forgotten) > delta
@@ -79,7 +78,7 @@ def test_one_number_takes_six_messages_and_a_tenth_of_the_error():
     assert "5e-05 from 6 messages, 0.00054 from one" in cost.reason
     assert len(several.pack(several.encode(np.zeros((8, 1)), source()))) == 8 * 6 / 8
     # The price is that of the messages of this very randomizer, within the budget.
-    assert cost.epsilon == shuffled_price(client_messages(several), 1000, 1e-5) <= 2.0
+    assert cost.epsilon == shuffled_price(several.laws, 1000, 1e-5) <= 2.0
     assert cost.local_epsilon == several.epsilon0 > cost.epsilon > 1.99
     assumed = " ".join(cost.assumptions)
     assert "one for each of a client's 6 messages" in assumed

@@ -11,11 +11,11 @@ from turnout.accounting import shuffled_price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import UnsupportedError
 from turnout.estimation.private.answers import Ask
-from turnout.estimation.private.choices import MECHANISMS, frequency_randomizer
+from turnout.estimation.private.choices import frequency_randomizer
 from turnout.estimation.private.estimates import frequencies
 from turnout.estimation.private.shuffled import at_level, shuffled_frequencies, shuffled_mean
 from turnout.estimation.private.shuffled_levels import level_of_any
-from turnout.estimation.private.shuffled_messages import whole_message
+from turnout.randomizers.registry import all_mechanisms
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, SphericalCode
 from turnout.randomness import SimulationStreams
 
@@ -54,17 +54,17 @@ def test_shuffled_messages_keep_the_promise_and_waste_little_of_it(tmp_path):
     assert "all 20,000 clients follow the protocol" in assumed
     assert "4-ary response" in found.cost.kind
     # Questions that everybody knows would tell who sent what.
-    for name in MECHANISMS:
+    for name in all_mechanisms():
         assert not getattr(frequency_randomizer(1.0, 4, name, public=False)[0], "public", False)
 
 
 @pytest.mark.parametrize(("size", "clients"), [(4, 20_000), (1000, 100_000), (50, 300)])
 def test_each_mechanism_has_the_level_that_its_own_messages_allow(size, clients):
     levels, errors = {}, {}
-    for name in MECHANISMS:
+    for name in all_mechanisms():
         one, cost = shuffled_frequencies(size, SHUFFLED, clients, mechanism=name)
         assert cost.epsilon <= SHUFFLED.epsilon
-        assert cost.epsilon == shuffled_price([(whole_message(one), 1)], clients, 1e-6)
+        assert cost.epsilon == shuffled_price([(one.law, 1)], clients, 1e-6)
         levels[name], errors[name] = one.epsilon0, one.mse_bound(1)
     # What any randomizers may have is less, and is the least here.
     anybody = min(levels.values())
@@ -78,7 +78,7 @@ def test_the_page_shows_what_each_mechanism_gets_shuffled():
     page = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     table = page[page.index("| 1,000 items, n = 100,000") :].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in table]
-    assert {row[0] for row in rows} == set(MECHANISMS)
+    assert {row[0] for row in rows} == set(all_mechanisms())
     for name, level, bits, error in rows:
         one, cost = shuffled_frequencies(1000, SHUFFLED, 100_000, mechanism=name)
         said = (f"{cost.local_epsilon:.2f}", str(cost.message_bits))
@@ -91,7 +91,7 @@ def test_shuffled_means_have_the_level_that_their_own_messages_allow():
     levels = {}
     for norm, dimension in (("linf", 1), ("linf", 3)):
         one, cost = shuffled_mean(norm, dimension, 1.0, SHUFFLED, n, mechanism="one-message")
-        assert cost.epsilon == shuffled_price([(whole_message(one), 1)], n, 1e-6) <= 1.0
+        assert cost.epsilon == shuffled_price([(one.law, 1)], n, 1e-6) <= 1.0
         assert cost.epsilon > 0.998
         levels[norm, dimension] = cost.local_epsilon
     assert min(levels.values()) >= level_of_any(n, 1.0, 1e-6) * (1 - 1e-9)

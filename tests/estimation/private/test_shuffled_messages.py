@@ -10,15 +10,9 @@ from itertools import combinations, combinations_with_replacement, permutations,
 import numpy as np
 import pytest
 
-from turnout.accounting import Message, shuffled_price
+from turnout.accounting import shuffled_method, shuffled_price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import UnsupportedError
-from turnout.estimation.private.choices import MECHANISMS
-from turnout.estimation.private.shuffled_messages import (
-    client_messages,
-    opposite_words_apart,
-    whole_message,
-)
 from turnout.randomizers import (
     HadamardResponse,
     KaryRandomizedResponse,
@@ -26,6 +20,7 @@ from turnout.randomizers import (
     OneBitHadamard,
     SubsetSelection,
 )
+from turnout.randomizers.registry import all_mechanisms
 from turnout.randomizers.vectors import (
     BinaryVectorRandomizer,
     L1Randomizer,
@@ -33,13 +28,20 @@ from turnout.randomizers.vectors import (
     LInfRandomizer,
     SphericalCode,
 )
-from turnout.spec import BitResponse, FixedRandomizer, KaryResponse
+from turnout.randomizers.vectors.flips import opposite_words_apart
+from turnout.spec import (
+    BitResponse,
+    BoundedVariation,
+    FixedRandomizer,
+    KaryResponse,
+    PureRandomizer,
+)
 from turnout.spec import HadamardResponse as AnyHadamardResponse
 
 FREQUENCIES = [
     *(
         make(level, items)
-        for make in MECHANISMS.values()
+        for make in all_mechanisms().values()
         for items in (2, 3, 4)
         for level in (1.0,)
     ),
@@ -71,7 +73,8 @@ def laws_of(randomizer):
     """The law of one message under each record; messages that no record tells apart are one."""
     if hasattr(randomizer, "items"):
         rows = [
-            [float(chance) for chance in randomizer.law(item)] for item in range(randomizer.items)
+            [float(chance) for chance in randomizer.probabilities(item)]
+            for item in range(randomizer.items)
         ]
     else:
         ends = (0.0, 1.0) if isinstance(randomizer, BinaryVectorRandomizer) else (-1.0, 0.3, 1.0)
@@ -79,7 +82,7 @@ def laws_of(randomizer):
         if isinstance(randomizer, L1Randomizer):
             units = np.eye(randomizer.dimension)
             records = [*units, *-units]
-        rows = [randomizer.law(np.array(record)) for record in records]
+        rows = [randomizer.probabilities(np.array(record)) for record in records]
     columns = Counter(tuple(np.round(column, 14)) for column in np.array(rows).T)
     sent = {column: count for column, count in columns.items() if any(column)}
     return np.array([[mass * count for mass in column] for column, count in sent.items()]).T
@@ -110,17 +113,17 @@ def true_delta(laws, clients, epsilon):
 
 @pytest.mark.parametrize("randomizer", FREQUENCIES + VECTORS, ids=name_of)
 def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
-    laws, message = laws_of(randomizer), whole_message(randomizer)
+    laws, law = laws_of(randomizer), randomizer.law
     apart = max(0.5 * np.abs(a - b).sum() for a, b in combinations(laws, 2))
     ratio = max(np.max(a / b) for a, b in permutations(laws, 2))
-    assert message.epsilon0 == pytest.approx(math.log(ratio), abs=1e-9)
-    e = math.exp(message.epsilon0)
+    assert law.epsilon0 == pytest.approx(math.log(ratio), abs=1e-9)
+    e = math.exp(law.epsilon0)
     said = {
-        FixedRandomizer: message.total_variation,
-        KaryResponse: (e - 1) / (e + getattr(message.law, "categories", 2) - 1),
+        BoundedVariation: getattr(law, "total_variation", 1.0),
+        KaryResponse: (e - 1) / (e + getattr(law, "categories", 2) - 1),
         AnyHadamardResponse: 0.5 * (e - 1) / (e + 1),
         BitResponse: (e - 1) / (e + 1),
-    }[type(message.law)]
+    }[type(law)]
     assert apart <= said + 1e-12
     # Tight, but for the records that a vector can hold and for hashes that collide.
     assert said == pytest.approx(apart, rel=1e-6)
@@ -137,7 +140,7 @@ def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
 )
 def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
     for delta in (0.02, 0.2):
-        price = shuffled_price([(whole_message(randomizer), 1)], clients, delta)
+        price = shuffled_price([(randomizer.law, 1)], clients, delta)
         assert price <= clones_2021(randomizer.epsilon0, clients, delta) * (1 + 1e-9)
         assert true_delta(laws_of(randomizer), clients, price) <= delta * (1 + 1e-9)
 
@@ -155,7 +158,7 @@ def test_no_small_shuffle_shows_more_than_its_price(randomizer, clients):
 def test_the_law_of_another_randomizer_is_noticed(randomizer, wrong):
     laws, broken = laws_of(randomizer), []
     for delta in (0.02, 0.05, 0.1, 0.2):
-        price = shuffled_price([(Message(wrong), 1)], 3, delta)
+        price = shuffled_price([(wrong, 1)], 3, delta)
         broken.append(true_delta(laws, 3, price) > delta * (1 + 1e-9))
     assert any(broken)
 
@@ -178,8 +181,8 @@ def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
             found = np.outer(found, [law[counts] for counts in sorted(law)]).ravel()
         return found
 
-    price = shuffled_price(client_messages(randomizer), clients, delta)
-    alone = shuffled_price(client_messages(randomizer)[:1], clients, delta)
+    price = shuffled_price(randomizer.laws, clients, delta)
+    alone = shuffled_price(randomizer.laws[:1], clients, delta)
     true = {price: 0.0, alone: 0.0}
     for others in combinations_with_replacement(range(8), clients - 1):
         views = [seen((*others, sender)) for sender in range(8)]
@@ -192,8 +195,8 @@ def test_words_in_shufflers_of_their_own_show_no_more_than_their_price():
 
 def test_half_the_total_variation_is_noticed():
     randomizer = SubsetSelection(2.0, 3, size=1)
-    message = whole_message(randomizer)
-    half = Message(message.law, 0.5 * message.total_variation)
+    law = randomizer.law
+    half = BoundedVariation(law.epsilon0, 0.5 * law.total_variation)
     for delta in (0.1, 0.2):
         assert true_delta(laws_of(randomizer), 3, shuffled_price([(half, 1)], 3, delta)) > delta
 
@@ -201,23 +204,20 @@ def test_half_the_total_variation_is_noticed():
 def test_the_known_law_costs_less_than_any_law():
     n, delta = 100_000, 1e-6
     anybody = clones_2021(3.0, n, delta)
-    fixed = shuffled_price([(Message(FixedRandomizer(3.0)), 1)], n, delta)
+    fixed = shuffled_price([(FixedRandomizer(3.0), 1)], n, delta)
     assert fixed < 0.75 * anybody
-    for name, make in MECHANISMS.items():
-        own = shuffled_price([(whole_message(make(3.0, 1000)), 1)], n, delta)
+    for name, make in all_mechanisms().items():
+        own = shuffled_price([(make(3.0, 1000).law, 1)], n, delta)
         assert own < 0.84 * fixed, name
     # About ε₀'s share that χ² = 2(e − 1)²α says.
     k, e = 1000, math.exp(3.0)
-    kary = shuffled_price([(whole_message(KaryRandomizedResponse(3.0, k)), 1)], n, delta)
+    kary = shuffled_price([(KaryRandomizedResponse(3.0, k).law, 1)], n, delta)
     assert kary / fixed == pytest.approx(math.sqrt((e + 1) / (e + k - 1)), rel=0.2)
 
 
 def test_words_of_vectors_are_what_they_send():
     def kinds(randomizer):
-        return [
-            (type(message.law), round(message.epsilon0, 6), count)
-            for message, count in client_messages(randomizer)
-        ]
+        return [(type(law), round(law.epsilon0, 6), count) for law, count in randomizer.laws]
 
     # A number's bits, of which the last two weigh the same; and groups of one and of two.
     assert kinds(LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 0.75, 0.75))) == [
@@ -233,7 +233,7 @@ def test_words_of_vectors_are_what_they_send():
     rotated = L2Randomizer.kashin(3, 2.0, samples=2, width=6)
     assert kinds(rotated) == kinds(rotated.inner) == [(BitResponse, 1.0, 2)]
     # Both bits of a coordinate in one message are one message of their sum, but less apart.
-    ((together, count),) = client_messages(LInfRandomizer(4, 3.0, samples=2, levels=2))
+    ((together, count),) = LInfRandomizer(4, 3.0, samples=2, levels=2).laws
     assert (together.epsilon0, count) == (pytest.approx(1.5), 2)
     assert together.total_variation < math.tanh(0.75)
 
@@ -260,8 +260,10 @@ def test_words_of_many_bits_are_summed_up_to_a_limit():
     ids=lambda randomizer: type(randomizer).__name__,
 )
 def test_public_randomness_would_tell_who_sent_what(randomizer):
-    for asked in (whole_message, client_messages):
-        with pytest.raises(UnsupportedError, match=type(randomizer).__name__):
-            asked(randomizer)
+    assert randomizer.law == PureRandomizer(randomizer.epsilon0)
+    laws = [(randomizer.law, 1)]
+    for asked in (lambda: shuffled_price(laws, 10, 1e-3), lambda: shuffled_method(laws)):
+        with pytest.raises(UnsupportedError, match="public randomness would tell who sent what"):
+            asked()
     # A question that all are asked tells nobody apart.
-    assert whole_message(KaryRandomizedResponse(1.0, 4, public=True)).epsilon0 == 1.0
+    assert KaryRandomizedResponse(1.0, 4, public=True).law == KaryResponse(1.0, 4)

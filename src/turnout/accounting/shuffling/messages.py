@@ -26,6 +26,7 @@ from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
     BitResponse,
+    BoundedVariation,
     FixedRandomizer,
     GaussianNoise,
     HadamardResponse,
@@ -40,7 +41,7 @@ class Round:
 
     Attributes:
         upper: never below what it shows of one client.
-        lower: what an adversary really gets of some client.
+        lower: what an adversary really gets of some client; None where nothing is known.
         alike: the same where all others' records are alike, and hers is theirs in one world, which
             is what a sample can be priced by from below; None where nothing is known.
         method: the analysis, in a few words.
@@ -48,7 +49,7 @@ class Round:
     """
 
     upper: Block
-    lower: Block
+    lower: Block | None
     alike: Block | None
     method: str
     quick: Block | None = None
@@ -92,6 +93,12 @@ def _(randomizer: PublishedRandomizer, clients: int) -> Round:
 def _(randomizer: FixedRandomizer, clients: int) -> Round:
     pair = worst_pair(randomizer.epsilon0)
     return _pure(randomizer, clients, pair, "privacy blanket of the worst one randomizer")
+
+
+@one_round.register
+def _(randomizer: BoundedVariation, clients: int) -> Round:
+    upper = BlanketBlock(worst_pair(randomizer.epsilon0, randomizer.total_variation), clients)
+    return Round(upper, None, None, "privacy blanket of one randomizer of known total variation")
 
 
 def _pure(

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.answers import Cost
-from turnout.randomizers import (
-    FrequencyRandomizer,
-    HadamardResponse,
-    KaryRandomizedResponse,
-    LocalHashing,
-    OneBitHadamard,
-    SubsetSelection,
-    UnaryEncoding,
-)
+from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.indexed import IndexedRandomizer
 from turnout.randomizers.levels import check_level
+from turnout.randomizers.registry import all_mechanisms
 from turnout.randomizers.vectors import (
     KashinFrame,
     L2Randomizer,
@@ -27,16 +20,6 @@ from turnout.randomizers.vectors import (
     best_randomizer,
 )
 
-MECHANISMS: dict[str, Callable[..., FrequencyRandomizer]] = {
-    "k-ary": KaryRandomizedResponse,
-    "rappor": lambda epsilon, items: UnaryEncoding(epsilon, items, form="symmetric"),
-    "oue": UnaryEncoding,
-    "subset": SubsetSelection,
-    "hadamard": HadamardResponse,
-    "one-bit-hadamard": OneBitHadamard,
-    "local-hashing": LocalHashing,
-}
-"""Randomizers of one item, by name."""
 NORMS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 """p of the norm that bounds vectors, by name."""
 
@@ -57,7 +40,7 @@ def frequency_randomizer(
     Args:
         epsilon: ε₀, above 0, at most 30.
         items: k, at least 2.
-        mechanism: one of `MECHANISMS`, or "auto": the shortest message among those whose error
+        mechanism: one of `all_mechanisms`, or "auto": the shortest message among those whose error
             bound is within 5 % of the least.
         bits: most bits of a message; None: any number.
         public: whether questions may be public randomness, which saves their bits. Where messages
@@ -73,10 +56,12 @@ def frequency_randomizer(
     checks.count(2, items=items)
     if bits is not None:
         checks.count(bits=bits)
-    if mechanism not in ("auto", *MECHANISMS):
-        raise ParameterError("mechanism", mechanism, f"auto, {', '.join(MECHANISMS)}")
-    names = tuple(MECHANISMS) if mechanism == "auto" else (mechanism,)
-    built = [each for name in names for each in _variants(name, epsilon, items, public)]
+    makers = makers_of(mechanism)
+    built = [
+        (name, made)
+        for name, make in makers.items()
+        for made in _variants(make, epsilon, items, public)
+    ]
     fitting = [each for each in built if bits is None or each[1].message_bits <= bits]
     if not built:
         raise UnsupportedError(f"{mechanism}: {items:,} items are too many at this epsilon")
@@ -84,6 +69,18 @@ def frequency_randomizer(
         least = min(each.message_bits for _, each in built)
         raise ParameterError("bits", bits, f"at least {least}")
     return chosen_randomizer(fitting, mechanism, bits)
+
+
+def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]]:
+    """The mechanism of that name, or all for "auto".
+
+    Raises:
+        ParameterError: an unknown mechanism.
+    """
+    known = all_mechanisms()
+    if mechanism not in ("auto", *known):
+        raise ParameterError("mechanism", mechanism, f"auto, {', '.join(known)}")
+    return known if mechanism == "auto" else {mechanism: known[mechanism]}
 
 
 def chosen_randomizer(
@@ -106,17 +103,16 @@ def chosen_randomizer(
 
 
 def _variants(
-    name: str, epsilon: float, items: int, public: bool
-) -> Iterator[tuple[str, FrequencyRandomizer]]:
+    make: Callable[..., FrequencyRandomizer], epsilon: float, items: int, public: bool
+) -> Iterator[FrequencyRandomizer]:
     """A mechanism, with public questions too where they save bits."""
-    make = MECHANISMS[name]
     try:
         own = make(epsilon, items)
         if not own.gain:  # Its coins' steps leave nothing of so small an ε among so many items.
             return
-        yield name, own
+        yield own
         if public and isinstance(own, IndexedRandomizer) and own.index_count > 1:
-            yield name, make(epsilon, items, public=True)
+            yield make(epsilon, items, public=True)
     except ParameterError as error:
         if error.name not in ("items", "cells"):
             raise

@@ -1,7 +1,7 @@
 """Which randomizer serves an estimate from shuffled messages, at the largest level allowed.
 
-What a level costs after shuffling depends on the randomizer (`shuffled_messages`), so that each
-gets a level of its own before their errors are compared.
+What a level costs after shuffling depends on the randomizer's law, so that each gets a level of its
+own before their errors are compared.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from turnout.accounting import shuffled_price
+from turnout.accounting import shuffled_method, shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.answers import Ask, Cost
 from turnout.estimation.private.choices import (
-    MECHANISMS,
     accuracy_notes,
     chosen_randomizer,
     frequency_randomizer,
+    makers_of,
     mean_randomizer,
     public_randomness,
 )
 from turnout.estimation.private.shuffled_levels import Affordable, largest_affordable, level_of_any
 from turnout.estimation.private.shuffled_means import ShuffledMean
-from turnout.estimation.private.shuffled_messages import client_messages, whole_message
 from turnout.estimation.private.shuffled_shapes import predicted_error, several_messages
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.levels import LARGEST_EPSILON
@@ -50,9 +49,8 @@ def shuffled_frequencies(
         ParameterError: an unknown mechanism, or none with so few bits.
     """
     checks.count(clients=clients)
-    names = tuple(MECHANISMS) if mechanism == "auto" else (mechanism,)
     found: dict[str, Affordable[FrequencyRandomizer]] = {}
-    for name in names:
+    for name in makers_of(mechanism):
         try:
             found[name] = _frequency_level(name, items, ask, clients)
         except (ParameterError, UnsupportedError):
@@ -164,7 +162,7 @@ def _start(ask: Ask, clients: int) -> float:
 
 
 def _price(randomizer: FrequencyRandomizer | VectorRandomizer, ask: Ask, clients: int) -> float:
-    return shuffled_price([(whole_message(randomizer), 1)], clients, _delta(ask))
+    return shuffled_price([(randomizer.law, 1)], clients, _delta(ask))
 
 
 def _cost(
@@ -174,7 +172,7 @@ def _cost(
         _price(randomizer, ask, clients),
         _delta(ask),
         "(ε, δ) of all shuffled messages together, an upper bound "
-        f"({whole_message(randomizer).method})",
+        f"({shuffled_method([(randomizer.law, 1)])})",
         "replace-one",
         "shuffled",
         type(randomizer).__name__,
@@ -193,12 +191,11 @@ def _cost(
 
 def _several_cost(found: ShuffledMean, reason: str) -> Cost:
     """The cost of several shuffled messages of each client, all together."""
-    methods = sorted({message.method for message, _ in client_messages(found.randomizer)})
     return Cost(
         found.epsilon,
         found.delta,
         f"(ε, δ) of all {found.messages:,} shuffled messages of a client together, an upper bound "
-        f"({', '.join(methods)}; composed over messages as PLD)",
+        f"({shuffled_method(found.randomizer.laws)}; composed over messages as PLD)",
         found.relation,
         found.trust,
         f"{type(found.randomizer).__name__}, each bit in a message of its own",

@@ -18,7 +18,6 @@ import numpy as np
 
 from turnout.accounting import shuffled_price
 from turnout.estimation.private.shuffled_levels import largest_affordable
-from turnout.estimation.private.shuffled_messages import client_messages
 from turnout.randomizers.vectors import (
     CosineRotation,
     L2Randomizer,
@@ -52,7 +51,7 @@ class ShuffledMean:
     @property
     def messages(self) -> int:
         """Messages of a client, L."""
-        return sum(count for _, count in client_messages(self.randomizer))
+        return sum(count for _, count in self.randomizer.laws)
 
     @property
     def mse_bound(self) -> float:
@@ -72,7 +71,7 @@ class ShuffledMean:
 def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -> float:
     """ε of all shuffled messages together.
 
-    Source: the blanket of each message by what is known of its law (`shuffled_messages`,
+    Source: the blanket of each message by its law (`VectorRandomizer.laws`,
     docs/design/shuffling.md), composed numerically over the shufflers. The closed forms of Theorems
     3.3.2, 3.5.2 and 3.6.2 (girgis2023thesis) are wrong by constants in either direction (errata,
     5–7).
@@ -93,7 +92,7 @@ def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -
     >>> shuffled_epsilon(messages, 100_000, 1e-6) < 0.1
     True
     """
-    price = shuffled_price(client_messages(randomizer), clients, delta)
+    price = shuffled_price(randomizer.laws, clients, delta)
     return min(price, randomizer.epsilon0)
 
 

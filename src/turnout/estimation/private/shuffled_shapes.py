@@ -29,7 +29,6 @@ from turnout.estimation.private.shuffled_means import (
     linf_of_level,
     shuffled_randomizer,
 )
-from turnout.estimation.private.shuffled_messages import client_messages
 from turnout.randomizers.vectors import KashinFrame, L2Randomizer, VectorRandomizer
 from turnout.spec import KaryResponse
 
@@ -143,8 +142,8 @@ def _predicted(
 def _apart(randomizer: VectorRandomizer, clients: int) -> float:
     """μ of a client's shuffled messages, about."""
     square = 0.0
-    for message, count in client_messages(randomizer):
-        e = math.exp(message.epsilon0)
-        known = isinstance(message.law, KaryResponse)
+    for law, count in randomizer.laws:
+        e = math.exp(law.epsilon0)
+        known = isinstance(law, KaryResponse)
         square += count * (e - 1) ** 2 * (1 / e if known else 2 / (e + 1)) / clients
     return math.sqrt(square)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -13,6 +14,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors.sampled_bits import SampledBits
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
+from turnout.spec import PureRandomizer
 
 Variant = Literal["default", "as-printed"]
 
@@ -71,6 +73,16 @@ class BitRandomizer(VectorRandomizer):
         return self.bits.epsilon0
 
     @property
+    def law(self) -> PureRandomizer:
+        """What prices a whole message, see `SampledBits.law`."""
+        return super().law if self.public_seed is not None else self.bits.law
+
+    @property
+    def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
+        """What prices each word, see `SampledBits.laws`."""
+        return super().laws if self.public_seed is not None else self.bits.laws
+
+    @property
     def radices(self) -> tuple[int, ...]:
         """2a or 2^m·a values a word; a = 1 with public coordinates."""
         return self.bits.radices
@@ -88,6 +100,6 @@ class BitRandomizer(VectorRandomizer):
         """The sum of the clients' unbiased vectors in [−1, 1]^d, shape (d,)."""
         return self.bits.total(messages, first)
 
-    def law(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message, see `SampledBits.law`."""
-        return self.bits.law(self.checked(np.atleast_2d(np.asarray(value)))[0])
+    def probabilities(self, value: ArrayLike) -> FloatArray:
+        """Probability of each message, see `SampledBits.probabilities`."""
+        return self.bits.probabilities(self.checked(np.atleast_2d(np.asarray(value)))[0])

@@ -12,16 +12,27 @@ is 1 with a probability in [p, 1 − p].
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_above
+from turnout.randomizers.levels import (
+    check_level,
+    exponential_below,
+    law_within,
+    level_above,
+    on_grid_above,
+)
 from turnout.randomness.source import Source
+from turnout.spec import BitResponse, FixedRandomizer, KaryResponse
 
 _COIN = 2**32  # resolution of coins that serve accuracy only
+_MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed
+_ROUNDING = 1e-12  # of such a sum
 
 
 def flip_probability(epsilon: float) -> float:
@@ -53,6 +64,47 @@ def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
 def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
     """ε₀ of bits with these probabilities, ``times`` over, rounded up by less than an ulp."""
     return level_above(ratio_of_flips(flips, times))
+
+
+def sampled_bit(epsilon0: float, coordinates: int) -> FixedRandomizer:
+    """The law of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
+    return KaryResponse(epsilon0, 2) if coordinates == 1 else BitResponse(epsilon0)
+
+
+def bits_together(flips: tuple[float, ...], samples: int) -> FixedRandomizer:
+    """The law of ``samples`` bits of each level in one message, of coordinates that it names."""
+    apart = opposite_words_apart(flips, samples)
+    return law_within(epsilon_of_flips(flips, samples), apart)
+
+
+@lru_cache(maxsize=1024)
+def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
+    """Total variation of bits that are turned over, of two words that differ in every bit.
+
+    No two words are further apart, nor mixtures of words.
+
+    Args:
+        flips: p_k of each level.
+        samples: s, bits of each level.
+
+    Returns:
+        Never below the true one; 1 where there are too many bits to say.
+
+    >>> round(opposite_words_apart((0.25,), 2), 9)  # 0.75 − 0.25: one bit of two decides nothing
+    0.5
+    """
+    counts = Counter(flips)
+    outcomes = math.prod(samples * count + 1 for count in counts.values())
+    if outcomes > _MOST_OUTCOMES or samples * len(flips) > _MOST_BITS:
+        return 1.0
+    first, second = np.ones(1), np.ones(1)
+    for p, count in counts.items():
+        number = samples * count
+        ways = np.array([float(math.comb(number, turned)) for turned in range(number + 1)])
+        turned = np.arange(number + 1)
+        law = ways * p**turned * (1.0 - p) ** (number - turned)
+        first, second = np.outer(first, law).ravel(), np.outer(second, law[::-1]).ravel()
+    return min(float(np.maximum(first - second, 0.0).sum()) + _ROUNDING, 1.0)
 
 
 def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int64]:

@@ -20,11 +20,13 @@ from turnout.randomizers.vectors.flips import (
     flip_probability,
     flipped,
     rounded_by_chance,
+    sampled_bit,
 )
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomizers.vectors.rotations import hadamard_transform
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
+from turnout.spec import PureRandomizer
 
 _AT_ONCE = 1 << 22  # entries of H that are held at a time
 
@@ -78,6 +80,13 @@ class L1Randomizer(VectorRandomizer):
         return epsilon_of_flips([self.flip])
 
     @property
+    def law(self) -> PureRandomizer:
+        """A uniform row and its bit, whatever the bit's mean was before it is turned over."""
+        if self.public_seed is not None:
+            return super().law
+        return sampled_bit(self.epsilon0, self.rows)
+
+    @property
     def radices(self) -> tuple[int, ...]:
         """2D values, 2 with public rows."""
         return (2,) if self.public_seed is not None else (2 * self.rows,)
@@ -124,7 +133,7 @@ class L1Randomizer(VectorRandomizer):
         """d·r²·C², reached by x = 0."""
         return self.radius**2 * self.dimension / (1 - 2 * self.flip) ** 2
 
-    def law(self, value: ArrayLike) -> FloatArray:
+    def probabilities(self, value: ArrayLike) -> FloatArray:
         """Probability of each message by its number; public rows are client 0's."""
         vector = self.checked(np.atleast_2d(np.asarray(value)))
         rows = np.arange(self.rows)

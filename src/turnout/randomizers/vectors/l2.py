@@ -7,6 +7,7 @@ are cut at ±c·r/√D.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from turnout.randomizers.vectors.rotations import CosineRotation, HadamardRotati
 from turnout.randomizers.vectors.sampled_bits import level_weights
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
+from turnout.spec import PureRandomizer
 
 CLIP = 2.9
 """Normal coordinates lie beyond it with chance 0.0037, which moves a unit vector by 0.024."""
@@ -175,6 +177,16 @@ class L2Randomizer(VectorRandomizer):
     def epsilon0(self) -> float:
         """That of `inner`."""
         return self.inner.epsilon0
+
+    @property
+    def law(self) -> PureRandomizer:
+        """That of `inner`."""
+        return self.inner.law
+
+    @property
+    def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
+        """Those of `inner`."""
+        return self.inner.laws
 
     @property
     def radices(self) -> tuple[int, ...]:

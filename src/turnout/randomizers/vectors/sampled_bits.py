@@ -14,6 +14,7 @@ bits; with separate ones each level picks its own coordinate and a word has one 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,9 +23,16 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.vectors.flips import epsilon_of_flips, flipped, rounded_by_chance
+from turnout.randomizers.vectors.flips import (
+    bits_together,
+    epsilon_of_flips,
+    flipped,
+    rounded_by_chance,
+    sampled_bit,
+)
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomness import Source
+from turnout.spec import FixedRandomizer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -104,6 +112,25 @@ class SampledBits:
     def epsilon0(self) -> float:
         """Exact: reached between all −1 and all +1, whatever coordinates were sampled."""
         return epsilon_of_flips(self.flips, self.samples)
+
+    @property
+    def law(self) -> FixedRandomizer:
+        """What prices all words together, if their coordinates are private."""
+        if self.samples * self.levels == 1:
+            return sampled_bit(self.epsilon0, self.dimension)
+        return bits_together(self.flips, self.samples)
+
+    @property
+    def laws(self) -> list[tuple[FixedRandomizer, int]]:
+        """What prices the words one by one, and how many there are of each."""
+        found: Counter[FixedRandomizer] = Counter()
+        for size, times in Counter(self.groups.tolist()).items():
+            if self.shared and self.levels > 1:
+                found[bits_together(self.flips, 1)] += times
+                continue
+            for p in self.flips:
+                found[sampled_bit(epsilon_of_flips([p]), size)] += times
+        return list(found.items())
 
     @cached_property
     def groups(self) -> IntArray:
@@ -289,7 +316,7 @@ class SampledBits:
         spread = sizes[:, None] * (noise + (2 * means + 1) * shift) - (means + shift) ** 2
         return float(self._weights[level] ** 2 * spread.max(axis=1).sum())
 
-    def law(self, value: FloatArray) -> FloatArray:
+    def probabilities(self, value: FloatArray) -> FloatArray:
         """Probability of each message, words in order of significance; sums to 1.
 
         Args:

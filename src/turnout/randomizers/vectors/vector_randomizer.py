@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.packing import bits_for
 from turnout.randomizers.vectors.packing import pack_fields, unpack_fields
 from turnout.randomness import Source
+from turnout.spec import PureRandomizer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -41,6 +43,16 @@ class VectorRandomizer(ABC):
     @abstractmethod
     def epsilon0(self) -> float:
         """Exact ε₀ of one client's whole message."""
+
+    @property
+    def law(self) -> PureRandomizer:
+        """What prices a whole message: ε₀ alone where clients do not share all they draw from."""
+        return PureRandomizer(self.epsilon0)
+
+    @property
+    def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
+        """What prices a client's messages where each has a shuffler of its own, and how many."""
+        return [(self.law, 1)]
 
     @property
     @abstractmethod
