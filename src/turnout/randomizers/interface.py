@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -79,9 +80,31 @@ class FrequencyRandomizer(ABC):
     def probabilities(self, item: int) -> Sequence[Fraction]:
         """Probability of each message, by its number; for small cases."""
 
+    score_values: ClassVar[tuple[int, int] | None] = (0, 1)
+    """The two values of `score`; None where there are more."""
+
     @abstractmethod
     def score(self, message: int, item: int) -> int:
         """What a message, by its number, adds to an item's score; for small cases."""
+
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum of `score` for every item, exactly, shape (k,).
+
+        Args:
+            counts: of messages by number, or of set bits by item where messages are bitmaps.
+        """
+        return self._summed(counts, 1)
+
+    def squares(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum of squared `score` for every item; arguments as of `scores`."""
+        return self._summed(counts, 2)
+
+    def _summed(self, counts: NDArray[np.int64], power: int) -> NDArray[np.int64]:
+        sums = [0] * self.items
+        for message in np.flatnonzero(counts).tolist():
+            for item in range(self.items):
+                sums[item] += int(counts[message]) * self.score(message, item) ** power
+        return np.array(sums, dtype=np.int64)
 
     @abstractmethod
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
