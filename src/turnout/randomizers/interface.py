@@ -32,7 +32,7 @@ class FrequencyRandomizer(ABC):
         Every message's probability is a fraction that `probabilities` states; the largest ratio of
         two of them, over items, is `ratio`, and ln `ratio` ≤ `epsilon0` ≤ ``epsilon``.
         With S_v the sum of `score` over the messages of n clients, of whom n·f_v hold v,
-        (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states.
+        (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states, or less.
 
     Attributes:
         epsilon: privacy level asked for, above 0, at most 30.
@@ -106,14 +106,14 @@ class FrequencyRandomizer(ABC):
                 sums[item] += int(counts[message]) * self.score(message, item) ** power
         return np.array(sums, dtype=np.int64)
 
-    @abstractmethod
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold.
+        """Variance of each estimated frequency, given what the clients hold; `mse_bound` at most.
 
         Args:
             frequencies: share of the clients that hold each item, shape (k,).
             clients: n, at least 1.
         """
+        return np.full(self.items, self.mse_bound(clients))
 
     @abstractmethod
     def mse_bound(self, clients: int) -> float:
