@@ -24,7 +24,7 @@ from turnout.estimation.column_sums import column_sums
 from turnout.estimation.empirical_bayes import shrink
 from turnout.estimation.frequencies import WAYS
 from turnout.estimation.frequency_intervals import binomial_p_values, frequency_intervals
-from turnout.estimation.frequency_scores import Evidence, evidence, scores, walsh_hadamard
+from turnout.estimation.frequency_scores import Evidence, evidence
 from turnout.estimation.heavy_hitters import heavy_hitters, holm
 from turnout.randomizers import (
     FrequencyRandomizer,
@@ -35,6 +35,7 @@ from turnout.randomizers import (
     SubsetSelection,
     UnaryEncoding,
 )
+from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomizers.indexed import IndexedRandomizer
 from turnout.randomness import SimulationStreams
 from turnout.testing import assert_mean, assert_rejects_law
@@ -78,7 +79,7 @@ def test_fast_scores_are_the_sums_of_single_scores(randomizer):
     stream = source("scores")
     messages = encoded(randomizer, stream.below(randomizer.items, 60), stream)
     tally = FrequencyTally.of(randomizer, messages)
-    found = scores(tally)
+    found = randomizer.scores(tally.counts)
     single = [[randomizer.score(n, v) for v in range(randomizer.items)] for n in numbers(messages)]
     assert found.tolist() == np.sum(single, axis=0).tolist()
     told = evidence(tally)

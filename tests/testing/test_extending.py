@@ -8,8 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from turnout.accounting import shuffled_price
+from turnout.spec import FixedRandomizer
+from turnout.testing import assert_randomizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 PLAN = """
@@ -123,3 +128,59 @@ assert all(step % 6 < 3 for step in slots)
 
 def test_a_device_draws_by_it_from_an_invitation_and_is_admitted(folder):
     run(folder, f"{IN_PLACE}\n{SERVED}")
+
+
+RANDOMIZER = example("randomizer: square_response.py")
+RANDOMIZER_SUITE = "from square_response import SquareResponse\n" + example(
+    "test of the randomizer"
+)
+RANDOMIZER_IMPORTED = "import square_response"
+RANDOMIZER_IN_PLACE = "import turnout.randomizers\nturnout.randomizers.__path__.append('.')"
+"""A file of `turnout.randomizers`: nothing else names it."""
+
+
+@pytest.fixture
+def randomizer_folder(tmp_path):
+    (tmp_path / "square_response.py").write_text(RANDOMIZER)
+    return tmp_path
+
+
+def test_the_example_of_a_randomizer_is_short():
+    assert len(RANDOMIZER.splitlines()) < 40
+
+
+def test_the_randomizer_conforms_as_the_page_shows_it(randomizer_folder):
+    run(randomizer_folder, RANDOMIZER_SUITE)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "match"),
+    [
+        ("-self.gain / self.reply_count)", "0 * self.gain)", "the estimate of"),
+        ("self.offset) / 2)", "self.offset) / 4)", "two shuffled messages"),
+        ("Fraction(self.reply_count, 2)", "self.reply_count", "has ε₀"),
+    ],
+)
+def test_another_randomizer_than_it_says_fails(right, wrong, match):
+    unnamed = RANDOMIZER.replace('@mechanism("square", question="square-response")\n', "")
+    assert right in unnamed
+    made: dict[str, Any] = {"__name__": "square_response"}
+    exec(unnamed.replace(right, wrong), made)
+    with pytest.raises(AssertionError, match=match):
+        assert_randomizer(made["SquareResponse"](1.0, 4))
+
+
+def test_its_messages_cost_less_than_any_of_its_level(randomizer_folder):
+    asked = "account --scheme shuffle --clients 1e4 --delta 1e-6 --json --epsilon0 2 --items 10"
+    kind = ["--randomizer", "square-response"]
+    own = json.loads(run(randomizer_folder, command(RANDOMIZER_IMPORTED), *asked.split(), *kind))
+    assert own["randomizer"] == {"name": "square-response", "epsilon0": 2.0, "items": 10}
+    assert own["epsilon"] < 0.9 * shuffled_price([(FixedRandomizer(2.0), 1)], 10_000, 1e-6)
+
+
+def test_shares_are_estimated_with_it(randomizer_folder):
+    (randomizer_folder / "items.csv").write_text("item\n" + "0\n1\n2\n3\n3\n" * 600)
+    asked = "estimate frequencies items.csv --size 4 --epsilon 2 --delta 1e-6 --model shuffled"
+    kind = ["--mechanism", "square", "--json"]
+    found = json.loads(run(randomizer_folder, command(RANDOMIZER_IN_PLACE), *asked.split(), *kind))
+    assert "SquareResponse" in json.dumps(found)

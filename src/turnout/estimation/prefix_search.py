@@ -26,9 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.estimation.frequency_intervals import binomial_p_values
-from turnout.estimation.frequency_scores import walsh_hadamard
 from turnout.estimation.heavy_hitters import check_error, holm
-from turnout.randomizers.hadamard import OneBitHadamard, parity
+from turnout.randomizers.hadamard import OneBitHadamard, parity, walsh_hadamard
 from turnout.randomizers.levels import check_level
 from turnout.randomness import Source
 

@@ -61,6 +61,10 @@ class BitmapRandomizer(FrequencyRandomizer):
         """1 where the item's bit is set."""
         return message >> item & 1
 
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counts themselves."""
+        return counts
+
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
         """Variance of each estimated frequency, given what the clients hold."""
         return pure_variance(self.own, self.other, self.shares(frequencies, clients), clients)

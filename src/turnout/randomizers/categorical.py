@@ -69,6 +69,10 @@ class KaryRandomizedResponse(IndexedRandomizer):
         """1 where the message names the item."""
         return int(message == item)
 
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counts themselves."""
+        return counts
+
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
         """Variance of each estimated frequency, given what the clients hold."""
         shares = self.shares(frequencies, clients)

@@ -40,6 +40,7 @@ class OneBitHadamard(IndexedRandomizer):
     """
 
     largest_count: ClassVar[int] = 2**62
+    score_values: ClassVar[tuple[int, int]] = (-1, 1)
 
     @property
     def index_count(self) -> int:
@@ -81,6 +82,10 @@ class OneBitHadamard(IndexedRandomizer):
         """+1 where the reply is the item's entry in that row, −1 where it is not."""
         row, reply = divmod(message, 2)
         return 1 if (row & item).bit_count() % 2 == reply else -1
+
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One transform of the difference of both replies."""
+        return walsh_hadamard(counts[0::2] - counts[1::2])[: self.items]
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
         """Variance of each estimated frequency, given what the clients hold."""
@@ -188,6 +193,20 @@ class HadamardResponse(IndexedRandomizer):
             return 0
         return -1 if (row & (column + 1)).bit_count() % 2 else 1
 
+    @property
+    def score_values(self) -> tuple[int, int] | None:  # type: ignore[override]
+        """Both signs; with several blocks 0 as well."""
+        return (-1, 1) if self.blocks == 1 else None
+
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One transform a block: item v is column ⌊v/B⌋ + 1 of block v mod B."""
+        blocks = walsh_hadamard(counts.reshape(-1, self.block_rows))
+        return blocks[:, 1:].T.reshape(-1)[: self.items]
+
+    def squares(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Messages of each item's block."""
+        return np.resize(counts.reshape(-1, self.block_rows).sum(axis=1), self.items)
+
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
         """Variance of each estimated frequency, given what the clients hold."""
         shares = self.shares(frequencies, clients)
@@ -203,6 +222,26 @@ class HadamardResponse(IndexedRandomizer):
         a, fullest = self.blanket, -(-self.items // self._blocks)
         spread = a * self.items / self._blocks + (1 - a) * fullest
         return float((spread / self.gain**2 - 1) / clients)
+
+
+def walsh_hadamard(table: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Σ_i (−1)^⟨i, j⟩ table[…, i] for every j, by butterflies.
+
+    Args:
+        table: shape (…, K), K a power of two.
+
+    >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
+    [3, 3, -1, -1]
+    """
+    out = np.array(table, dtype=np.int64)
+    size, half = out.shape[-1], 1
+    while half < size:
+        pairs = out.reshape(*out.shape[:-1], size // (2 * half), 2, half)
+        low, high = pairs[..., 0, :].copy(), pairs[..., 1, :].copy()
+        np.add(low, high, out=pairs[..., 0, :])
+        np.subtract(low, high, out=pairs[..., 1, :])
+        half *= 2
+    return out
 
 
 def parity(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

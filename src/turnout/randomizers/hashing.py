@@ -116,6 +116,10 @@ class LocalHashing(IndexedRandomizer):
         one = np.array([item]), np.array([function]), np.array([cell])
         return int(self.preferred(*one)[0] == cell)
 
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Read out of the table of functions and cells digit by digit."""
+        return _hashed(counts, self.reply_count, self.digits)[: self.items]
+
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
         """Variance of each estimated frequency, given what the clients hold."""
         shares = self.shares(frequencies, clients)
@@ -164,3 +168,29 @@ def _digits(items: int, base: int) -> int:
 
 def _is_prime(number: int) -> bool:
     return number > 1 and all(number % factor for factor in range(2, int(number**0.5) + 1))
+
+
+def _hashed(counts: NDArray[np.int64], g: int, digits: int) -> NDArray[np.int64]:
+    """Σ_s table[s, ⟨s, v⟩ mod g] for every v, one digit of s and v after the other.
+
+    After some digits the table holds, for their part of v, the sum over their part of s of the
+    cell that lies ⟨s, v⟩ further on; after the last one only cell 0 is asked for.
+    """
+    table = counts.reshape(-1, g)
+    for digit in range(digits - 1, 0, -1):
+        # Axes: digits of v so far, this digit of s, the digits of s to come, cell.
+        old = table.reshape(g ** (digits - 1 - digit), g, g**digit, g)
+        new = np.zeros_like(old)
+        for s in range(g):
+            turned = np.concatenate([old[:, s], old[:, s]], axis=-1)
+            for v in range(g):
+                shift = s * v % g
+                new[:, v] += turned[..., shift : shift + g]
+        table = new
+    last = table.reshape(-1, g, g)
+    every = np.arange(g)
+    cells = np.outer(every, every) % g
+    out = np.zeros((len(last), g), dtype=np.int64)
+    for s in range(g):
+        out += last[:, s, cells[s]]
+    return out.reshape(-1)

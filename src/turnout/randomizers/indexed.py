@@ -68,8 +68,8 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     @abstractmethod
-    def preferred_count(self) -> int:
-        """Replies that an item prefers, m."""
+    def preferred_count(self) -> int | Fraction:
+        """Replies that an item prefers, m; R over how often one recurs, if not equally often."""
 
     @abstractmethod
     def preferred(
@@ -115,12 +115,9 @@ class IndexedRandomizer(FrequencyRandomizer):
         questions = np.repeat(np.arange(self.index_count), self.reply_count)
         replies = np.tile(np.arange(self.reply_count), self.index_count)
         own = self.preferred(np.full(len(replies), item), questions, replies)
-        a, m = self.blanket, self.preferred_count
-        law = [a / self.message_count for _ in range(self.message_count)]
-        likely = {(int(q), int(reply)) for q, reply in zip(questions, own, strict=True)}
-        for question, reply in likely:
-            law[question * self.reply_count + reply] += (1 - a) / (m * self.index_count)
-        return law
+        likely = np.bincount(questions * self.reply_count + own, minlength=self.message_count)
+        a = self.blanket
+        return [(a + (1 - a) * int(count)) / self.message_count for count in likely]
 
     def draw_questions(self, n: int, source: Source) -> NDArray[np.int64]:
         """Uniform questions for n clients, shape (n,); public, but drawn without seeing values."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +32,7 @@ class FrequencyRandomizer(ABC):
         Every message's probability is a fraction that `probabilities` states; the largest ratio of
         two of them, over items, is `ratio`, and ln `ratio` ≤ `epsilon0` ≤ ``epsilon``.
         With S_v the sum of `score` over the messages of n clients, of whom n·f_v hold v,
-        (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states.
+        (S_v / n − `offset`) / `gain` has mean f_v and the variance that `variance` states, or less.
 
     Attributes:
         epsilon: privacy level asked for, above 0, at most 30.
@@ -79,18 +80,40 @@ class FrequencyRandomizer(ABC):
     def probabilities(self, item: int) -> Sequence[Fraction]:
         """Probability of each message, by its number; for small cases."""
 
+    score_values: ClassVar[tuple[int, int] | None] = (0, 1)
+    """The two values of `score`; None where there are more."""
+
     @abstractmethod
     def score(self, message: int, item: int) -> int:
         """What a message, by its number, adds to an item's score; for small cases."""
 
-    @abstractmethod
+    def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum of `score` for every item, exactly, shape (k,).
+
+        Args:
+            counts: of messages by number, or of set bits by item where messages are bitmaps.
+        """
+        return self._summed(counts, 1)
+
+    def squares(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum of squared `score` for every item; arguments as of `scores`."""
+        return self._summed(counts, 2)
+
+    def _summed(self, counts: NDArray[np.int64], power: int) -> NDArray[np.int64]:
+        sums = [0] * self.items
+        for message in np.flatnonzero(counts).tolist():
+            for item in range(self.items):
+                sums[item] += int(counts[message]) * self.score(message, item) ** power
+        return np.array(sums, dtype=np.int64)
+
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold.
+        """Variance of each estimated frequency, given what the clients hold; `mse_bound` at most.
 
         Args:
             frequencies: share of the clients that hold each item, shape (k,).
             clients: n, at least 1.
         """
+        return np.full(self.items, self.mse_bound(clients))
 
     @abstractmethod
     def mse_bound(self, clients: int) -> float:

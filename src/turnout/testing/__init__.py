@@ -8,6 +8,7 @@ from turnout.testing.frequencies import (
     assert_rejects_law,
 )
 from turnout.testing.laws import ClientLaw, assert_law, client_law
+from turnout.testing.randomizers import assert_randomizer
 
 __all__ = [
     "ClientLaw",
@@ -15,6 +16,7 @@ __all__ = [
     "assert_frequencies",
     "assert_law",
     "assert_mean",
+    "assert_randomizer",
     "assert_rejects_law",
     "client_law",
     "enumerate_law",

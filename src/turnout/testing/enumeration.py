@@ -16,6 +16,7 @@ from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.randomness import Source
 
 _MAX_PATHS = 1_000_000
+_MAX_DRAWS = 1000  # of one run; a sampler with rejection may go on forever
 
 
 def enumerate_law(
@@ -88,6 +89,8 @@ class _EnumeratingSource(Source):
         if branches > self._max_branches:
             raise UnsupportedError(f"a draw among {branches} values is too large to enumerate")
         position = len(self.path)
+        if position >= _MAX_DRAWS:
+            raise UnsupportedError(f"a run of the sampler draws more than {_MAX_DRAWS} times")
         choice = self._prefix[position] if position < len(self._prefix) else _Choice(0, branches)
         if choice.branches != branches:
             raise NumericalError("the sampler is not a function of its draws alone")

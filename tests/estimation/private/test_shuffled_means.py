@@ -117,7 +117,7 @@ def test_calibrated_means_spend_the_budget_and_say_what_they_are():
 
 
 def test_what_is_not_made_of_messages_is_refused():
-    with pytest.raises(UnsupportedError, match="SphericalCode"):
+    with pytest.raises(UnsupportedError, match="public randomness"):
         shuffled_epsilon(SphericalCode(5, 1.0), 100, 1e-6)
 
 

@@ -207,7 +207,7 @@ class SphericalCode(VectorRandomizer):
         """r²/m², reached by x = 0."""
         return self.radius**2 / self.alignment**2
 
-    def law(self, value: ArrayLike) -> FloatArray:
+    def probabilities(self, value: ArrayLike) -> FloatArray:
         """Probability of each word for client 0 and a vector of norm r, shape (M,)."""
         vector = self.checked(np.atleast_2d(np.asarray(value)))[0].astype(np.float32)
         scores = self._directions(0, 1)[0] @ vector

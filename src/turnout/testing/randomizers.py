@@ -1,0 +1,192 @@
+"""Conformance of a randomizer: what is sent, what it tells and what it is said to cost agree.
+
+The exact law of each message, enumerated, is held against the randomizer's own `probabilities`,
+against the level and the price of its `law`, against its bytes and against its estimate. So take a
+randomizer that is small: few values, and no more than some hundred messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.accounting import epsilon_upper, shuffled_price
+from turnout.core.errors import UnsupportedError
+from turnout.estimation import FrequencyTally, estimate_frequencies
+from turnout.randomizers import FrequencyRandomizer
+from turnout.randomizers.bitmaps import BitmapRandomizer
+from turnout.randomizers.levels import level_above
+from turnout.randomizers.vectors import VectorRandomizer
+from turnout.randomness import SimulationStreams, Source
+from turnout.spec import FixedRandomizer, PureRandomizer, Relation, Scheme
+from turnout.spec.laws.every_step import EveryStep
+from turnout.testing.enumeration import enumerate_law
+
+MessageLaw = dict[int, Fraction]
+"""Exact probabilities of messages by their numbers."""
+
+_MOST_PATHS, _MOST_MESSAGES = 20_000, 1024
+_DELTAS = (0.02, 0.1, 0.3)
+_SENT = 64  # messages of each value whose bytes are looked at
+_ROUNDING = 1e-9
+
+
+def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> None:
+    """Fails unless a randomizer does what it says, at the price of its `law`.
+
+    Guarantees: its sampler has the law of its `probabilities`, where it states them; no message's
+    probability under one value exceeds e^{ε₀} times that under another, ε₀ being its `law`'s; one
+    message, and two shuffled ones, cost no more than that law is priced at; bytes give messages
+    back, in `message_bits` each; the estimate's mean is the value, its error within `mse_bound`.
+
+    Args:
+        randomizer: of one item, of a bit or of a vector.
+        values: what a client may hold; every item, or both bits, if None.
+
+    Raises:
+        AssertionError: naming what disagrees.
+        UnsupportedError: too many messages, or no law that can be enumerated.
+    """
+    held = range(getattr(randomizer, "items", 2)) if values is None else values
+    laws = [_law(randomizer, value) for value in held]
+    _assert_level(randomizer, laws)
+    _assert_written(randomizer, held)
+    for value, law in zip(held, laws, strict=True):
+        _assert_unbiased(randomizer, value, law)
+    _assert_priced(randomizer.law, laws)
+
+
+def _law(randomizer: Any, value: Any) -> MessageLaw:
+    """The exact law of the sampler; the stated one where the sampler's cannot be enumerated."""
+    stated: MessageLaw | None = None
+    if hasattr(randomizer, "probabilities"):
+        chances = enumerate(map(Fraction, randomizer.probabilities(value)))
+        stated = {number: chance for number, chance in chances if chance}
+    try:
+        sampled = enumerate_law(
+            lambda source: _numbers(randomizer, [value], source)[0], _MOST_PATHS
+        )
+    except UnsupportedError:
+        if stated is None:
+            raise
+        sampled = stated
+    law = {int(str(number)): chance for number, chance in sampled.items() if chance}
+    if len(law) > _MOST_MESSAGES:
+        raise UnsupportedError(f"{len(law)} messages are too many to hold against each other")
+    for number in law.keys() | (stated or {}).keys() if stated is not None else ():
+        found, said = law.get(number, Fraction(0)), (stated or {}).get(number, Fraction(0))
+        same = math.isclose(found, said, rel_tol=_ROUNDING, abs_tol=1e-14)
+        assert same, f"message {number} of {value} is sent with {found}, not with {said}"
+    return law
+
+
+def _encoded(randomizer: Any, values: Sequence[Any], source: Source) -> NDArray:
+    held = np.asarray(values)
+    if getattr(randomizer, "public", False):
+        return randomizer.encode(held, source, randomizer.draw_questions(len(held), source))
+    return randomizer.encode(held, source)
+
+
+def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int]:
+    """The numbers of the messages of these values."""
+    messages = _encoded(randomizer, values, source)
+    if isinstance(randomizer, BitmapRandomizer):
+        return [sum(int(word) << (64 * i) for i, word in enumerate(row)) for row in messages]
+    if isinstance(randomizer, VectorRandomizer):
+        return np.ravel_multi_index(tuple(messages.T), randomizer.radices).tolist()
+    return messages.tolist()
+
+
+def _message(randomizer: Any, number: int) -> NDArray:
+    """The message of a number, as one row."""
+    if isinstance(randomizer, BitmapRandomizer):
+        words = [number >> (64 * i) & (2**64 - 1) for i in range(-(-randomizer.items // 64))]
+        return np.array([words], dtype=np.uint64)
+    if isinstance(randomizer, VectorRandomizer):
+        return np.array([np.unravel_index(number, randomizer.radices)], dtype=np.int64)
+    return np.array([number], dtype=np.int64)
+
+
+def _assert_level(randomizer: Any, laws: Sequence[MessageLaw]) -> None:
+    """The law's ε₀ is the randomizer's own, and the largest ratio's at least."""
+    if not isinstance(randomizer.law, PureRandomizer):
+        return
+    level = randomizer.law.epsilon0
+    assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0} is priced as {level}"
+    for one, other in permutations(laws, 2):
+        for number, chance in one.items():
+            assert number in other, f"message {number} tells two values apart for certain"
+            found = level_above(max(chance / other[number], Fraction(1)))
+            assert found <= level * (1 + 1e-12), f"message {number} has ε₀ = {found}, not {level}"
+
+
+def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
+    """Bytes give the messages back and are as long as is said."""
+    source = SimulationStreams(1).source("conformance")
+    held = np.repeat(np.asarray(values), _SENT, axis=0)
+    messages = _encoded(randomizer, held, source)
+    data, bits = randomizer.pack(messages), len(held) * randomizer.message_bits
+    assert 8 * len(data) == bits, f"{len(held)} messages take {8 * len(data)} bits, not {bits}"
+    asked = [messages // randomizer.reply_count] if getattr(randomizer, "public", False) else []
+    read = randomizer.unpack(data, len(held), *asked)
+    assert np.array_equal(read, messages), "other messages are read than were written"
+
+
+def _assert_unbiased(randomizer: Any, value: Any, law: MessageLaw) -> None:
+    """The estimate's mean is what is held, and its squared error as small as is said."""
+    truth = np.asarray(value, dtype=np.float64)
+    if isinstance(randomizer, FrequencyRandomizer):
+        truth = np.eye(randomizer.items)[value]
+    if isinstance(randomizer, VectorRandomizer):
+        truth = truth + randomizer.bias(truth[None])
+    estimates = [_estimate(randomizer, _message(randomizer, number)) for number in law]
+    chances = np.array([float(chance) for chance in law.values()])
+    mean = np.tensordot(chances, estimates, axes=1)
+    scale = float(np.abs(estimates).max())
+    assert np.allclose(mean, truth, atol=_ROUNDING * scale), f"the estimate of {value} is {mean}"
+    errors = [float(np.sum((estimate - truth) ** 2)) for estimate in estimates]
+    error, bound = float(chances @ errors), randomizer.mse_bound(1)
+    assert error <= bound * (1 + _ROUNDING), f"the squared error is {error}, not {bound}"
+
+
+def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
+    if isinstance(randomizer, FrequencyRandomizer):
+        return estimate_frequencies(FrequencyTally.of(randomizer, message), "raw").frequencies
+    if isinstance(randomizer, VectorRandomizer):
+        return randomizer.mean(randomizer.total(message), 1)
+    return randomizer.decode(message)[0]
+
+
+def _assert_priced(law: Any, laws: Sequence[MessageLaw]) -> None:
+    """No pair of values costs more than the law, alone or behind one other client's message."""
+    known = sorted({number for each in laws for number in each})
+    rows = np.array([[float(each.get(number, 0)) for number in known] for each in laws])
+    alone = Scheme(law, EveryStep(1), Relation.REPLACE_ONE)
+    for delta in _DELTAS:
+        price = epsilon_upper(alone, delta)
+        _assert_within(rows, price, delta, "one message")
+        if isinstance(law, FixedRandomizer):
+            price = shuffled_price([(law, 1)], 2, delta)
+            for other in rows:
+                both = np.array([_shuffled(row, other) for row in rows])
+                _assert_within(both, price, delta, "two shuffled messages")
+
+
+def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: str) -> None:
+    for one, other in permutations(rows, 2):
+        true = float(np.maximum(one - math.exp(price) * other, 0.0).sum())
+        assert true <= delta * (1 + _ROUNDING), (
+            f"{what} at ε = {price:g} leave δ = {true:g}, not {delta:g}"
+        )
+
+
+def _shuffled(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The law of two messages without their order."""
+    ordered = np.outer(one, other)
+    return np.triu(ordered + np.tril(ordered, -1).T).ravel()

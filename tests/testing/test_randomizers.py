@@ -1,0 +1,155 @@
+"""The conformance suite of randomizers: each of the package conforms, and wrong ones do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pytest
+
+from turnout.core.errors import UnsupportedError
+from turnout.randomizers import (
+    HadamardResponse,
+    KaryRandomizedResponse,
+    LaplaceRandomizer,
+    LocalHashing,
+    OneBitHadamard,
+    RandomizedResponse,
+    SubsetSelection,
+)
+from turnout.randomizers.levels import law_within
+from turnout.randomizers.registry import all_mechanisms, mechanism
+from turnout.randomizers.vectors import BinaryVectorRandomizer, L1Randomizer, LInfRandomizer
+from turnout.spec import BoundedVariation, FixedRandomizer, KaryResponse
+from turnout.testing import assert_randomizer
+
+ITEMS = [
+    *(make(1.0, 4) for make in all_mechanisms().values()),
+    KaryRandomizedResponse(3.0, 2),
+    HadamardResponse(2.5, 4, blocks=2),
+    OneBitHadamard(1.0, 3, public=True),
+    LocalHashing(1.0, 3, public=True),
+    SubsetSelection(2.0, 4, size=2),
+    RandomizedResponse(0.7),
+]
+BITS = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]
+CORNERS = [(-1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
+
+
+@pytest.mark.parametrize("randomizer", ITEMS, ids=str)
+def test_every_randomizer_of_an_item_or_a_bit_conforms(randomizer):
+    assert_randomizer(randomizer)
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "values"),
+    [
+        (BinaryVectorRandomizer(2, 1.0), BITS),
+        (BinaryVectorRandomizer(2, 2.0, samples=2), BITS),
+        (LInfRandomizer(2, 2.0, levels=2), CORNERS),
+        (LInfRandomizer(2, 2.0, levels=2, shared=False, shares=(1.5, 0.5)), CORNERS),
+        (L1Randomizer(2, 1.0), [(1.0, 0.0), (0.0, -1.0), (0.0, 0.0)]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_randomizers_of_vectors_conform(randomizer, values):
+    assert_randomizer(randomizer, values)
+
+
+class Response(KaryRandomizedResponse):
+    """To be got wrong."""
+
+
+class WrongLevel(Response):
+    @property
+    def private_law(self):
+        return KaryResponse(0.9 * self.epsilon0, self.items)
+
+
+class HiddenLevel(WrongLevel):
+    @property
+    def epsilon0(self):
+        return 0.9 * super().epsilon0
+
+    @property
+    def private_law(self):
+        return FixedRandomizer(self.epsilon0)
+
+
+class WrongCategories(Response):
+    @property
+    def private_law(self):
+        return KaryResponse(self.epsilon0, 2 * self.items)
+
+
+class WrongVariation(Response):
+    @property
+    def private_law(self):
+        return BoundedVariation(self.epsilon0, 0.5 * float(1 - self.blanket))
+
+
+class BiasedDecoder(Response):
+    @property
+    def gain(self):
+        return 1 - self.blanket / 2
+
+
+class WrongError(Response):
+    def mse_bound(self, clients):
+        return 0.9 * super().mse_bound(clients)
+
+
+class TooFewBits(Response):
+    @property
+    def message_bits(self):
+        return super().message_bits - 1
+
+
+class LongerBytes(Response):
+    def pack(self, messages):
+        return super().pack(messages) + b"\0"
+
+
+class OtherSampler(Response):
+    def encode(self, values, source, questions=None):
+        return super().encode((values + 1) % self.items, source)
+
+
+@dataclass(frozen=True)
+class WrongSubset(SubsetSelection):
+    """A law that forgets how far two sets are apart."""
+
+    @property
+    def law(self):
+        return law_within(self.epsilon0, (self.own - self.other) * Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        (WrongLevel(1.0, 3), "is priced as"),
+        (HiddenLevel(1.0, 3), "has ε₀"),
+        (WrongCategories(1.0, 3), "two shuffled messages"),
+        (WrongVariation(1.0, 3), "two shuffled messages"),
+        (WrongSubset(1.0, 4, size=2), "two shuffled messages"),
+        (BiasedDecoder(1.0, 3), "the estimate of"),
+        (WrongError(1.0, 3), "squared error"),
+        (TooFewBits(1.0, 3), "other messages are read"),
+        (LongerBytes(1.0, 3), "bits, not"),
+        (OtherSampler(1.0, 3), "is sent with"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_wrong_randomizer_is_noticed(wrong, match):
+    with pytest.raises(AssertionError, match=match):
+        assert_randomizer(wrong)
+
+
+def test_what_cannot_be_enumerated_is_refused():
+    with pytest.raises(UnsupportedError):
+        assert_randomizer(LaplaceRandomizer(1.0, 1.0), [0.0, 1.0])
+
+
+def test_no_two_mechanisms_share_a_name():
+    with pytest.raises(ValueError, match="no other mechanism"):
+        mechanism("k-ary")(KaryRandomizedResponse)
