@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.curves import BestCurve, Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair, call, put
-from turnout.accounting.laws.k_subset.block import BestCurve, ChordCurve
+from turnout.accounting.laws.k_subset.block import ChordCurve
 from turnout.accounting.laws.k_subset.conditional import ConditionalBound, grouping
 from turnout.accounting.laws.k_subset.levels import Prices, levels_for_calls, levels_for_puts
 from turnout.accounting.laws.k_subset.moments import (

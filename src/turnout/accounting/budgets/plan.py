@@ -201,20 +201,6 @@ class Ledger:
         return cls(Terms.from_dict(data["terms"]), tuple(phases))
 
 
-def run_before(terms: Terms, before: Ledger | None) -> Run:
-    """What a filter finds already run, under its own terms.
-
-    Raises:
-        ParameterError: relation, unit or trust differ.
-        UnsupportedError: as `Ledger.run`.
-    """
-    if before is None:
-        return []
-    for phase in before.phases:
-        terms.require(phase.scheme)
-    return before.run()
-
-
 @dataclass(frozen=True, slots=True)
 class Remaining:
     """Where a plan stands.

@@ -14,7 +14,11 @@ from turnout.accounting.divergence.pairs import Pair
 
 
 class Block(Protocol):
-    """One chunk of a run that is independent of the others given the past."""
+    """One chunk of a run that is independent of the others given the past.
+
+    Curves that cannot be certified at so small a δ raise a NumericalError, those of a side from
+    which nothing is known an UnsupportedError.
+    """
 
     @property
     def spread(self) -> float:

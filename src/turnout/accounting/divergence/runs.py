@@ -39,9 +39,6 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
     """The curve of a run of at least one block, sharp near one δ and valid everywhere.
 
     Each level of refinement halves the steps of all grids.
-
-    Raises:
-        NumericalError: a block's curve cannot be certified at so small a δ.
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)

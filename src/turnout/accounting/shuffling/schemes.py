@@ -30,12 +30,7 @@ from turnout.spec.randomizers import is_adaptive
 def shuffled(
     scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """The blocks of the rounds that one draw decided, each shuffled afresh.
-
-    Raises:
-        ParameterError: a population that is missing.
-        UnsupportedError: no sound analysis is known.
-    """
+    """The blocks of the rounds that one draw decided, each shuffled afresh."""
     _require_analysis(scheme)
     draw, rounds = part.draw, part.full
     clients = _population(scheme, draw)

@@ -104,11 +104,7 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
-    """A proved lower curve of k of t steps; each level of refinement halves the bins.
-
-    Raises:
-        NumericalError: the sum's law is too wide, or δ out of reach.
-    """
+    """A proved lower curve of k of t steps; each level of refinement halves the bins."""
     pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
     cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
 

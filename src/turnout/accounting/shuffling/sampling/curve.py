@@ -41,6 +41,11 @@ class SampledCurve:
         checks.probability(rate=self.rate)
         checks.positive(fine=self.grain.fine, lost=self.grain.lost)
 
+    @property
+    def floor(self) -> float:
+        """0: no view is likelier by more than in the local worlds."""
+        return 0.0
+
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, shape of ``k``."""
         flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
