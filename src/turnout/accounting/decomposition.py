@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turnout.accounting.divergence.blocks import Block, FixedSizeBlock, PairBlock
-from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
-from turnout.accounting.divergence.neighbour_bounds import (
+from turnout.accounting.divergence.blocks import (
+    Block,
     Decomposition,
+    FixedSizeBlock,
     NeighbourBound,
+    PairBlock,
     Run,
     joined,
 )
+from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.k_subset import SubsetBlock

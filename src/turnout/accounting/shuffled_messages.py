@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from turnout.accounting.divergence.blocks import Block
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound, merged
+from turnout.accounting.divergence.blocks import Block, Decomposition, NeighbourBound, merged
 from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling import BlanketBlock
 from turnout.accounting.shuffling.blanket.supremum import worst_pair

@@ -27,9 +27,8 @@ from turnout.accounting.laws.k_subset.payoffs import (
     put_bound,
     smallest_ratios,
 )
-from turnout.accounting.laws.k_subset.search import valley
 from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.accounting.laws.k_subset.tilted import BinSum
 from turnout.core.errors import NumericalError
 

@@ -22,7 +22,7 @@ from turnout.accounting.calibration.costs import CostModel, Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.neighbour_bounds import Run, joined, merged
+from turnout.accounting.divergence.blocks import Run, joined, merged
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
 from turnout.spec import GaussianNoise, Scheme

@@ -25,7 +25,7 @@ from scipy.special import gammaln
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published.binary_response import log_moment_below
-from turnout.accounting.published.renyi_formulas import (
+from turnout.accounting.published.renyi import (
     MOST_ORDERS,
     LogMoments,
     RenyiFormula,

@@ -20,7 +20,7 @@ import numpy as np
 
 from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published.binary_response import log_excess, log_moment_below
-from turnout.accounting.published.renyi_formulas import RenyiFormula, RenyiLowerFormula
+from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.accounting.published.shuffling_rdp import (
     blanket_size,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.divergence.blocks import Block
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound
+from turnout.accounting.divergence.blocks import Block, Decomposition, NeighbourBound
 from turnout.accounting.shuffling.messages import (
     IdenticalOthersMessages,
     PublishedRandomizer,

@@ -25,8 +25,7 @@ from turnout.accounting.laws.k_subset.levels import (
     levels_for_puts,
 )
 from turnout.accounting.laws.k_subset.payoffs import Range
-from turnout.accounting.laws.k_subset.search import valley
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.core.errors import NumericalError
 from turnout.core.roots import bisected, grown
 

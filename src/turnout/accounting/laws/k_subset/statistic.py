@@ -21,8 +21,7 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
-from turnout.accounting.laws.k_subset.search import valley
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.accounting.laws.k_subset.tilted import BinSum
 from turnout.core.errors import NumericalError
 from turnout.core.roots import bisected

@@ -22,8 +22,8 @@ from turnout.accounting.divergence.polygons import (
     upper_polygon,
 )
 from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.replace_one.antithetic import OneStepCurve
 from turnout.accounting.laws.replace_one.excess import Sum, excess
-from turnout.accounting.laws.replace_one.one_step import OneStepCurve
 from turnout.accounting.laws.replace_one.steps import AntitheticStep, AnyTwoStep, Step
 from turnout.accounting.laws.replace_one.triples import LocalSum, response_excess, upper_excess
 from turnout.core import checks

@@ -30,8 +30,7 @@ from turnout.accounting.shuffling.approximate.price import (
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock, IdenticalOthersBlock
-from turnout.accounting.shuffling.sampling.cells import Grain
-from turnout.accounting.shuffling.sampling.curve import SampledCurve
+from turnout.accounting.shuffling.sampling.cells import Grain, SampledCurve
 from turnout.accounting.shuffling.sampling.mixtures import Mixture, Sample
 
 FloatArray = np.ndarray
