@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp
 from shuffling import LOCAL, LOCAL_TICKS, THIN, Law, in_print, priced, ratios
 
 from turnout.accounting.published import shuffling_rdp, shuffling_subsampled
-from turnout.accounting.published.renyi_formulas import RenyiFormula, RenyiLowerFormula
+from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.published.strong_composition import kov_of_shuffle
 from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture

@@ -6,8 +6,7 @@ from scipy.special import ndtr
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.divergence.blocks import FixedSizeBlock, PairBlock
-from turnout.accounting.divergence.neighbour_bounds import Decomposition
+from turnout.accounting.divergence.blocks import Decomposition, FixedSizeBlock, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.k_subset import SubsetBlock

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price, pricing, spent
+from turnout.accounting.divergence.blocks import NeighbourBound
 from turnout.accounting.divergence.curves import Direction
-from turnout.accounting.divergence.neighbour_bounds import NeighbourBound
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
 from turnout.spec import (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from turnout.accounting import pricing
+from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound
 from turnout.accounting.divergence.curves import Direction
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound
 from turnout.accounting.pricing import decomposition_bounds, price
 from turnout.accounting.privacy_curve import PrivacyCurve
 from turnout.core.bounds import Bounds

@@ -29,7 +29,7 @@ from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders
 from turnout.core import checks
 
 if TYPE_CHECKING:
-    from turnout.accounting.published.renyi_formulas import RenyiFormula
+    from turnout.accounting.published.renyi import RenyiFormula
     from turnout.accounting.shuffling.blanket.pair import BlanketPair
 
 FloatArray = np.ndarray
@@ -87,7 +87,7 @@ def blanket_renyi_formula(pair: BlanketPair, clients: int) -> RenyiFormula:
     >>> round(rounds.epsilon(1e-8), 4)
     0.0972
     """
-    from turnout.accounting.published.renyi_formulas import RenyiFormula  # it imports this package
+    from turnout.accounting.published.renyi import RenyiFormula  # it imports this package
 
     checks.count(clients=clients)
     return RenyiFormula(lambda orders: _log_moments(pair, clients, orders), real_orders=True)

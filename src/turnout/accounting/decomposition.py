@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turnout.accounting.divergence.blocks import Block, FixedSizeBlock, PairBlock
-from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
-from turnout.accounting.divergence.neighbour_bounds import (
+from turnout.accounting.divergence.blocks import (
+    Block,
     Decomposition,
+    FixedSizeBlock,
     NeighbourBound,
+    PairBlock,
     Run,
     joined,
 )
+from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.k_subset import SubsetBlock
@@ -81,11 +83,7 @@ def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
 
 
 def steps_of(scheme: Scheme, steps: int | None) -> int:
-    """The first ``steps`` steps of a scheme as a number that it has; all if None.
-
-    Raises:
-        ParameterError: no whole number from 0 to the steps of the whole run.
-    """
+    """The first ``steps`` steps of a scheme as a number that it has; all if None."""
     whole = scheme.participation.steps
     if steps is None:
         return whole
@@ -135,9 +133,6 @@ def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> N
         part: the draw, and how much of its blocks has been released.
         upper: what one step shows at the largest sensitivity, for the upper bound.
         lower: what is really attained, for the lower bound.
-
-    Raises:
-        UnsupportedError: no analysis of the draw is known.
     """
     return HOPS[part.draw](part.draw, upper, lower, part.full, part.rest)
 
@@ -427,11 +422,7 @@ def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
 
 
 def require_central(scheme: Scheme) -> None:
-    """Refuses a trust model under which nobody hides check-ins and single updates.
-
-    Raises:
-        UnsupportedError: the trust model is not central.
-    """
+    """Refuses a trust model under which nobody hides check-ins and single updates."""
     if scheme.trust is not TrustModel.CENTRAL:
         raise UnsupportedError(
             f"this analysis trusts the coordinator; trust = {scheme.trust.value!r} has none"

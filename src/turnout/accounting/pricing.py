@@ -18,10 +18,9 @@ from turnout.accounting.decomposition import (
     steps_of,
     window_bound,
 )
-from turnout.accounting.divergence.blocks import PairBlock
+from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock, Run
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.dominating_pairs import dominating
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound, Run
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee

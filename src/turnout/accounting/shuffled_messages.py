@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound, merged
+from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, merged
 from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core import checks

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Self
 
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.verification.chain import chain_faults
+from turnout.verification.chain import chain_faults, model_faults
 from turnout.verification.cost import least, recomputed
 from turnout.verification.document import DamagedError, Document, head_of, parsed
-from turnout.verification.models import model_faults
 from turnout.verification.terms import Terms, decoded
 from turnout.verification.verdict import Cost, Fault, Verdict
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.curves import BestCurve, Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair, call, put
-from turnout.accounting.laws.k_subset.block import BestCurve, ChordCurve
+from turnout.accounting.laws.k_subset.block import ChordCurve
 from turnout.accounting.laws.k_subset.conditional import ConditionalBound, grouping
 from turnout.accounting.laws.k_subset.levels import Prices, levels_for_calls, levels_for_puts
 from turnout.accounting.laws.k_subset.moments import (
@@ -27,9 +27,8 @@ from turnout.accounting.laws.k_subset.payoffs import (
     put_bound,
     smallest_ratios,
 )
-from turnout.accounting.laws.k_subset.search import valley
 from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.accounting.laws.k_subset.tilted import BinSum
 from turnout.core.errors import NumericalError
 

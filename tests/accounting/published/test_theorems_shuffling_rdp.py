@@ -15,7 +15,7 @@ from shuffled_renyi.divergence import blanket_renyi
 from turnout.accounting.published import rdp_conversion
 from turnout.accounting.published import shuffling_rdp as rdp
 from turnout.accounting.published.binary_response import log_excess
-from turnout.accounting.published.renyi_formulas import RenyiFormula
+from turnout.accounting.published.renyi import RenyiFormula
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core.errors import ParameterError, UnsupportedError
 

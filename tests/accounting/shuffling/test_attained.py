@@ -17,13 +17,12 @@ from response_truths import (
     worst,
 )
 
-from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.curves import BestCurve, Direction, Side
 from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, kary_pair
 from turnout.accounting.shuffling.messages import one_round
 from turnout.accounting.shuffling.responses.attained import (
-    LargestCurve,
     LowerBoundBlock,
     hadamard_response_block,
     kary_response_block,
@@ -172,7 +171,7 @@ def test_the_largest_curve_has_its_own_slope():
         for local_epsilon, clients in ((1.0, 3), (2.0, 40))
     ]
     points = np.exp(np.array([0.0, 0.3, 0.9, 1.5]))
-    largest = LargestCurve(curves)
+    largest = BestCurve(Side.LOWER, curves)
     for i, k in enumerate(points):
         best = max(curves, key=lambda curve, k=k: float(curve.delta(np.array(k))))
         assert largest.delta(points)[i] == best.delta(points)[i]

@@ -20,8 +20,7 @@ from turnout.accounting.shuffling.blanket.pair import (
 from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.accounting.shuffling.sampling import cells as sampled_cells
 from turnout.accounting.shuffling.sampling import curve as sampled_curve
-from turnout.accounting.shuffling.sampling.cells import Grain
-from turnout.accounting.shuffling.sampling.curve import SampledCurve
+from turnout.accounting.shuffling.sampling.cells import Grain, SampledCurve
 from turnout.core.errors import ParameterError
 
 RATIOS = (1.0, 1.02, 1.1, 1.3, 2.0)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
+from turnout.accounting.divergence.renyi import RenyiBounds
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
-Charge = TypeVar("Charge", bound="Chargeable")
-
-
-class Chargeable(Protocol):
-    """What one window costs, in the unit of an account."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain numbers and lists."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[Charge]):
+class Entry:
     """The same charge ``count`` times in a row.
 
     Attributes:
@@ -30,7 +21,7 @@ class Entry(Generic[Charge]):
         label: what a person calls them.
     """
 
-    charge: Charge
+    charge: RenyiBounds
     count: int = 1
     label: str = ""
 
@@ -42,22 +33,20 @@ class Entry(Generic[Charge]):
         return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
 
 
-Entries = tuple[Entry[Charge], ...]
+Entries = tuple[Entry, ...]
 
 
-def with_entry(entries: Entries[Charge], charge: Charge, label: str) -> Entries[Charge]:
+def with_entry(entries: Entries, charge: RenyiBounds, label: str) -> Entries:
     """The entries and one more charge, counted with the last one if that is the same."""
     if entries and (entries[-1].charge, entries[-1].label) == (charge, label):
         return (*entries[:-1], replace(entries[-1], count=entries[-1].count + 1))
     return (*entries, Entry(charge, 1, label))
 
 
-def entries_from(
-    data: Mapping[str, Any], charge_from: Callable[[dict[str, Any]], Charge]
-) -> Entries[Charge]:
+def entries_from(data: Mapping[str, Any]) -> Entries:
     """The entries of a written account."""
     return tuple(
-        Entry(charge_from(item["charge"]), item["count"], str(item["label"]))
+        Entry(RenyiBounds.from_dict(item["charge"]), item["count"], str(item["label"]))
         for item in data["entries"]
     )
 

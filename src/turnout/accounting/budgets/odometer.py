@@ -69,7 +69,7 @@ class Odometer:
     weights: tuple[float, ...] = (1.0 / len(_ORDERS),) * len(_ORDERS)
     left_out: float = 1e-11
     most_windows: int = 1000
-    entries: Entries[RenyiBounds] = ()
+    entries: Entries = ()
 
     def __post_init__(self) -> None:
         require_terms(self.terms)
@@ -191,7 +191,7 @@ class Odometer:
             tuple(data["weights"]),
             data["left_out"],
             data["most_windows"],
-            entries_from(data, RenyiBounds.from_dict),
+            entries_from(data),
         )
 
 

@@ -22,7 +22,7 @@ from turnout.accounting.calibration.costs import CostModel, Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.neighbour_bounds import Run, joined, merged
+from turnout.accounting.divergence.blocks import Run, joined, merged
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, NumericalError, UnsupportedError
 from turnout.spec import GaussianNoise, Scheme
@@ -199,20 +199,6 @@ class Ledger:
             for item in data["phases"]
         )
         return cls(Terms.from_dict(data["terms"]), tuple(phases))
-
-
-def run_before(terms: Terms, before: Ledger | None) -> Run:
-    """What a filter finds already run, under its own terms.
-
-    Raises:
-        ParameterError: relation, unit or trust differ.
-        UnsupportedError: as `Ledger.run`.
-    """
-    if before is None:
-        return []
-    for phase in before.phases:
-        terms.require(phase.scheme)
-    return before.run()
 
 
 @dataclass(frozen=True, slots=True)

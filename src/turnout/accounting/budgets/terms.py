@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting.decomposition import decompose, is_per_client
-from turnout.accounting.divergence.neighbour_bounds import Run
+from turnout.accounting.divergence.blocks import Run
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
 from turnout.spec.classes import hold_members

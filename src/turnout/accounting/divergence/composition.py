@@ -77,11 +77,7 @@ class ComposedCurve:
 
     @classmethod
     def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
-        """The composition of each part repeated its number of times, sharp near δ.
-
-        Raises:
-            NumericalError: the losses spread over more bins than can be held.
-        """
+        """The composition of each part repeated its number of times, sharp near δ."""
         if delta < _LEAST_DELTA:
             raise NumericalError(f"delta = {delta:.3g} is too small to be certified")
         gap = parts[0][0].gap

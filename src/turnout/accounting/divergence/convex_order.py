@@ -277,8 +277,8 @@ def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | No
     """
     if calls.size < 2:
         return None
-    below = _increasing(np.diff(puts))
-    above = np.minimum(_increasing(np.diff(calls)), 0.0)
+    below = convex_slopes(np.diff(puts))
+    above = np.minimum(convex_slopes(np.diff(calls)), 0.0)
     junction = step + above[:1] - below[-1:]
     if junction[0] < 0:
         return None
@@ -287,19 +287,19 @@ def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | No
 
 
 def _masses_of_puts(step: float, puts: FloatArray) -> FloatArray:
-    below = np.minimum(_increasing(np.diff(puts)), step)
+    below = np.minimum(convex_slopes(np.diff(puts)), step)
     return np.diff(below, prepend=0.0, append=step) / step
 
 
 def _masses_of_calls(step: float, calls: FloatArray) -> FloatArray:
-    above = np.clip(_increasing(np.diff(calls)), -step, 0.0)
+    above = np.clip(convex_slopes(np.diff(calls)), -step, 0.0)
     return np.diff(above, prepend=-step, append=0.0) / step
 
 
-def _increasing(slopes: FloatArray) -> FloatArray:
-    """The slopes of the greatest convex minorant of a polygon."""
-    if slopes.size < 2 or bool(np.all(np.diff(slopes) >= 0)):
+def convex_slopes(slopes: FloatArray, widths: FloatArray | None = None) -> FloatArray:
+    """Slopes of the greatest convex polygon below one with these slopes, of equal cells if None."""
+    if bool(np.all(np.diff(slopes) >= 0)):
         return slopes
     from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
 
-    return isotonic_regression(slopes).x
+    return isotonic_regression(slopes, weights=widths).x

@@ -6,6 +6,7 @@ A curve is convex and decreasing in K with slope in [−1, 0]. Curves are stated
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -156,6 +157,30 @@ class LeakyCurve:
         if self.direction is Direction.REMOVE:
             return self.base.slope(k / kept)
         return kept * self.base.slope(np.maximum(k * kept, 1.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BestCurve:
+    """The smallest of some upper curves, or the largest of some lower ones, at each K."""
+
+    side: Side
+    curves: Sequence[Curve]
+
+    def _best(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values = np.stack([curve.delta(k) for curve in self.curves])
+        pick = np.argmin if self.side is Side.UPPER else np.argmax
+        return values, np.expand_dims(pick(values, axis=0), 0)
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1."""
+        values, index = self._best(np.asarray(k, dtype=float))
+        return np.take_along_axis(values, index, axis=0)[0]
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1."""
+        _, index = self._best(np.asarray(k, dtype=float))
+        slopes = np.stack([curve.slope(k) for curve in self.curves])
+        return np.take_along_axis(slopes, index, axis=0)[0]
 
 
 def leaky(base: Curve, direction: Direction, side: Side, leak: float) -> Curve:

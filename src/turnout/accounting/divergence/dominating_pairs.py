@@ -49,9 +49,6 @@ def dominating(randomizer: object, reach: float) -> DominatingPair:
         randomizer: what protects one contribution.
         reach: how far her contribution moves the step, in units of what it is clipped to: 1
             against a null contribution, 2 where it may displace another one.
-
-    Raises:
-        UnsupportedError: nothing is known at this reach.
     """
     raise UnsupportedError(f"no dominating pair is known for {type(randomizer).__name__}")
 

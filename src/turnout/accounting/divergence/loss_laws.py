@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.accounting.divergence.convex_order import under_tangents
+from turnout.accounting.divergence.convex_order import convex_slopes, under_tangents
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.core.errors import NumericalError
 
@@ -164,17 +164,9 @@ def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatA
     The price falls by 1 − K from K = 0 to 1, so its slope jumps by 1 at K = 1. Each half is made
     convex by itself, which keeps its smallest slopes sharp, unless the two then do not fit.
     """
-    below = _increasing(slopes[:middle], widths[:middle])
-    above = _increasing(slopes[middle:], widths[middle:])
+    below = convex_slopes(slopes[:middle], widths[:middle])
+    above = convex_slopes(slopes[middle:], widths[middle:])
     if below[-1] - above[0] > 1.0:
-        whole = _increasing(np.append(slopes[:middle] - 1.0, slopes[middle:]), widths)
+        whole = convex_slopes(np.append(slopes[:middle] - 1.0, slopes[middle:]), widths)
         below, above = whole[:middle] + 1.0, whole[middle:]
     return below, above
-
-
-def _increasing(slopes: FloatArray, widths: FloatArray) -> FloatArray:
-    if np.all(np.diff(slopes) >= 0):
-        return slopes
-    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
-
-    return isotonic_regression(slopes, weights=widths).x

@@ -172,9 +172,6 @@ def nodes_down_to(priced: PricedSide, delta: float, spread: float, density: floa
         delta: where to end.
         spread: about the standard deviation of the loss.
         density: nodes a standard deviation around ε = 0.
-
-    Raises:
-        NumericalError: no upper bound comes down to δ.
     """
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / spread
     unit = spread / density

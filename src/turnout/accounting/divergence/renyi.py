@@ -27,6 +27,7 @@ from turnout.accounting.divergence.blocks import Block, PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair, reach_of
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
 
@@ -127,11 +128,7 @@ def _up(value: float) -> float:
 
 
 def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
-    """The orders, if they rise from above 1.
-
-    Raises:
-        ParameterError: they do not.
-    """
+    """The orders, if they rise from above 1."""
     values = tuple(float(order) for order in orders)
     rising = all(a < b for a, b in zip((1.0, *values), values, strict=False))
     if not values or not rising or math.isinf(values[-1]):
@@ -165,9 +162,6 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
 
     Returns:
         Upper bounds: if ``curve.left_out`` is added to δ, never below the true divergences.
-
-    Raises:
-        NumericalError: the block's curves do not fall below ``left_out``.
     """
     checked_orders(orders)
     checks.open_unit(left_out=left_out)
@@ -255,10 +249,10 @@ def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> fl
     # True prices fall above 1, so the least price so far bounds all later ones.
     above = np.minimum.accumulate(prices[middle:])
     counted = np.concatenate([prices[:middle], above - above[-1]])[:-1]
-    slope = _log_expm1(order * step) - _log_expm1(step)  # of the chord on the right of K = 1
+    slope = log_expm1(order * step) - log_expm1(step)  # of the chord on the right of K = 1
     jumps = (order - 1) * losses[:-1] + slope + math.log(-math.expm1(-(order - 1) * step))
     # Left of the first point the polygon goes straight to the origin.
-    jumps[0] = (order - 1) * losses[0] + _log_expm1(slope)
+    jumps[0] = (order - 1) * losses[0] + log_expm1(slope)
     with np.errstate(divide="ignore"):
         terms = jumps + np.log(counted)
     largest = float(terms.max())
@@ -267,8 +261,3 @@ def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> fl
     log_excess = largest + math.log(float(np.exp(terms - largest).sum()))
     log_excess += _SLACK + 16 * UNIT_ROUNDOFF * float(np.abs(jumps).max())
     return float(np.logaddexp(0.0, log_excess)) / (order - 1) * (1 + 4 * UNIT_ROUNDOFF)
-
-
-def _log_expm1(x: float) -> float:
-    """ln(e^x − 1) for x > 0."""
-    return x + math.log(-math.expm1(-x))

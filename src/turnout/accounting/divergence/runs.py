@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.blocks import Block, Run
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.divergence.loss_laws import LossLaw, loss_law, reach_of
-from turnout.accounting.divergence.neighbour_bounds import Run
 from turnout.core import checks
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
@@ -39,9 +38,6 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
     """The curve of a run of at least one block, sharp near one δ and valid everywhere.
 
     Each level of refinement halves the steps of all grids.
-
-    Raises:
-        NumericalError: a block's curve cannot be certified at so small a δ.
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)

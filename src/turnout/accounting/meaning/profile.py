@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.accounting.decomposition import decompose, is_per_client
+from turnout.accounting.divergence.blocks import Decomposition, Run
 from turnout.accounting.divergence.curves import Curve, Direction, Side
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, Run
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.runs import run_curve
 from turnout.accounting.laws.check_ins.block import AllocationBlock

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 
+from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published.results import Paper, PrivacyPoint
 from turnout.core import checks
 from turnout.core.errors import ParameterError
@@ -58,9 +59,7 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
     if largest_weight == 0:
         return 0.0
     log_variance = (
-        local_epsilon
-        + 2 * (math.log(largest_weight) + _log_expm1(local_epsilon))
-        - math.log(window)
+        local_epsilon + 2 * (math.log(largest_weight) + log_expm1(local_epsilon)) - math.log(window)
     )
     return composed(log_variance, delta)
 
@@ -101,7 +100,7 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
     checks.positive(local_epsilon=local_epsilon)
     checks.count(population=population)
     checks.open_unit(delta=delta)
-    log_variance = 3 * local_epsilon + 2 * _log_expm1(local_epsilon) - math.log(population)
+    log_variance = 3 * local_epsilon + 2 * log_expm1(local_epsilon) - math.log(population)
     return composed(log_variance, delta)
 
 
@@ -118,11 +117,7 @@ def binned(local_epsilon: float, norm: float, population: int, delta: float) -> 
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(delta=delta)
     share = math.log(norm / population)
-    return composed(2 * (share + 2 * local_epsilon + _log_expm1(local_epsilon)), delta)
-
-
-def _log_expm1(value: float) -> float:
-    return value + math.log(-math.expm1(-value))
+    return composed(2 * (share + 2 * local_epsilon + log_expm1(local_epsilon)), delta)
 
 
 def _up(value: float) -> float:

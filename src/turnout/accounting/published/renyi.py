@@ -1,14 +1,18 @@
-"""Rényi curves: what RDP bounds are made of, and how they become (ε, δ).
+"""Rényi divergences: what RDP bounds are made of, and how they become (ε, δ).
 
 A curve is a list of ln D_α, D_α = E_Q[X^α], at whole orders α = 0 … A. ln D_α is convex in α, so
 the chord between two whole orders is an upper bound at the real orders between them, those
-between 1 and 2 included.
+between 1 and 2 included. Lists serve where orders stay in the hundreds; shuffles need orders in the
+thousands, few of them, and their bounds are formulas: any order on demand, the best one by search.
+
+Notation: D_α = E_Q[(dP/dQ)^α], R_α = ln D_α / (α − 1).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,3 +102,169 @@ class RenyiCurve:
         orders = 1 + np.arange(1, count + 1) / _ORDERS_A_UNIT
         whole = np.arange(self.log_moments.size)
         return orders, np.interp(orders, whole, self.log_moments) / (orders - 1)
+
+
+LogMoments = Callable[[FloatArray], FloatArray]
+MOST_ORDERS = 2**16
+_RATIO = 1.15  # of neighbouring orders of the first search
+_AT_ONCE = 8  # orders of the first search before it looks whether it still gains
+_REFINED = 17  # orders a round of the later ones
+_ROUNDING = 1e-12  # relative and absolute
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RenyiFormula:
+    """Upper bounds on ln D_α = (α − 1)·R_α that hold in both directions.
+
+    Attributes:
+        log_moments: ln D_α, never below the true one, at the orders given, shape of these.
+        largest_order: of the orders that it is asked for.
+        real_orders: whether it holds at every order above 1. If not, it is asked for whole orders
+            from 2 on alone, and the chord between them serves in between.
+        rounds: how many runs are composed.
+    """
+
+    log_moments: LogMoments
+    largest_order: int = MOST_ORDERS
+    real_orders: bool = False
+    rounds: int = 1
+
+    def divergence(self, order: float) -> float:
+        """R_α at a real order 1 < α ≤ A, never below the true one.
+
+        Source: between whole orders (5.6) of Girgis 2023 (girgis2023thesis): ln D_α is convex.
+
+        Raises:
+            ParameterError: an order outside of (1, A].
+        """
+        _check_order(order, self.largest_order)
+        return float(self._divergences(np.array([float(order)]))[0])
+
+    def composed(self, count: int) -> RenyiFormula:
+        """The bound of ``count`` runs, each of which may depend on what came before."""
+        checks.count(count=count)
+        return replace(self, rounds=self.rounds * count)
+
+    def curve(self, largest_order: int) -> RenyiCurve:
+        """The list of all whole orders up to ``largest_order``."""
+        checks.count(2, largest_order=largest_order)
+        checks.at_most("largest_order", self.largest_order, largest_order=largest_order)
+        orders = np.arange(2.0, largest_order + 1)
+        logs = self._divergences(orders) * (orders - 1)
+        return RenyiCurve(np.concatenate([[0.0, 0.0], logs]))
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε that an order which was tried proves at δ, at least 0, rounded up."""
+        checks.open_unit(delta=delta)
+        found = _least(
+            lambda orders: epsilon_at(orders, self._divergences(orders), delta),
+            self.largest_order,
+            whole=False,
+        )
+        return max(0.0, found * (1 + _ROUNDING) + _ROUNDING)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest δ that an order which was tried proves at ε, at most 1, rounded up."""
+        checks.non_negative(epsilon=epsilon)
+        found = _least(
+            lambda orders: log_delta_at(orders, self._divergences(orders), epsilon),
+            self.largest_order,
+            whole=False,
+        )
+        return math.exp(min(0.0, found + _ROUNDING * (1 + abs(found))))
+
+    def _divergences(self, orders: FloatArray) -> FloatArray:
+        if self.real_orders:
+            logs = self.log_moments(orders)
+        else:
+            below = np.floor(orders)
+            whole, where = np.unique(np.concatenate([below, np.ceil(orders)]), return_inverse=True)
+            values = np.zeros(whole.size)
+            values[whole >= 2] = self.log_moments(whole[whole >= 2])
+            first, second = np.split(values[where.reshape(-1)], 2)
+            logs = first + (orders - below) * (second - first)
+        return self.rounds * np.maximum(logs, 0.0) / (orders - 1) * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RenyiLowerFormula:
+    """Lower bounds on ln D_α at whole orders, attained by some randomizer: no guarantee.
+
+    Attributes:
+        log_moments: ln D_α, never above what is attained, at whole orders from 2 on.
+        largest_order: of the orders that it is asked for.
+        rounds: how many independent runs are composed.
+    """
+
+    log_moments: LogMoments
+    largest_order: int = MOST_ORDERS
+    rounds: int = 1
+
+    def divergence(self, order: int) -> float:
+        """What R_α is at least, at a whole order 2 ≤ α ≤ A.
+
+        Raises:
+            ParameterError: another order.
+        """
+        checks.count(2, order=order)
+        _check_order(order, self.largest_order)
+        return float(self._divergences(np.array([float(order)]))[0])
+
+    def composed(self, count: int) -> RenyiLowerFormula:
+        """The bound of ``count`` independent runs."""
+        checks.count(count=count)
+        return replace(self, rounds=self.rounds * count)
+
+    def smallest_provable_epsilon(self, delta: float) -> float:
+        """NO GUARANTEE: the least ε that Rényi divergences could ever prove at δ.
+
+        Source: the "lower bound" curves of Figures 5.3 to 5.6 of Girgis 2023 (girgis2023thesis).
+        They put a lower bound where `epsilon_at` needs an upper one, so the true ε may lie above
+        them and, as the conversion loses, also below.
+        """
+        checks.open_unit(delta=delta)
+        found = _least(
+            lambda orders: epsilon_at(orders, self._divergences(orders), delta),
+            self.largest_order,
+            whole=True,
+        )
+        return max(0.0, found)
+
+    def _divergences(self, orders: FloatArray) -> FloatArray:
+        logs = np.maximum(self.log_moments(orders), 0.0)
+        return self.rounds * logs / (orders - 1) * (1 - _ROUNDING)
+
+
+def _check_order(order: float, largest: int) -> None:
+    if not 1 < order <= largest:
+        raise ParameterError("order", order, f"above 1 and at most {largest}")
+
+
+def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bool) -> float:
+    """The least bound among orders that rise by a ratio, then among ever closer ones.
+
+    Every order gives a bound, so what the search misses costs tightness alone.
+    """
+    orders = np.round(_RATIO ** np.arange(1, math.log(largest) / math.log(_RATIO)))
+    orders = np.unique(np.append(orders[orders >= 2], [2.0, largest]))
+    if not whole:
+        orders = np.append(1 + np.geomspace(0.01, 0.9, 12), orders)
+    values = np.full(orders.size, np.inf)
+    for start in range(0, orders.size, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        values[part] = bound(orders[part])
+        if start and values[part].min() > values[:start].min():
+            break
+    best, at = float(values.min()), int(values.argmin())
+    low, high = orders[max(at - 1, 0)], orders[min(at + 1, orders.size - 1)]
+    while high - low > (1.0 if whole else 0.05):
+        closer = np.linspace(low, high, _REFINED)
+        if whole or high - low > _REFINED:
+            closer = np.unique(np.round(closer))
+        values = bound(closer)
+        best, at = min(best, float(values.min())), int(values.argmin())
+        narrower = closer[max(at - 1, 0)], closer[min(at + 1, closer.size - 1)]
+        if narrower == (low, high):
+            break
+        low, high = narrower
+    return best

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 
+from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published import shuffling_rdp
 from turnout.accounting.published.results import Paper, Status
 from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
@@ -78,7 +79,7 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     0.1866
     """
     _check(local_epsilon, clients, delta)
-    log_first = math.log(2 / clients) + 2 * local_epsilon + shuffling_rdp.log_expm1(local_epsilon)
+    log_first = math.log(2 / clients) + 2 * local_epsilon + log_expm1(local_epsilon)
     if log_first > math.log(_LARGEST_EXPONENT):
         return math.inf
     first = math.exp(log_first)

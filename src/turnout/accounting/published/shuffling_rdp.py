@@ -23,8 +23,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published.binary_response import log_moment_below
-from turnout.accounting.published.renyi_formulas import (
+from turnout.accounting.published.renyi import (
     MOST_ORDERS,
     LogMoments,
     RenyiFormula,
@@ -261,11 +262,6 @@ def _log_sum(logs: FloatArray) -> float:
 def _log1p_sum(*logs: FloatArray) -> FloatArray:
     """Ln(1 + Σ e^x)."""
     return np.logaddexp.reduce([np.zeros_like(logs[0]), *logs])
-
-
-def log_expm1(value: float) -> float:
-    """Ln(e^x − 1) for x > 0."""
-    return value + math.log(-math.expm1(-value))
 
 
 def _check(local_epsilon: float, clients: int) -> None:

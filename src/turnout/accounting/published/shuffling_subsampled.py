@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published.binary_response import log_excess, log_moment_below
-from turnout.accounting.published.renyi_formulas import RenyiFormula, RenyiLowerFormula
+from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.accounting.published.shuffling_rdp import (
     blanket_size,
-    log_expm1,
     sub_gaussian_moments,
 )
 from turnout.accounting.shuffling.blanket.clones import clones_2021

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from turnout.accounting.divergence.blocks import Block
-from turnout.accounting.divergence.neighbour_bounds import Decomposition, NeighbourBound
+from turnout.accounting.divergence.blocks import Block, Decomposition, NeighbourBound
 from turnout.accounting.shuffling.messages import (
     IdenticalOthersMessages,
     PublishedRandomizer,
@@ -30,12 +29,7 @@ from turnout.spec.randomizers import is_adaptive
 def shuffled(
     scheme: Scheme, part: Released, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """The blocks of the rounds that one draw decided, each shuffled afresh.
-
-    Raises:
-        ParameterError: a population that is missing.
-        UnsupportedError: no sound analysis is known.
-    """
+    """The blocks of the rounds that one draw decided, each shuffled afresh."""
     _require_analysis(scheme)
     draw, rounds = part.draw, part.full
     clients = _population(scheme, draw)

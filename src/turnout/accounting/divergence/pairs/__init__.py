@@ -4,6 +4,7 @@ A pair is all that accounting knows of a randomizer. Whoever has another mechani
 with the members of `Pair`, or gives a table (`pair_of_table`) or two densities (`MonotonePair`).
 """
 
+from turnout.accounting.divergence.pairs.closed_forms import GaussianPair, LaplacePair, PurePair
 from turnout.accounting.divergence.pairs.discrete import (
     DiscretePair,
     discrete_gaussian_pair,
@@ -11,8 +12,6 @@ from turnout.accounting.divergence.pairs.discrete import (
     pair_of_table,
     rounded_gaussian_pair,
 )
-from turnout.accounting.divergence.pairs.gaussian import GaussianPair
-from turnout.accounting.divergence.pairs.laplace import LaplacePair
 from turnout.accounting.divergence.pairs.monotone import MonotonePair
 from turnout.accounting.divergence.pairs.prices import (
     UNIT_ROUNDOFF,
@@ -24,7 +23,6 @@ from turnout.accounting.divergence.pairs.prices import (
     tail_roundings_above,
     tail_roundings_below,
 )
-from turnout.accounting.divergence.pairs.pure import PurePair
 
 __all__ = [
     "UNIT_ROUNDOFF",

@@ -134,10 +134,6 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
     """N(0, s²) rounded to integers, against the same moved by an integer.
 
     For one number with integer values; as a function of the Gaussian's output it costs less.
-
-    Raises:
-        ParameterError: so much noise that its lattice has too many points.
-        NumericalError: so little that hardly anything is hidden.
     """
     n = _outcomes(standard_deviation, sensitivity)
     cells = _log_cells(n, standard_deviation)

@@ -6,6 +6,7 @@ X = dP/dQ, so X ≥ 0 and E_Q[X] = 1.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -91,3 +92,8 @@ def call(pair: Pair, k: FloatArray) -> FloatArray:
 def put(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
     return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
+
+
+def log_expm1(value: float) -> float:
+    """Ln(e^x − 1) for x > 0."""
+    return value + math.log(-math.expm1(-value))

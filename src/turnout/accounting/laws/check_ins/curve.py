@@ -165,9 +165,6 @@ def allocation_curve(
 
     Returns:
         A curve on K ≥ 1; exact for t = 1 and for pairs with few ratios.
-
-    Raises:
-        NumericalError: the grid is too coarse to hold the law.
     """
     checks.count(window=window)
     checks.open_unit(delta_hint=delta_hint)

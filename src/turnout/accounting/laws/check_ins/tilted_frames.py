@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -99,7 +98,7 @@ class Framing:
         """The estimates behind every frame at this δ, finer where the price is near δ."""
         if direction is Direction.REMOVE:
             law = CoarseLaw.of_pair(pair, _call_strike(pair, _NEGLIGIBLE * delta))
-            prices: _Prices = _Calls(pair, law, window)
+            prices: _Calls | _Puts = _Calls(pair, law, window)
         else:
             cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
             law = CoarseLaw.of_pair(pair, cap)
@@ -192,18 +191,6 @@ class Framing:
         return step, min(step**2 / 6.0, step * mean)
 
 
-class _Prices(Protocol):
-    """Rough prices of one direction at candidates, in the order in which the price falls."""
-
-    def candidates(self) -> FloatArray:
-        """Where to begin."""
-        ...
-
-    def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The strikes of some candidates, and about ln δ at each."""
-        ...
-
-
 class _Calls:
     """Remove: one ratio alone that reaches the strike with the others' mean, or, by a saddle point,
     many of which none is above a third of what is missing: tilts for larger ones would have to be
@@ -216,10 +203,12 @@ class _Calls:
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
 
     def candidates(self) -> FloatArray:
+        """Where to begin, in the order in which the price falls."""
         reach = max(float(np.log(self._law.points[-1])), 1e-6)
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _STRIKES))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The strikes of some candidates, and about ln δ at each."""
         window, strikes = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
         points = self._law.points

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from turnout.accounting.divergence.blocks import Block, PairBlock
-from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted, leaky
+from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side, diluted, leaky
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.multinomial import AtomicPair
 from turnout.accounting.divergence.pairs import GaussianPair, Pair
@@ -70,30 +70,6 @@ class ChordCurve:
         return slopes[np.clip(index - 1, 0, slopes.size - 1)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BestCurve:
-    """The smallest of some upper curves, or the largest of some lower ones, at each K."""
-
-    side: Side
-    curves: Sequence[Curve]
-
-    def _best(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values = np.stack([curve.delta(k) for curve in self.curves])
-        pick = np.argmin if self.side is Side.UPPER else np.argmax
-        return values, np.expand_dims(pick(values, axis=0), 0)
-
-    def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
-        values, index = self._best(np.asarray(k, dtype=float))
-        return np.take_along_axis(values, index, axis=0)[0]
-
-    def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1."""
-        _, index = self._best(np.asarray(k, dtype=float))
-        slopes = np.stack([curve.slope(k) for curve in self.curves])
-        return np.take_along_axis(slopes, index, axis=0)[0]
-
-
 @dataclass(frozen=True, slots=True)
 class SubsetBlock:
     """One window of t steps in which she takes part, with a probability, in a uniform k-subset.
@@ -135,11 +111,7 @@ class SubsetBlock:
         return -math.expm1(self.picks * math.log1p(-self.leak)) if self.leak < 1 else 1.0
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The sharpest curve near one δ.
-
-        Raises:
-            NumericalError: none of the analyses certifies so small a δ.
-        """
+        """The sharpest curve near one δ."""
         refinement = min(refinement, _FINEST)
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
@@ -164,11 +136,7 @@ class SubsetBlock:
 
 @lru_cache(maxsize=128)
 def _curve(task: Task, side: Side, refinement: int) -> Curve:
-    """The sharpest curve of one task.
-
-    Raises:
-        NumericalError: no analysis certifies it.
-    """
+    """The sharpest curve of one task."""
     simple = _simple_run(task)
     if simple is not None:
         return _run_curve(simple, task, side, refinement)

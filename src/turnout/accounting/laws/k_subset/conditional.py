@@ -25,8 +25,7 @@ from turnout.accounting.laws.k_subset.levels import (
     levels_for_puts,
 )
 from turnout.accounting.laws.k_subset.payoffs import Range
-from turnout.accounting.laws.k_subset.search import valley
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.core.errors import NumericalError
 from turnout.core.roots import bisected, grown
 
@@ -76,11 +75,7 @@ class ConditionalBound:
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
     def epsilon(self, delta: float) -> float:
-        """About the ε at which the bound is δ.
-
-        Raises:
-            NumericalError: the bound does not come down to δ.
-        """
+        """About the ε at which the bound is δ."""
 
         def proved(epsilon: float) -> bool:
             return not self.delta(math.exp(epsilon)) > delta
@@ -92,11 +87,7 @@ class ConditionalBound:
 
 
 def conditional_bound(task: Task, refinement: int) -> ConditionalBound:
-    """The bound of k of t steps; each level of refinement doubles the cells and groups.
-
-    Raises:
-        NumericalError: the law is too wide for the cells, or out of range.
-    """
+    """The bound of k of t steps; each level of refinement doubles the cells and groups."""
     if task.picks > _MOST_PICKS:
         raise NumericalError(f"more than {_MOST_PICKS} picks are not bounded by their moments")
     workshop = _Workshop.of(task, refinement)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.laws.check_ins.curve import allocation_curve
@@ -86,11 +87,7 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
 
 
 def levels_for_calls(prices: Prices, points: FloatArray) -> LevelLaw:
-    """The law for the remove direction on increasing points, the first of which is 0.
-
-    Raises:
-        NumericalError: the prices are too rough for these points.
-    """
+    """The law for the remove direction on increasing points, the first of which is 0."""
     values = prices.calls(points)
     beyond, values[-1] = float(values[-1]), 0.0
     values *= 1.0 + _ROUNDING
@@ -106,9 +103,6 @@ def levels_for_puts(prices: Prices, points: FloatArray) -> LevelLaw:
     """The law for the add direction on increasing points; ``beyond`` is its mass at 0.
 
     Where the first point is 0 itself, that mass is among the levels.
-
-    Raises:
-        NumericalError: the prices are too rough for these points.
     """
     kept = 1 if points[0] > 0 else 0
     points = np.append(np.zeros(kept), points)
@@ -142,9 +136,4 @@ def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
     """The slopes of the greatest convex minorant: a true price is convex and below the values."""
     if not np.all(widths > 0):
         raise NumericalError("levels of the likelihood ratio fall together")
-    slopes = np.diff(values) / widths
-    if bool(np.all(np.diff(slopes) >= 0)):
-        return slopes
-    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
-
-    return isotonic_regression(slopes, weights=widths).x
+    return convex_slopes(np.diff(values) / widths, widths)

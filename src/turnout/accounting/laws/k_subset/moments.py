@@ -83,11 +83,7 @@ def overlap_chances(groups: int, picks: int) -> list[float]:
 def conditional_moments(
     levels: FloatArray, masses: FloatArray, groups: int, picks: int, size: int
 ) -> Cells:
-    """The moments of S in the cells T < ``size``, from values of Y and their masses.
-
-    Raises:
-        NumericalError: the second moment of S is out of range.
-    """
+    """The moments of S in the cells T < ``size``, from values of Y and their masses."""
     with np.errstate(over="ignore", invalid="ignore"):
         plain = _Series(masses, 0.0)
         biased = _Series(masses * levels, 2 * UNIT_ROUNDOFF)

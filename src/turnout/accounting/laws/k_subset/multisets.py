@@ -118,11 +118,7 @@ def atomic_curve(task: Task, pair: AtomicPair, side: Side) -> MultisetCurve:
 
 
 def multiset_curve(task: Task, side: Side, refinement: int) -> MultisetCurve:
-    """A curve from above or below, by levels of the ratio.
-
-    Raises:
-        NumericalError: so few levels fit that nothing is gained.
-    """
+    """A curve from above or below, by levels of the ratio."""
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
         raise NumericalError("too many steps to enumerate")

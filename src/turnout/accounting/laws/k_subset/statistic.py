@@ -21,8 +21,7 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
-from turnout.accounting.laws.k_subset.search import valley
-from turnout.accounting.laws.k_subset.task import Task
+from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.accounting.laws.k_subset.tilted import BinSum
 from turnout.core.errors import NumericalError
 from turnout.core.roots import bisected
@@ -104,11 +103,7 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
-    """A proved lower curve of k of t steps; each level of refinement halves the bins.
-
-    Raises:
-        NumericalError: the sum's law is too wide, or δ out of reach.
-    """
+    """A proved lower curve of k of t steps; each level of refinement halves the bins."""
     pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
     cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
 

@@ -1,7 +1,8 @@
-"""What is to be bounded: k of t steps, in one direction, near one δ."""
+"""What is to be bounded: k of t steps, one direction, near one δ; a search for the best bound."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.accounting.divergence.curves import Direction
@@ -25,3 +26,25 @@ class Task:
     picks: int
     direction: Direction
     delta: float
+
+
+_MOST_MOVES = 16
+
+
+def valley(value: Callable[[float], float], start: float, factor: float) -> float:
+    """Where a function with one valley is least on the grid start·factorⁿ, not too far away.
+
+    >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
+    8.0
+    """
+    best = (value(start), start)
+    for ratio in (factor, 1.0 / factor):
+        before = best
+        for _ in range(_MOST_MOVES):
+            tried = value(best[1] * ratio), best[1] * ratio
+            if not tried[0] < best[0]:
+                break
+            best = tried
+        if best is not before:
+            break
+    return best[1]

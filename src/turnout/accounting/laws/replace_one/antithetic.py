@@ -6,18 +6,25 @@ X and X' have the law of one dominating pair, X large exactly where X' is small.
 
 since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}.
 The same event E gives the line P(E) − K·P'(E) − c·Q(E), which lies below in c and in K.
+
+For windows of one step, and for Poisson steps, replace-one is a closed form of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
     GaussianPair,
     LaplacePair,
     Pair,
+    call,
     call_rounding,
+    put,
     put_rounding,
 )
 from turnout.core.roots import bisected_each
@@ -101,3 +108,58 @@ def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
         quantile = np.where(right, edge, quantile)
     with np.errstate(invalid="ignore"):
         return bound + np.where(share == below, 0.0, (share - below) * quantile)
+
+
+@dataclass(frozen=True, slots=True)
+class OneStepCurve:
+    """(1 − p)Q + pP against (1 − p)Q + pP', with the worst coupling of P and P'.
+
+    δ(K) = pℓ + p(1 − ℓ)·E[(Y − c₀)₊], c₀ = (K − 1)(1 − p)/(p(1 − ℓ)), Y as in
+    `steps.AntitheticStep`.
+
+    Attributes:
+        pair: the dominating pair of P against Q and of P' against Q.
+        probability: p > 0.
+        leak: ℓ, the mass that P has where Q has none.
+        side: upper or lower; the curve is exact but for rounding.
+    """
+
+    pair: Pair
+    probability: float
+    leak: float
+    side: Side
+
+    def delta(self, k: FloatArray) -> FloatArray:
+        """δ at each K ≥ 1, shape of ``k``."""
+        k = np.asarray(k, dtype=float)
+        offset = self._offset(k)
+        strike, other = antithetic_strikes(self.pair, k, offset)
+        if self.side is Side.LOWER:
+            return self._with_leak(self._line(k, strike, other)[0])
+        value = call(self.pair, strike) + k * put(self.pair, other)
+        return self._with_leak(value + antithetic_rounding(self.pair, k, strike, other))
+
+    def slope(self, k: FloatArray) -> FloatArray:
+        """dδ/dK at each K ≥ 1: that of the event's line, which lies below the curve."""
+        k = np.asarray(k, dtype=float)
+        strikes = antithetic_strikes(self.pair, k, self._offset(k))
+        value, slope = self._line(k, *strikes)
+        return np.where(value > 0, slope, 0.0)
+
+    def _line(
+        self, k: FloatArray, strike: FloatArray, other: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """P(E) − K·P'(E) − c₀·Q(E) less its rounding, and the slope of δ along that line."""
+        present, elsewhere, share = antithetic_event(self.pair, strike, other)
+        value = present - k * elsewhere - self._offset(k) * share
+        value -= antithetic_rounding(self.pair, k, strike, other)
+        kept = self.probability * (1.0 - self.leak)
+        return value, -kept * elsewhere - (1.0 - self.probability) * share
+
+    def _with_leak(self, value: FloatArray) -> FloatArray:
+        kept = np.maximum((1.0 - self.leak) * value, 0.0)
+        return np.minimum(self.probability * (self.leak + kept), 1.0)
+
+    def _offset(self, k: FloatArray) -> FloatArray:
+        """c₀."""
+        return (k - 1.0) * (1.0 - self.probability) / (self.probability * (1.0 - self.leak))

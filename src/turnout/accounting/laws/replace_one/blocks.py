@@ -22,8 +22,8 @@ from turnout.accounting.divergence.polygons import (
     upper_polygon,
 )
 from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.replace_one.antithetic import OneStepCurve
 from turnout.accounting.laws.replace_one.excess import Sum, excess
-from turnout.accounting.laws.replace_one.one_step import OneStepCurve
 from turnout.accounting.laws.replace_one.steps import AntitheticStep, AnyTwoStep, Step
 from turnout.accounting.laws.replace_one.triples import LocalSum, response_excess, upper_excess
 from turnout.core import checks
@@ -84,11 +84,7 @@ class ReplacementBlock:
         return self.probability * min(1.0, math.sqrt(variance))
 
     def delta(self, k: float, side: Side, refinement: int = 0) -> float:
-        """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case.
-
-        Raises:
-            UnsupportedError: a lower bound with ``ANY_TWO``, which has none at a single K.
-        """
+        """δ at one K = e^ε ≥ 1, never on the wrong side of the worst case."""
         return _Pricer(self, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -193,9 +189,6 @@ def under_replacement(
     Every record's blocks must be bounded by the run's. Windows, Poisson steps and steps without
     chance are turned over; a subset of k out of t stays bounded by k windows, since the cut of
     the t steps into windows does not depend on the record.
-
-    Raises:
-        UnsupportedError: a block of another kind.
     """
     return [(_replaced(block, closeness), count) for block, count in run]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.laws.replace_one.frames import Frame
@@ -167,12 +168,3 @@ def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray
         slopes[0], values[0] = -1.0, step.mean - middles[0]
     left, right = values - slopes * half, values + slopes * half
     return np.concatenate([left[:1], np.minimum(right[:-1], left[1:]), right[-1:]])
-
-
-def convex_slopes(slopes: FloatArray) -> FloatArray:
-    """Slopes of the greatest convex polygon below one with these slopes (equal cells)."""
-    if bool(np.all(np.diff(slopes) >= 0)):
-        return slopes
-    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
-
-    return isotonic_regression(slopes).x

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 
@@ -44,42 +43,6 @@ from turnout.core.roots import bisected
 FloatArray = np.ndarray
 _SOLVED_STRIKES = 1 << 15  # strikes found by bisection; others are interpolated between them
 _LARGEST_LOG = 690.0
-
-
-class Step(Protocol):
-    """The law of Y by bounds on its call price."""
-
-    @property
-    def mean(self) -> float:
-        """E[Y] = 1 − K."""
-        ...
-
-    @property
-    def bottom(self) -> float:
-        """The least value, or −inf."""
-        ...
-
-    @property
-    def top(self) -> float:
-        """The largest finite value, or inf."""
-        ...
-
-    @property
-    def infinite(self) -> float:
-        """What an atom of P beyond all ratios adds to every price."""
-        ...
-
-    def upper(self, c: FloatArray) -> FloatArray:
-        """At least E[(Y − c)₊], shape of ``c``."""
-        ...
-
-    def share(self, c: FloatArray) -> FloatArray:
-        """Q(Y > c) of the upper law, nearly."""
-        ...
-
-    def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values at ``c`` and slopes of lines below c ↦ E[(Y − c)₊], where that is attained."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -126,7 +89,7 @@ class AntitheticStep:
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """E[(Y − c)₊], rounded up; any pair of strikes gives an upper bound."""
+        """At least E[(Y − c)₊], shape of ``c``: any pair of strikes gives an upper bound."""
         strike, other = self._strikes(c)
         value = call(self.pair, strike) + self.k * put(self.pair, other)
         return value + antithetic_rounding(self.pair, self.k, strike, other)
@@ -136,7 +99,10 @@ class AntitheticStep:
         return antithetic_share(self.pair, *self._strikes(c))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """P(E) − K·P'(E) − c·Q(E) for the event E on which X is largest and X' least."""
+        """Values at ``c`` and slopes of lines below c ↦ E[(Y − c)₊], where that is attained.
+
+        P(E) − K·P'(E) − c·Q(E) for the event E on which X is largest and X' least.
+        """
         strike, other = self._strikes(c)
         present, elsewhere, share = antithetic_event(self.pair, strike, other)
         error = antithetic_rounding(self.pair, self.k, strike, other)
@@ -220,6 +186,10 @@ class AnyTwoStep:
         remove = self.leak + kept * (call(self.pair, above) + call_rounding(self.pair, above))
         add = (put(self.pair, below) + put_rounding(self.pair, below)) / below
         return (1.0 + 16 * UNIT_ROUNDOFF) * np.maximum(remove, add)
+
+
+Step = AntitheticStep | AnyTwoStep
+"""The law of Y by bounds on its call price."""
 
 
 @lru_cache(maxsize=64)

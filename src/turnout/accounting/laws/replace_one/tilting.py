@@ -127,9 +127,6 @@ def expectation(
         frame: tilt and window.
         payoff: g ≥ 0, increasing.
         slope: the most that g rises by, per unit.
-
-    Raises:
-        NumericalError: the window needs more than 2²³ bins.
     """
     if not all((law.masses > 0).any() for law, _ in parts):
         return 0.0

@@ -23,10 +23,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc, gammaln
 
+from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.laws.replace_one.frames import CoarseLaw, call_frame
-from turnout.accounting.laws.replace_one.grids import GridLaw, convex_slopes
+from turnout.accounting.laws.replace_one.grids import GridLaw
 from turnout.accounting.laws.replace_one.tilting import expectation
 from turnout.core.errors import NumericalError
 

@@ -22,7 +22,7 @@ from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.pricing import price
 from turnout.accounting.published.check_ins import theorem_5_1
 from turnout.accounting.published.comparison.methods import Method, Quote
-from turnout.accounting.published.renyi_formulas import RenyiFormula
+from turnout.accounting.published.renyi import RenyiFormula
 from turnout.accounting.published.results import Status
 from turnout.accounting.published.shuffling import clones_2021_closed_form, efm19_corollary_9
 from turnout.accounting.published.shuffling_blanket import (

@@ -59,20 +59,12 @@ class PricedMessages(ABC):
         """The ε from which on nothing more is proved that matters at δ."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same polygon in both directions, sharp near one δ.
-
-        Raises:
-            UnsupportedError: a lower curve.
-        """
+        """The same polygon in both directions, sharp near one δ."""
         _require_upper(side)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same polygon in both directions, from 1 down to δ.
-
-        Raises:
-            UnsupportedError: a lower curve.
-        """
+        """The same polygon in both directions, from 1 down to δ."""
         _require_upper(side)
         curve = _down_to(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
@@ -250,9 +242,6 @@ def shuffled_gaussian(
     Returns:
         ε under replace-one, never below the true one; what the messages are worth on their own
         where shuffling proves, or can be certified to prove, no more.
-
-    Raises:
-        NumericalError: neither can be certified at this δ.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(clients=clients, rounds=rounds)

@@ -53,19 +53,11 @@ class BlanketBlock:
         return _spread(self.upper, self.clients)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The same curve in both directions, through few K's of which two enclose δ's.
-
-        Raises:
-            UnsupportedError: a lower curve where no pair is attained.
-        """
+        """The same curve in both directions, through few K's of which two enclose δ's."""
         return _near(self._pair(side), self.clients, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The same curve in both directions, sharp from 1 down to δ.
-
-        Raises:
-            UnsupportedError: a lower curve where no pair is attained.
-        """
+        """The same curve in both directions, sharp from 1 down to δ."""
         curve = _down_to(self._pair(side), self.clients, side, delta, refinement)
         return CurvePair(side, [curve], [curve])
 

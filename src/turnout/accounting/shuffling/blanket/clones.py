@@ -35,9 +35,6 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
     Returns:
         ε under replace-one, never below the true one; hardly above r·ε₀, rounded up.
 
-    Raises:
-        NumericalError: the composition cannot be certified at this δ.
-
     >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
     0.0153
     """
@@ -49,9 +46,6 @@ def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1)
 
     Returns:
         ε in either direction, never below the pair's; hardly above r times the pair's own ε₀.
-
-    Raises:
-        NumericalError: the composition cannot be certified at this δ.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)

@@ -57,9 +57,6 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     Returns:
         The trinomial pair of the largest α.
 
-    Raises:
-        ParameterError: arguments outside their domain.
-
     >>> worst_pair(1.0) == stronger_clones_pair(1.0)
     True
     """

@@ -12,13 +12,12 @@ docs/design/shuffling.md, "What is attained", says why the choices here are thos
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnout.accounting.divergence.blocks import Block, PairBlock
-from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
@@ -39,23 +38,6 @@ from turnout.core import checks
 
 FloatArray = np.ndarray
 _FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact law is composed
-
-
-@dataclass(frozen=True, slots=True)
-class LargestCurve:
-    """The largest of several lower curves at each K: a supremum over randomizers."""
-
-    curves: Sequence[Curve]
-
-    def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
-        return np.max([curve.delta(k) for curve in self.curves], axis=0)
-
-    def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK of the largest curve."""
-        best = np.argmax([curve.delta(k) for curve in self.curves], axis=0)
-        slopes = np.stack([curve.slope(k) for curve in self.curves])
-        return np.take_along_axis(slopes, best[None], axis=0)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +69,7 @@ class LowerBoundBlock:
         if side is Side.UPPER:
             return self._third.curve(direction, side, delta, refinement)
         blocks = (self._binary, self._third)
-        return LargestCurve([b.curve(direction, side, delta, refinement) for b in blocks])
+        return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """LOWER: both directions of one randomizer."""
@@ -187,9 +169,6 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
         UPPER: for k = 2 the supremum over all splits of the others, else the blanket of the
         victim's two values and the neutral ones. LOWER: for k = 2 all others alike, else all others
         on one value that is not the victim's, k − 2 values taken as one.
-
-    Raises:
-        ParameterError: arguments outside their domain.
     """
     checks.count(2, values=values)
     if values == 2:
@@ -206,9 +185,6 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
     Returns:
         UPPER: the blanket of any two values. LOWER, where there are three values at least: all
         others hold the value whose row is the product of the rows of the victim's two.
-
-    Raises:
-        ParameterError: arguments outside their domain.
     """
     upper = hadamard_pair(local_epsilon)
     return BlanketBlock(upper, clients, _others_elsewhere(upper))

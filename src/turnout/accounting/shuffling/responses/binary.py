@@ -67,12 +67,7 @@ class BinaryResponseCurve:
             raise ParameterError("ones", self.ones, f"at most clients - 1 = {self.clients - 1}")
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``.
-
-        Raises:
-            NumericalError: an upper bound, and rounding hides which event is best.
-            UnsupportedError: an upper bound for ε₀ > 300.
-        """
+        """δ at each K ≥ 1, shape of ``k``."""
         if self.side is Side.LOWER:
             return self._prices(k).lower
         if self.local_epsilon > _LARGEST_KNOWN:

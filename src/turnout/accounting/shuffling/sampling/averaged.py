@@ -91,9 +91,6 @@ def averaged_window(
         probability: in (0, 1], the chance of having come; p₀·s/m after s steps of m.
         reach: how far apart her two records can lie, in units of C: 2 under replace-one, 1 where
             one of them is the null record.
-
-    Raises:
-        UnsupportedError: nothing is known of the randomizer's shuffled messages.
     """
     checks.count(population=population)
     adaptive, attained = _adaptive(randomizer)

@@ -84,11 +84,7 @@ class SubsampledBlock:
         return self.rate * self.base.spread
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve made sharp near one δ.
-
-        Raises:
-            UnsupportedError: a lower curve though the others' records are not alike.
-        """
+        """A curve made sharp near one δ."""
         _require_side(side, alike=self.alike)
         if self.alike and direction is Direction.ADD:
             # The base's δ behind this one is not known beforehand.
@@ -98,11 +94,7 @@ class SubsampledBlock:
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are as sharp as the base's from 1 down to δ/γ.
-
-        Raises:
-            UnsupportedError: a lower curve though the others' records are not alike.
-        """
+        """Curves that are as sharp as the base's from 1 down to δ/γ."""
         _require_side(side, alike=self.alike)
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
@@ -155,22 +147,12 @@ class SelfSampledBlock:
         return SubsampledBlock(self.base(messages), messages / self.population, self.alike)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A polygon that is sharp at one δ.
-
-        Raises:
-            UnsupportedError: a lower curve though the others' records are not alike.
-            NumericalError: no upper bound comes down to δ.
-        """
+        """A polygon that is sharp at one δ."""
         _require_side(side, alike=self.alike)
         return _near(self, direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Polygons from 1 down to δ.
-
-        Raises:
-            UnsupportedError: a lower curve though the others' records are not alike.
-            NumericalError: no upper bound comes down to δ.
-        """
+        """Polygons from 1 down to δ."""
         _require_side(side, alike=self.alike)
         return _down_to(self, side, delta, refinement)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 
@@ -31,42 +30,12 @@ from turnout.accounting.shuffling.approximate.price import (
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock, IdenticalOthersBlock
-from turnout.accounting.shuffling.sampling.cells import Grain
-from turnout.accounting.shuffling.sampling.curve import SampledCurve
+from turnout.accounting.shuffling.sampling.cells import Grain, SampledCurve
 from turnout.accounting.shuffling.sampling.mixtures import Mixture, Sample
 
 FloatArray = np.ndarray
 _ROUNDING = 32 * UNIT_ROUNDOFF
 _FEWER = 4  # how much more coarsely that is told apart which is multiplied by τ
-
-
-class SampledPrice(Protocol):
-    """δ(K) of a self-sampled round, from above."""
-
-    @property
-    def floor(self) -> float:
-        """The δ that no ε goes below."""
-        ...
-
-    def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SampledPair:
-    """The price of a blanket pair's messages, below which there is no floor."""
-
-    curve: SampledCurve
-
-    @property
-    def floor(self) -> float:
-        """0: no view is likelier by more than in the local worlds."""
-        return 0.0
-
-    def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
-        return self.curve.delta(k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +131,18 @@ def _approximate(
     return SampledApproximate(hidden, Mixture.alone(sample, local), sample.rate, delta0)
 
 
+SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
+"""δ(K) of a self-sampled round, from above."""
+
+
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
     """The price of a sample; None where its blocks have none of this kind."""
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
-        return SampledPair(SampledCurve(block.upper, sample.population, sample.rate, grain))
+        return SampledCurve(block.upper, sample.population, sample.rate, grain)
     if isinstance(block, IdenticalOthersBlock):
         pair = stronger_clones_pair(block.local_epsilon)
-        return SampledPair(SampledCurve(pair, sample.population, sample.rate, grain))
+        return SampledCurve(pair, sample.population, sample.rate, grain)
     if isinstance(block, ApproximateMessagesBlock):
         return _approximate(sample, grain, block)
     if isinstance(block, GaussianMessagesBlock | AlikeGaussianBlock):
