@@ -140,8 +140,8 @@ def frequencies(
     path = _picture_path(picture)
     from turnout.core import checks
     from turnout.estimation.private import estimates
+    from turnout.estimation.private.columns import read_labels
     from turnout.randomness import OSRandomness
-    from turnout.refinement.columns import read_labels
     from turnout.reporting import estimate_tables
 
     if size is not None:
