@@ -36,12 +36,8 @@ def item_blocks(
         UnsupportedError: a .parquet file without pyarrow.
     """
     places = {label: place for place, label in enumerate(labels)}
-    empty = True
-    for entries in _guarded(path, lambda: _entry_blocks(path, column)):
-        empty = False
+    for entries in entry_blocks(path, column):
         yield _codes(entries, size, places)
-    if empty:
-        raise InputFileError(f"{path}: it holds no values")
 
 
 def word_blocks(path: Path, letters: int, column: str | None = None) -> Iterator[NDArray[np.int64]]:
@@ -56,12 +52,8 @@ def word_blocks(path: Path, letters: int, column: str | None = None) -> Iterator
         InputFileError: the file cannot be read as that, or is empty.
         UnsupportedError: a .parquet file without pyarrow.
     """
-    empty = True
-    for entries in _guarded(path, lambda: _entry_blocks(path, column)):
-        empty = False
+    for entries in entry_blocks(path, column):
         yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
-    if empty:
-        raise InputFileError(f"{path}: it holds no values")
 
 
 def word_code(word: str, letters: int) -> int:
@@ -109,22 +101,21 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         ParameterError: a cell that is no finite number.
         UnsupportedError: a .parquet file without pyarrow.
     """
-    empty = True
     for block in _guarded(path, lambda: _number_blocks(path, columns)):
         if not np.all(np.isfinite(block)):
             raise ParameterError("values", "something else", "finite numbers in every row")
-        empty = False
         yield block
-    if empty:
-        raise InputFileError(f"{path}: it holds no values")
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """The blocks; what a file system or a format complains of in one line."""
+    """The blocks, one at least; what a file system or a format complains of in one line."""
     if path.suffix not in _SUFFIXES:
         raise InputFileError(f"{path}: expected a .npy, .csv or .parquet file")
+    empty = True
     try:
-        yield from blocks()
+        for block in blocks():
+            empty = False
+            yield block
     except ParameterError:  # It is a ValueError too.
         raise
     except (OSError, ValueError, EOFError, csv.Error) as error:
@@ -132,6 +123,8 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         if path.suffix == ".npy" and isinstance(error, ValueError | EOFError):
             reason = "no array of numbers or text in the .npy format"
         raise InputFileError(f"{path}: {reason}") from None
+    if empty:
+        raise InputFileError(f"{path}: it holds no values")
 
 
 def file_error(error: Exception) -> str:
@@ -173,6 +166,15 @@ def _codes(
     if array.size and (array.min() < 0 or array.max() >= size):
         raise ParameterError("values", "something else", f"values from 0 to {size - 1}")
     return array.astype(np.int64)
+
+
+def entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
+    """The entries of one column as the file has them, a block at a time.
+
+    Raises:
+        InputFileError: the file cannot be read as that, or is empty.
+    """
+    return _guarded(path, lambda: _entry_blocks(path, column))
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
