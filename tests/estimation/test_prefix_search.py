@@ -11,6 +11,7 @@ from turnout.estimation import FrequencyTally
 from turnout.estimation.prefix_search import PrefixSearch, _continued
 from turnout.randomizers import OneBitHadamard
 from turnout.randomness import SimulationStreams
+from turnout.testing import enumerate_law
 
 
 def source(*name):
@@ -45,6 +46,40 @@ def test_frequent_items_of_sixty_bits_are_found():
     assert search.lengths == (12, 24, 36, 48, 60)
     assert search.epsilon0 == 4.0
     assert search.randomizer(4).message_bits == 1
+
+
+def ratio_of(laws):
+    """The largest ratio of an outcome's probabilities under two items."""
+    outcomes = set().union(*laws)
+    return max(a.get(out, 0) / b[out] for out in outcomes for a in laws for b in laws)
+
+
+def test_a_client_pays_once_for_all_levels_together():
+    search = PrefixSearch(epsilon=1.0, bits=2, first_bits=1, stride=1, width=2)
+    assert search.lengths == (1, 2)
+
+    def sent(item):
+        def client(source):
+            group = search.groups(1, source)
+            messages = search.encode(np.array([item]), group, source)
+            return int(group[0]), messages[int(group[0])], sum(map(len, messages))
+
+        return enumerate_law(client)
+
+    laws = [sent(item) for item in range(4)]
+    assert ratio_of(laws) == search.randomizer(0).ratio  # exactly, the public parts included
+    assert {count for law in laws for _, _, count in law} == {1}
+
+    def everywhere(item):
+        """The wrong scheme: a message about each length."""
+
+        def client(source):
+            parts = (search.encode(np.array([item]), np.array([g]), source)[g] for g in (0, 1))
+            return [tuple(part) for part in parts]
+
+        return enumerate_law(client)
+
+    assert ratio_of([everywhere(item) for item in (0, 3)]) == search.randomizer(0).ratio ** 2
 
 
 def test_what_sits_at_the_threshold_is_hardly_ever_named():

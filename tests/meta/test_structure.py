@@ -16,10 +16,10 @@ import turnout
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
 PUBLIC = {
-    "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee MonotonePair Pair "
-    "PrivacyCurve Side Unknown calibrate calibrate_delta calibrate_noise epsilon_upper "
-    "gaussian_epsilon pair_of_table price published_epsilon running shuffled_method "
-    "shuffled_price spent with_released_counts",
+    "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Ledger MonotonePair Odometer Pair "
+    "PrivacyCurve Remaining RenyiFilter Side Terms Unknown calibrate calibrate_delta calibrate_noise "
+    "epsilon_upper gaussian_epsilon pair_of_table price published_epsilon remaining running "
+    "shuffled_method shuffled_price spent with_released_counts",
     "datasets": "DataFile ImageData MissingFileError Split cache_folder contents deal digits "
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "

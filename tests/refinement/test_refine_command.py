@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from turnout.cli.main import EXIT_CODES
 from turnout.cli.refine import refine
 from turnout.core.errors import ParameterError, StorageError, TurnoutError
-from turnout.refinement.columns import read_labels, read_values
+from turnout.estimation.private.columns import item_blocks, read_labels
 
 
 def run(*words):
@@ -151,14 +151,18 @@ def test_help_has_examples(command):
     assert f"\n    turnout refine {command} " in text
 
 
+def read_values(path, size, labels=()):
+    return np.concatenate(list(item_blocks(path, size, labels)))
+
+
 def test_values_are_read_strictly(tmp_path):
     def file(name, text):
         (tmp_path / name).write_text(text, encoding="utf-8")
         return tmp_path / name
 
-    assert read_values(file("a.csv", "v\n0\n2\n"), 3, ()).tolist() == [0, 2]
+    assert read_values(file("a.csv", "v\n0\n2\n"), 3).tolist() == [0, 2]
     labels = read_labels(file("labels", "b\na\n"))
-    assert read_values(file("b.csv", "v\na\nb\na\n"), None, labels).tolist() == [1, 0, 1]
+    assert read_values(file("b.csv", "v\na\nb\na\n"), 2, labels).tolist() == [1, 0, 1]
     for text, kind, match in (
         ("v\n0\n3\n", ParameterError, "from 0 to 2"),
         ("v\n0\n\n", StorageError, "line 3 has 0 cells, expected 1"),
@@ -169,9 +173,9 @@ def test_values_are_read_strictly(tmp_path):
         ("v,v\n0,1\n", StorageError, "--column"),
     ):
         with pytest.raises(kind, match=match):
-            read_values(file("wrong.csv", text), 3, ())
+            read_values(file("wrong.csv", text), 3)
     with pytest.raises(ParameterError, match="2 names"):
-        read_values(file("c.csv", "v\nc\n"), None, labels)
+        read_values(file("c.csv", "v\nc\n"), 2, labels)
     for text in ("a\n", "a\na\n"):
         with pytest.raises(StorageError, match="all different"):
             read_labels(file("bad", text))
@@ -186,4 +190,4 @@ def test_values_are_read_strictly(tmp_path):
         ("nowhere.npy", StorageError),
     ):
         with pytest.raises(kind):
-            read_values(tmp_path / name, 3, ())
+            read_values(tmp_path / name, 3)

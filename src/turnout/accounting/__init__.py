@@ -10,7 +10,16 @@ blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε says abo
 ``budgets``. Other packages import from here, ``calibration``, ``meaning`` and ``published`` alone.
 """
 
-from turnout.accounting.budgets import running, spent
+from turnout.accounting.budgets import (
+    Ledger,
+    Odometer,
+    Remaining,
+    RenyiFilter,
+    Terms,
+    remaining,
+    running,
+    spent,
+)
 from turnout.accounting.calibration import (
     UNKNOWNS,
     Calibration,
@@ -32,10 +41,15 @@ __all__ = [
     "Calibration",
     "ClientGuarantees",
     "Guarantee",
+    "Ledger",
     "MonotonePair",
+    "Odometer",
     "Pair",
     "PrivacyCurve",
+    "Remaining",
+    "RenyiFilter",
     "Side",
+    "Terms",
     "Unknown",
     "calibrate",
     "calibrate_delta",
@@ -45,6 +59,7 @@ __all__ = [
     "pair_of_table",
     "price",
     "published_epsilon",
+    "remaining",
     "running",
     "shuffled_method",
     "shuffled_price",

@@ -21,6 +21,7 @@ from turnout.core.errors import (
 
 COMMANDS = (
     "account",
+    "budget",
     "calibrate",
     "compare",
     "enrol",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import reduce
 from typing import Any
 
 import click
@@ -182,7 +183,7 @@ SECTIONS = {
 """Options of a question by their heading, but for those of laws and randomizers."""
 _OTHERS = "Output"
 
-_OPTIONS = (
+_SCHEME = (
     click.option(
         "--clients",
         type=WHOLE,
@@ -209,6 +210,8 @@ _OPTIONS = (
         metavar="FILE",
         help="CSV file of outcome probabilities, columns present and absent (table).",
     ),
+)
+_PROMISE = (
     click.option("--delta", type=float, help="The δ of (ε, δ); required."),
     click.option(
         "--relation",
@@ -216,17 +219,23 @@ _OPTIONS = (
         help="Neighbouring relation: add-remove, zero-out or replace-one; required, but for the "
         "shuffles, which have replace-one alone.",
     ),
-    click.option(
-        "--tolerance",
-        type=float,
-        help="Largest (upper − lower) / upper asked for, default 0.001; the time it takes grows.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
+_TOLERANCE = click.option(
+    "--tolerance",
+    type=float,
+    help="Largest (upper − lower) / upper asked for, default 0.001; the time it takes grows.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
-def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options, in the order in which they are written."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def _all(*options: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that adds options, in the order in which they are written."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+question_options = _all(*_SCHEME, *_PROMISE, _TOLERANCE, _JSON)
+"""Options of a scheme and of what is asked about it."""
+promise_options = _all(*_SCHEME, *_PROMISE, _JSON)
+"""Options of a scheme at a δ, where no bracket is asked for."""
+scheme_options = _all(*_SCHEME, _JSON)
+"""Options of a scheme alone."""

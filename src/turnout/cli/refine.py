@@ -77,7 +77,7 @@ def refine() -> None:
 )
 @click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1.")
 @click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
-@click.option("--column", metavar="NAME", help="The column of a CSV file.")
+@click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
 @click.option(
     "--mechanism",
     type=click.Choice(["one-bit", "k-ary", "hadamard", "projective"]),
@@ -99,12 +99,14 @@ def encode(
 ) -> None:
     """Writes a public file, and a secret key file for each level but the smallest.
 
-    DATA is a .npy or .csv file with one value a client. Which values there can be is public and
-    must not come from the data, so --size or --labels is needed.
+    DATA is a .npy, .csv or .parquet file with one value a client. Which values there can be is
+    public and must not come from the data, so --size or --labels is needed.
     """
+    import numpy as np
+
+    from turnout.estimation.private.columns import item_blocks, read_labels
     from turnout.refinement import multi_level
     from turnout.refinement import refine as refined
-    from turnout.refinement.columns import read_labels, read_values
     from turnout.refinement.folder import write_release
 
     if (size is None) == (labels is None):
@@ -114,7 +116,7 @@ def encode(
         )
     names = () if labels is None else read_labels(labels)
     levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
-    values = read_values(data, levels.size, names, column)
+    values = np.concatenate(list(item_blocks(data, levels.size, names, column)))
     release, keys = refined(levels, values, labels=names)
     paths = write_release(out, release, keys)
     click.echo(

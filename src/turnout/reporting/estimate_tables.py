@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from turnout.estimation.private.answers import Cost, Frequencies, Mean
+from turnout.estimation.private.searches import HeavyHitters
 from turnout.reporting.words import RELATIONS, TRUST, rounded_up
 from turnout.spec import Relation, TrustModel
 
@@ -43,6 +44,30 @@ def show_mean(found: Mean, names: Sequence[str], top: int) -> None:
     for name, value, noise, both in list(shown)[:top]:
         table.add_row(name, f"{value:.5g}", f"{noise:.3g}", f"{both:.3g}")
     _show(table, found, "mean", len(names) - top)
+
+
+def show_search(found: HeavyHitters, top: int) -> None:
+    """The values that were named, and what that costs."""
+    table = _table("value", "estimate", "± noise")
+    shown = zip(found.items, found.values, found.noise_errors, strict=True)
+    for name, value, noise in list(shown)[:top]:
+        table.add_row(name, f"{value:.4f}", f"{noise:.4f}")
+    _show(table, found, f"values of a share above {found.threshold:g}", len(found.items) - top)
+
+
+def search_record(found: HeavyHitters) -> dict[str, Any]:
+    """Everything as JSON-ready values, the surest value first."""
+    shown = zip(found.items, found.values, found.noise_errors, strict=True)
+    return {
+        **_cost_record(found),
+        "threshold": found.threshold,
+        "error": found.error,
+        "candidates": found.candidates,
+        "named": [
+            {"value": name, "estimate": float(value), "noise_standard_error": float(noise)}
+            for name, value, noise in shown
+        ],
+    }
 
 
 def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +122,7 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _show(table: Table, found: Frequencies | Mean, what: str, more: int) -> None:
+def _show(table: Table, found: Frequencies | Mean | HeavyHitters, what: str, more: int) -> None:
     console = Console()
     said = "about " if found.clients is None else ""
     console.print(f"{what} among {said}{found.about:,.0f} clients", highlight=False)
@@ -111,8 +136,14 @@ def _show(table: Table, found: Frequencies | Mean, what: str, more: int) -> None
     console.print(costs, highlight=False)
 
 
-def _error_rows(found: Frequencies | Mean) -> dict[str, str]:
+def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
     """The quantity that each error bar is about, in words."""
+    if isinstance(found, HeavyHitters):
+        return {
+            "± noise": "standard error at most, about the share of these clients",
+            "named": f"but for a chance of {found.error:g} every one of them has a share above "
+            f"{found.threshold:g}; the last test looked at {found.candidates:,} values",
+        }
     what = "mean of clipped rows" if isinstance(found, Mean) else "share"
     rows = {
         "± noise": f"standard error about the {what} of these clients: privacy noise alone",
@@ -126,7 +157,7 @@ def _error_rows(found: Frequencies | Mean) -> dict[str, str]:
     return rows
 
 
-def _cost_rows(found: Frequencies | Mean) -> dict[str, str]:
+def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
     """What an estimate costs, in words."""
     cost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
@@ -137,7 +168,7 @@ def _cost_rows(found: Frequencies | Mean) -> dict[str, str]:
         what = "ε₀ of a message" if cost.messages == 1 else "ε₀, all messages"
         rows[what] = f"{rounded_up(cost.local_epsilon)} (pure, local)"
     rows["relation"] = f"{cost.relation}: {RELATIONS[Relation(cost.relation)]}"
-    rows["unit"] = f"{cost.unit}: one row of the file is one client, all that she holds"
+    rows["unit"] = f"{cost.unit}: {cost.held}"
     rows["trust model"] = f"{cost.trust}: {_trust(cost)}"
     if cost.message_bits is not None:
         many = "" if cost.messages == 1 else f"{cost.messages:,} messages, together "
@@ -145,11 +176,9 @@ def _cost_rows(found: Frequencies | Mean) -> dict[str, str]:
         rows["public randomness"] = cost.public_randomness
     rows["mechanism"] = f"{cost.mechanism}: {cost.reason}"
     if isinstance(found, Mean):
-        rows["squared error"] = (
-            f"{found.mse_bound:.4g} expected at most, of rows clipped to the ball"
-        )
+        rows["squared error"] = f"{found.mse_bound:.4g} expected at most, of {found.rows}"
         if cost.trust == "central":
-            rows["squared error"] = f"about {found.mse_bound:.4g}, of rows clipped to the ball"
+            rows["squared error"] = f"about {found.mse_bound:.4g}, of {found.rows}"
         rows["clipped rows"] = "how many there were is not released"
     if cost.assumptions:
         rows["assumed"] = "; ".join(cost.assumptions)
@@ -162,7 +191,7 @@ def _trust(cost: Cost) -> str:
     return TRUST[TrustModel(cost.trust)]
 
 
-def _cost_record(found: Frequencies | Mean) -> dict[str, Any]:
+def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
     cost = found.cost
     return {
         "epsilon": cost.epsilon,

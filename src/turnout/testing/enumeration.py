@@ -105,7 +105,8 @@ class _EnumeratingSource(Source):
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
         checks.probability(p=p)
-        return np.array([self._weighted((1 - Fraction(p), Fraction(p))) == 1 for _ in range(size)])
+        coins = (self._weighted((1 - Fraction(p), Fraction(p))) == 1 for _ in range(size))
+        return np.fromiter(coins, np.bool_, size)
 
     def binomial(self, n: int, p: float) -> int:
         checks.probability(p=p)

@@ -102,6 +102,7 @@ class Mean:
         population_errors: about the mean of clipped vectors in a large population from which the
             clients are a simple random sample, from noise and sampling, shape (d,).
         sampling_from: where the share of sampling in them comes from.
+        rows: what the mean is of.
         mse_bound: of E‖value − mean‖₂², for the clipped vectors; in the central model as estimated.
         clients: n; None where it is private, and then ``about`` is its private estimate.
         about: clients, as far as may be told.
@@ -116,6 +117,7 @@ class Mean:
     clients: int | None
     about: float
     cost: Cost
+    rows: str = "rows clipped to the ball"
 
     @property
     def sampling_errors(self) -> FloatArray:
@@ -144,6 +146,7 @@ class Cost:
             sends its value as it is.
         public_randomness: what everybody knows beforehand.
         assumptions: what must hold beside that.
+        held: the part of the file that is one client's.
         messages: how many a client sends, each through a shuffler of its own if there are several.
     """
 
@@ -159,6 +162,7 @@ class Cost:
     public_randomness: str = "none"
     assumptions: tuple[str, ...] = ()
     messages: int = 1
+    held: str = "one row of the file is one client, all that she holds"
 
     unit = "client"
-    """Whom ε protects: one row of the file, which is one client."""
+    """Whom ε protects: all that `held` says of one client."""

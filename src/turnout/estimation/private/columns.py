@@ -16,6 +16,7 @@ from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 BLOCK_ROWS = 2**15
 _BLOCK_NUMBERS = 2**21  # numbers of a block of vectors, 16 MiB
 _SUFFIXES = (".npy", ".csv", ".parquet")
+_LETTERS = "\0abcdefghijklmnopqrstuvwxyz*"  # by their numbers; find gives −1, the last, elsewhere
 
 
 def item_blocks(
@@ -35,12 +36,57 @@ def item_blocks(
         UnsupportedError: a .parquet file without pyarrow.
     """
     places = {label: place for place, label in enumerate(labels)}
-    empty = True
-    for entries in _guarded(path, lambda: _entry_blocks(path, column)):
-        empty = False
+    for entries in entry_blocks(path, column):
         yield _codes(entries, size, places)
-    if empty:
-        raise InputFileError(f"{path}: it holds no values")
+
+
+def word_blocks(path: Path, letters: int, column: str | None = None) -> Iterator[NDArray[np.int64]]:
+    """Clients' words as whole numbers below 2^(5·letters), a block at a time.
+
+    Args:
+        path: .npy of shape (n,), or .csv with a header, or .parquet.
+        letters: how many count, at most 12; what is beyond is cut off. Case does not count.
+        column: of a file with several.
+
+    Raises:
+        InputFileError: the file cannot be read as that, or is empty.
+        UnsupportedError: a .parquet file without pyarrow.
+    """
+    for entries in entry_blocks(path, column):
+        yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
+
+
+def word_code(word: str, letters: int) -> int:
+    """A word as five bits a letter: 1 to 26 for a to z, 27 for anything else, 0 for none.
+
+    >>> word_of(word_code("Ana-Maria", 5), 5)
+    'ana*m'
+    """
+    code = 0
+    for letter in word.strip().lower()[:letters].ljust(letters, _LETTERS[0]):
+        code = code << 5 | (_LETTERS.find(letter) % len(_LETTERS))
+    return code
+
+
+def word_of(code: int, letters: int) -> str:
+    """The word that a number stands for; ``*`` where there was no letter from a to z."""
+    shifts = range(5 * (letters - 1), -1, -5)
+    return "".join(_LETTERS[min(code >> s & 31, 27)] for s in shifts).replace(_LETTERS[0], "")
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """All values by name, one a line, in order.
+
+    Raises:
+        InputFileError: it cannot be read, or holds fewer than two names or one of them twice.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputFileError(f"{path}: {file_error(error)}") from None
+    if len(lines) < 2 or len(set(lines)) != len(lines):
+        raise InputFileError(f"{path}: expected at least two lines, all different")
+    return tuple(lines)
 
 
 def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
@@ -55,22 +101,21 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         ParameterError: a cell that is no finite number.
         UnsupportedError: a .parquet file without pyarrow.
     """
-    empty = True
     for block in _guarded(path, lambda: _number_blocks(path, columns)):
         if not np.all(np.isfinite(block)):
             raise ParameterError("values", "something else", "finite numbers in every row")
-        empty = False
         yield block
-    if empty:
-        raise InputFileError(f"{path}: it holds no values")
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """The blocks; what a file system or a format complains of in one line."""
+    """The blocks, one at least; what a file system or a format complains of in one line."""
     if path.suffix not in _SUFFIXES:
         raise InputFileError(f"{path}: expected a .npy, .csv or .parquet file")
+    empty = True
     try:
-        yield from blocks()
+        for block in blocks():
+            empty = False
+            yield block
     except ParameterError:  # It is a ValueError too.
         raise
     except (OSError, ValueError, EOFError, csv.Error) as error:
@@ -78,6 +123,8 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         if path.suffix == ".npy" and isinstance(error, ValueError | EOFError):
             reason = "no array of numbers or text in the .npy format"
         raise InputFileError(f"{path}: {reason}") from None
+    if empty:
+        raise InputFileError(f"{path}: it holds no values")
 
 
 def file_error(error: Exception) -> str:
@@ -121,11 +168,20 @@ def _codes(
     return array.astype(np.int64)
 
 
+def entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
+    """The entries of one column as the file has them, a block at a time.
+
+    Raises:
+        InputFileError: the file cannot be read as that, or is empty.
+    """
+    return _guarded(path, lambda: _entry_blocks(path, column))
+
+
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
     if path.suffix == ".npy":
         no_columns(path, () if column is None else (column,))
         array = _array(path)
-        if array.ndim != 1:
+        if array.ndim != 1 or array.dtype.names:
             raise InputFileError(f"{path}: expected one dimension, one value a client")
         for start in range(0, len(array), BLOCK_ROWS):
             yield array[start : start + BLOCK_ROWS]

@@ -170,10 +170,10 @@ def mean(
         part = collect_mean(randomizer, clipped(block, norm, radius), source, start)
         tally = part if tally is None else tally + part
     assert tally is not None
-    return _mean(estimate_mean(tally), cost)
+    return answered_mean(estimate_mean(tally), cost)
 
 
-def _mean(found: MeanEstimate, cost: Cost) -> Mean:
+def answered_mean(found: MeanEstimate, cost: Cost) -> Mean:
     """The answer, with errors about these clients' mean and about their population's."""
     noise = np.full(found.value.size, found.noise_error)
     if cost.messages == 1:

@@ -1,0 +1,172 @@
+"""Frequent items, named with an error that is kept, in the local model.
+
+Where all items can be listed, every message is about all of them, and Holm's test picks out those
+above a threshold. Where they cannot, each client is publicly asked about a prefix of one length,
+and prefixes are followed (`turnout.estimation.prefix_search`). Either way a client sends one
+message, so one ε₀ is all that she pays, however many lengths there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.estimation import FrequencyTally, collect, estimate_frequencies
+from turnout.estimation.heavy_hitters import check_error
+from turnout.estimation.prefix_search import PrefixSearch
+from turnout.estimation.private.answers import Cost
+from turnout.estimation.private.choices import frequency_randomizer, local_cost
+from turnout.estimation.private.columns import item_blocks, word_blocks, word_of
+from turnout.randomness import Source
+
+MOST_LISTED = 2**14
+"""Items up to which all are looked at."""
+MOST_BITS = 61
+"""Bits of an item that a search can follow."""
+LETTER_BITS = 5
+Blocks = Callable[[], Iterator[NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, eq=False)
+class HeavyHitters:
+    """Items that were named, with what they cost.
+
+    Attributes:
+        items: their names, the surest first.
+        values: unbiased estimates of their shares, shape (items,).
+        noise_errors: standard errors of these from the privacy noise, at most, shape (items,).
+        threshold: the share that every named item exceeds.
+        error: with at most this probability one of them does not.
+        candidates: how many items the last test looked at.
+        clients: n.
+        cost: what a client pays.
+    """
+
+    items: list[str]
+    values: NDArray[np.float64]
+    noise_errors: NDArray[np.float64]
+    threshold: float
+    error: float
+    candidates: int
+    clients: int
+    cost: Cost
+
+    @property
+    def about(self) -> int:
+        """Clients, as far as may be told."""
+        return self.clients
+
+
+def heavy_hitters(
+    path: Path,
+    epsilon: float,
+    threshold: float,
+    source: Source,
+    *,
+    size: int | None = None,
+    labels: tuple[str, ...] = (),
+    letters: int | None = None,
+    column: str | None = None,
+    error: float = 0.05,
+) -> HeavyHitters:
+    """Items that more than a share ``threshold`` of the clients hold.
+
+    Args:
+        path: a file with one item a row, see `item_blocks` and `word_blocks`.
+        epsilon: ε₀ of a client's one message, at most 30.
+        threshold: in [0, 1); public, not taken from the data.
+        source: where randomness comes from.
+        size: items are 0 to size − 1; or
+        labels: what they are called; or
+        letters: they are words, of which so many letters count.
+        column: of a file with several.
+        error: family-wise error, at most 0.25.
+    """
+    checks.probability(threshold=threshold)
+    check_error(error)
+    if letters is not None:
+        checks.count(letters=letters)
+        checks.at_most(str(MOST_BITS // LETTER_BITS), MOST_BITS // LETTER_BITS, letters=letters)
+        return _searched(
+            lambda: word_blocks(path, letters, column),
+            PrefixSearch(epsilon, LETTER_BITS * letters),
+            (threshold, error),
+            source,
+            lambda item: word_of(item, letters),
+        )
+    items = size or len(labels)
+    checks.count(2, size=items)
+    if (items - 1).bit_length() > MOST_BITS:
+        raise ParameterError("size", items, f"at most 2^{MOST_BITS}")
+
+    def blocks() -> Iterator[NDArray[np.int64]]:
+        return item_blocks(path, items, labels, column)
+
+    def name(item: int) -> str:
+        return labels[item] if labels else str(item)
+
+    if items > MOST_LISTED:
+        search = PrefixSearch(epsilon, (items - 1).bit_length())
+        return _searched(blocks, search, (threshold, error), source, name)
+    randomizer, reason = frequency_randomizer(epsilon, items)
+    tally = FrequencyTally.zero(randomizer)
+    for block in blocks():
+        tally += collect(randomizer, block, source)
+    found = estimate_frequencies(tally, "raw")
+    named = found.heavy_hitters(threshold, error)
+    return HeavyHitters(
+        [name(item) for item in named.tolist()],
+        found.raw[named],
+        found.noise_errors[named],
+        threshold,
+        error,
+        items,
+        found.clients,
+        local_cost(randomizer, reason),
+    )
+
+
+def _searched(
+    blocks: Blocks,
+    search: PrefixSearch,
+    wanted: tuple[float, float],
+    source: Source,
+    name: Callable[[int], str],
+) -> HeavyHitters:
+    """What a search down the prefixes names; each client is asked about one length alone."""
+    parts: list[list[NDArray[np.int64]]] = [[] for _ in search.lengths]
+    clients = 0
+    for block in blocks():
+        clients += len(block)
+        for part, sent in zip(
+            parts, search.encode(block, search.groups(len(block), source), source), strict=True
+        ):
+            part.append(sent)
+    messages = [np.concatenate(part) for part in parts]
+    if not all(map(len, messages)):
+        raise ParameterError("clients", clients, f"more, for prefixes of {len(parts)} lengths")
+    found = search.find(messages, *wanted)
+    lengths = ", ".join(map(str, search.lengths))
+    cost = replace(
+        local_cost(
+            search.randomizer(len(parts) - 1),
+            f"items of {search.bits} bits cannot all be listed; prefixes of {lengths} bits can",
+        ),
+        mechanism="PrefixSearch",
+        public_randomness="which length, and which row, each client is asked about",
+    )
+    return HeavyHitters(
+        [name(item) for item in found.items.tolist()],
+        found.frequencies,
+        np.full(found.items.size, found.standard_error),
+        *wanted,
+        found.candidates,
+        clients,
+        cost,
+    )

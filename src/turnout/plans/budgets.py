@@ -1,0 +1,243 @@
+"""A privacy budget in a file: charged before each window runs, and never by two at once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
+from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
+from turnout.plans.questions import ask
+from turnout.plans.refusals import MISSING
+from turnout.spec import Scheme
+
+_BOOKS = {"ledger": Ledger, "renyi-filter": RenyiFilter, "odometer": Odometer}
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A budget and what was charged to it; docs/design/ledger.md says which book holds when.
+
+    Attributes:
+        book: the phases of a plan, a filter, or an odometer.
+        delta: δ.
+        epsilon: the budget; None where nothing is refused.
+    """
+
+    book: Ledger | RenyiFilter | Odometer
+    delta: float
+    epsilon: float | None
+
+    @classmethod
+    def of(
+        cls,
+        expected: Scheme,
+        delta: float,
+        epsilon: float | None,
+        *,
+        adaptive: bool,
+        most_windows: int = 1000,
+    ) -> Self:
+        """An account to which nothing was charged.
+
+        Args:
+            expected: all that is likely to be run, or a part of it; whatever is run, the bounds
+                hold. Its relation, unit and trust are the account's.
+            delta: δ.
+            epsilon: the budget, if there is one.
+            adaptive: whether releases may decide on the next window.
+            most_windows: the most windows of an adaptive run.
+
+        Raises:
+            ParameterError: so small an ε allows nothing at this δ.
+            UnsupportedError: the window has no Rényi divergence (adaptive runs).
+        """
+        terms = Terms.of(expected)
+        if not adaptive:
+            return cls(Ledger(terms), delta, epsilon)
+        if epsilon is None:
+            return cls(Odometer.of(expected, 1, delta, most_windows=most_windows), delta, None)
+        book = RenyiFilter.of(terms, epsilon, delta, expected=expected, most_windows=most_windows)
+        return cls(book, delta, epsilon)
+
+    @property
+    def terms(self) -> Terms:
+        """Relation, unit and trust of everything in the account."""
+        return self.book.terms
+
+    @property
+    def spent(self) -> float:
+        """Upper bound on ε of everything that was charged."""
+        if isinstance(self.book, Ledger):
+            return self.book.epsilon(self.delta)
+        book = self.book.odometer if isinstance(self.book, RenyiFilter) else self.book
+        return book.bound(self.delta)
+
+    @property
+    def entries(self) -> list[tuple[str, int]]:
+        """Labels in the order of their charges, each with how often it was charged in a row."""
+        if isinstance(self.book, Ledger):
+            return [(phase.label, 1) for phase in self.book.phases]
+        book = self.book.odometer if isinstance(self.book, RenyiFilter) else self.book
+        return [(entry.label, entry.count) for entry in book.entries]
+
+    def charged(self, scheme: Scheme, label: str) -> Self:
+        """The account after one more scheme, which may then run.
+
+        Raises:
+            BudgetExceededError: it must not run; the account stays as it is.
+            ParameterError: relation, unit or trust are not the account's.
+        """
+        if isinstance(self.book, Odometer):
+            return replace(self, book=self.book.record(scheme, label))
+        if isinstance(self.book, RenyiFilter):
+            return replace(self, book=self.book.spend(scheme, label))
+        after = self.book.add(scheme, label=label)
+        if self.epsilon is not None:
+            after.require(self.epsilon, self.delta)
+        return replace(self, book=after)
+
+    def fits(self, scheme: Scheme) -> int | None:
+        """Times that a scheme could be charged from here; None without a budget, or unknown."""
+        if isinstance(self.book, RenyiFilter):
+            return self.book.fits(scheme)
+        if isinstance(self.book, Odometer) or self.epsilon is None:
+            return None
+        try:
+            return self.book.fits(scheme, self.epsilon, self.delta)
+        except UnsupportedError:  # not a sequence of equal windows
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The account as plain dictionaries, lists, numbers and words."""
+        book = self.book.to_dict()
+        return {"turnout budget": _VERSION, "delta": self.delta, "budget": self.epsilon, **book}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The account that `to_dict` gave."""
+        if data["turnout budget"] != _VERSION:
+            raise ParameterError("turnout budget", data["turnout budget"], f"format {_VERSION}")
+        book = _BOOKS[data["kind"]].from_dict(dict(data))
+        return cls(book, data["delta"], data["budget"])
+
+
+def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, most: int) -> Account:
+    """A new account in a file that must not exist.
+
+    Args:
+        path: where it goes.
+        flags: of `ask`, for what is expected; ``epsilon`` is the budget.
+        adaptive: whether releases may decide on the next window.
+        most: the most windows of an adaptive run.
+
+    Raises:
+        StorageError: the file exists or cannot be written.
+    """
+    question = ask(flags)
+    promise = question.promise
+    account = Account.of(
+        question.scheme, promise.delta, promise.epsilon, adaptive=adaptive, most_windows=most
+    )
+    with _alone(path):
+        if path.exists():
+            raise StorageError(f"{path} exists; an account is never begun anew")
+        _write(path, account)
+    return account
+
+
+def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> Account:
+    """The account in a file, after a window was charged to it ``times`` times.
+
+    Guarantees:
+        when this returns, the charge is on the disk; where it raises, nothing was charged.
+
+    Raises:
+        BudgetExceededError: the budget does not allow all of it.
+    """
+    with _alone(path):
+        account = read_account(path)
+        scheme = _asked(account, flags)
+        label = label or ", ".join(
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in flags.items()
+            if value is not None
+        )
+        for _ in range(times):
+            account = account.charged(scheme, label)
+        _write(path, account)
+    return account
+
+
+def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
+    """Times that a window, as flags describe it, could be charged to an account."""
+    return account.fits(_asked(account, flags))
+
+
+def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, Terms]:
+    """Where a plan stands after ``done`` steps, and whom its bounds are about."""
+    question = ask(flags)
+    promise = question.promise
+    if promise.epsilon is None:
+        raise ParameterError("--epsilon", MISSING, "a finite number above 0")
+    found = remaining(question.scheme, done, promise.epsilon, promise.delta)
+    return found, Terms.of(question.scheme)
+
+
+def read_account(path: Path) -> Account:
+    """The account in a file.
+
+    Raises:
+        StorageError: there is none, or it is damaged.
+    """
+    try:
+        return Account.from_dict(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, TurnoutError) as error:
+        raise StorageError(f"{path}: no account of turnout budget, or damaged ({error})") from None
+
+
+def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
+    """The window that flags describe, under the account's relation."""
+    promise = {"delta": account.delta, "relation": account.terms.relation.value}
+    return ask({**flags, **promise}).scheme
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No other process reads, charges and writes the account meanwhile."""
+    try:
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write(path: Path, account: Account) -> None:
+    """Puts an account in its place, whole and on the disk."""
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(account.to_dict(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,95 @@
+"""A budget as a table and as JSON, never without relation, unit and trust model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from turnout.accounting import Remaining, Terms
+from turnout.plans.budgets import Account
+from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_up
+
+_HOLDS = {
+    "ledger": "nothing that was released decides on what runs next",
+    "renyi-filter": "whatever releases decide, as each window is charged before it runs",
+    "odometer": "whatever releases decide, and whenever the run stops",
+}
+
+
+def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
+    """Prints what was charged, its ε, and how often a window still fits (None: unasked)."""
+    kind = account.to_dict()["kind"]
+    record = {
+        "kind": kind,
+        "epsilon": account.spent,
+        "epsilon_lower": None,
+        "budget": account.epsilon,
+        "delta": account.delta,
+        **_terms_record(account.terms),
+        "fits": fits,
+        "charged": [{"label": label, "times": times} for label, times in account.entries],
+    }
+    entries = [f"{times:,} × {label}" for label, times in account.entries]
+    of = "" if account.epsilon is None else f" of {account.epsilon:g}"
+    rows = {
+        "ε upper bound": f"{rounded_up(account.spent, 5)}{of}; no lower bound is known",
+        "δ": f"{account.delta:g}",
+        "holds": _HOLDS[kind],
+        "charged": "; ".join(entries) or "nothing",
+    }
+    if fits is not None:
+        rows["still fits"] = f"{fits:,} times, as described"
+    _show(record, rows, account.terms, as_json)
+
+
+def show_left(found: Remaining, terms: Terms, *, as_json: bool) -> None:
+    """Prints where a plan stands."""
+    record = {
+        "steps": found.steps,
+        "epsilon": found.spent,
+        "epsilon_lower": None,
+        "epsilon_of_plan": found.whole,
+        "budget": found.budget,
+        "delta": found.delta,
+        **_terms_record(terms),
+        "further_windows": found.windows,
+        "noise_multiplier": found.noise_multiplier,
+    }
+    noise = found.noise_multiplier
+    rows = {
+        "ε upper bound": f"{rounded_up(found.spent, 5)} after {found.steps:,} steps; no lower "
+        "bound is known",
+        "of the plan": f"{rounded_up(found.whole, 5)} if it is carried out",
+        "budget": f"{found.budget:g}",
+        "δ": f"{found.delta:g}",
+        "further windows": f"{found.windows:,} like these, once the last one begun is done",
+        "noise of the rest": "nothing is left to begin"
+        if noise is None
+        else f"noise multiplier {noise:g} at least, for all windows still to begin",
+    }
+    _show(record, rows, terms, as_json)
+
+
+def _terms_record(terms: Terms) -> dict[str, str]:
+    words = terms.to_dict()
+    return {"relation": words["relation"], "unit": words["unit"], "trust_model": words["trust"]}
+
+
+def _show(record: dict[str, Any], rows: dict[str, str], terms: Terms, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(record, indent=2, allow_nan=False))
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows |= {
+        "relation": f"{terms.relation.value}: {RELATIONS[terms.relation]}",
+        "unit": f"{terms.unit.value}: {UNITS[terms.unit]}",
+        "trust model": f"{terms.trust.value}: {TRUST[terms.trust]}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table)

@@ -1,0 +1,134 @@
+"""``turnout budget`` as its users run it: charges add up, refusals charge nothing."""
+
+import json
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from turnout.accounting import gaussian_epsilon
+from turnout.cli.budget import budget
+from turnout.core.errors import BudgetExceededError, ParameterError, StorageError
+from turnout.plans.budgets import charge, read_account
+
+GAUSSIAN = ["--scheme", "none", "--noise-multiplier", 8]
+PROMISE = ["--delta", 1e-6, "--relation", "add-remove"]
+FLAGS = {"scheme": "none", "noise_multiplier": 8.0}
+
+
+def run(*words):
+    """Standard output; errors are raised as the command line's main function would see them."""
+    result = CliRunner().invoke(budget, [str(word) for word in words], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def opened(path, decided, *words):
+    run("open", path, "--decided", decided, *GAUSSIAN, *PROMISE, *words)
+    return path
+
+
+def record(*words):
+    return json.loads(run(*words, "--json"))
+
+
+def test_a_plans_charges_are_composed_and_not_added_up(tmp_path):
+    file = opened(tmp_path / "plan.json", "plan", "--epsilon", 2)
+    assert record("show", file)["epsilon"] == 0
+    run("charge", file, *GAUSSIAN, "--times", 3)
+    found = record("charge", file, "--scheme", "none", "--noise-multiplier", 4, "--label", "last")
+    together = (3 / 8**2 + 1 / 4**2) ** -0.5  # Gaussian noise adds up its precisions
+    assert found["epsilon"] == pytest.approx(gaussian_epsilon(together, 1e-6), rel=1e-3)
+    assert found["epsilon"] >= gaussian_epsilon(together, 1e-6)
+    assert [entry["label"] for entry in found["charged"]][-2:] == [
+        "scheme none, noise multiplier 8.0",
+        "last",
+    ]
+    assert (found["relation"], found["unit"], found["trust_model"]) == (
+        "add-remove",
+        "client",
+        "central",
+    )
+
+
+@pytest.mark.parametrize("decided", ["plan", "releases"])
+def test_as_many_fit_as_are_said_to_and_no_more(tmp_path, decided):
+    file = opened(tmp_path / "spent.json", decided, "--epsilon", 2)
+    fits = record("charge", file, *GAUSSIAN)["fits"]
+    assert fits > 1
+    last = record("charge", file, *GAUSSIAN, "--times", fits)
+    assert last["epsilon"] <= 2
+    assert last["fits"] == 0
+    before = file.read_bytes()
+    with pytest.raises(BudgetExceededError):
+        run("charge", file, *GAUSSIAN)
+    assert file.read_bytes() == before
+    assert record("show", file)["epsilon"] == last["epsilon"]
+
+
+def test_all_of_several_charges_or_none(tmp_path):
+    file = opened(tmp_path / "spent.json", "releases", "--epsilon", 2)
+    with pytest.raises(BudgetExceededError):
+        run("charge", file, *GAUSSIAN, "--times", 500)
+    assert record("show", file)["charged"] == []
+
+
+def test_what_releases_may_decide_costs_more(tmp_path):
+    names = {"plan": ("plan", 2), "filter": ("releases", 2), "odometer": ("releases", None)}
+    spent = {}
+    for name, (decided, epsilon) in names.items():
+        words = [] if epsilon is None else ["--epsilon", epsilon]
+        file = opened(tmp_path / f"{name}.json", decided, *words)
+        found = record("charge", file, *GAUSSIAN, "--times", 4)
+        spent[name] = found["epsilon"]
+        assert (found["fits"] is None) == (name == "odometer")
+    assert spent["plan"] < min(spent["filter"], spent["odometer"])
+
+
+def test_no_charge_is_lost_where_several_charge_at_once(tmp_path):
+    file = opened(tmp_path / "spent.json", "releases")
+    threads = [threading.Thread(target=charge, args=(file, FLAGS, "", 1)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(times for _, times in read_account(file).entries) == 8
+
+
+def test_a_plan_says_what_its_rest_may_do():
+    asked = ["left", "--scheme", "none", "--steps", 10, "--noise-multiplier", 8, *PROMISE]
+    found = record(*asked, "--done", 4, "--epsilon", 1.5)
+    for steps, name in ((4, "epsilon"), (10, "epsilon_of_plan")):
+        truth = gaussian_epsilon(8 / steps**0.5, 1e-6)
+        assert truth <= found[name] <= truth * (1 + 1e-3)
+    assert found["epsilon"] < 1.5 < found["epsilon_of_plan"]
+    assert found["noise_multiplier"] > 8
+    assert "nothing is left to begin" in run(*asked, "--done", 10, "--epsilon", 3)
+    with pytest.raises(BudgetExceededError):
+        run(*asked, "--done", 4, "--epsilon", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "match"),
+    [
+        (["show", "none.json"], StorageError, "No such file"),
+        (["show", "damaged.json"], StorageError, "no account of turnout budget"),
+        (["show", "newer.json"], StorageError, "format 1"),
+        (["open", "open.json", "--decided", "plan", *GAUSSIAN, *PROMISE], StorageError, "exists"),
+        (["charge", "open.json", "--scheme", "none"], ParameterError, "noise"),
+        (
+            ["charge", "open.json", "--scheme", "shuffle", "--epsilon0", 1, "--clients", 9],
+            ParameterError,
+            "replace-one",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, words, kind, match):
+    monkeypatch.chdir(tmp_path)
+    opened(tmp_path / "open.json", "releases", "--epsilon", 2)
+    data = json.loads((tmp_path / "open.json").read_text())
+    (tmp_path / "newer.json").write_text(json.dumps({**data, "turnout budget": 2}))
+    (tmp_path / "damaged.json").write_text((tmp_path / "open.json").read_text()[:-9])
+    with pytest.raises(kind, match=match):
+        run(*words)
