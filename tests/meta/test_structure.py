@@ -25,7 +25,7 @@ PUBLIC = {
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
-    "draw_run empty_steps_bound expected_check_ins expected_empty_steps expected_turns "
+    "draw_run expected_check_ins expected_empty_steps expected_turns "
     "is_far_below joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep account all_keys ask "
     "calibrate prepare read_plan solvable sweep",
@@ -92,7 +92,7 @@ def test_a_device_loads_what_it_runs_and_no_more():
     loaded = done.stdout.split()
     packages = {name.split(".")[1] for name in loaded if "." in name}
     assert packages == {"core", "participation", "protocol", "randomness", "service", "spec"}
-    assert len(loaded) <= 49, sorted(loaded)
+    assert len(loaded) <= 40, sorted(loaded)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import cast, get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.classes import close, plain_numbers
+from turnout.spec.parameters import plain_numbers
+from turnout.spec.registry import close
 
 
 @dataclass(frozen=True, slots=True)
