@@ -21,9 +21,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from turnout.service.ledger import Record
-from turnout.service.storage.interface import Participation, Release, Storage, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.interface import Participation, Release
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.writer import Writer
+from turnout.service.storage.writes import Transaction
 
 BODY, SECONDS, CLIENTS = 50_000, 5.0, 100_000
 Upload = Callable[[int], object]

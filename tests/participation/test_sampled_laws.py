@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from turnout.participation import availability_law, blocks, draw, draw_run, joined, subsets
+from turnout.participation import availability_law, blocks, draw, draw_run, drawing, joined
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.spec import (
     CheckIn,
@@ -103,7 +103,7 @@ def test_neighbouring_clients_are_independent():
 @by_source
 @pytest.mark.parametrize(("window", "picks"), [(6, 2), (5, 3), (6, 4)])
 def test_k_subset(source, window, picks, monkeypatch):
-    monkeypatch.setattr(subsets, "_CELLS", 2**12)  # Many chunks, the last one shorter.
+    monkeypatch.setattr(drawing, "_CELLS", 2**12)  # Many chunks, the last one shorter.
     n = 40_000
     law = KSubset(window, picks)
     patterns = {sum(2**s for s in c): i for i, c in enumerate(combinations(range(window), picks))}

@@ -16,7 +16,7 @@ import pytest
 from forked import HANGS_SECONDS
 from storage_samples import found, served
 
-from turnout.service.storage.interface import Storage
+from turnout.service.storage.database import Storage
 
 
 def _programs() -> Path | None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from storage_samples import START, TASK, block_end, body, digest, found, key, release
 
-from turnout.service.storage.database import Database
-from turnout.service.storage.interface import Event, Participation, Scored, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.interface import Event, Participation, Scored
+from turnout.service.storage.writes import Transaction
 
 QUOTA, BLOCK_STEPS = 2, 4
 Fact = tuple[Any, ...]
@@ -55,7 +56,7 @@ class Group:
 class Author:
     """Makes up groups that suit what is stored; in a new life from what the disk kept."""
 
-    def __init__(self, rng: random.Random, storage: Database) -> None:
+    def __init__(self, rng: random.Random, storage: Storage) -> None:
         self._rng = rng
         with storage.snapshot() as reads:
             self._founded = reads.charter() is not None

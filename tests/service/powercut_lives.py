@@ -24,7 +24,7 @@ from storage_samples import START, TASK, digest
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Head, require_chain
 from turnout.service.storage import sqlite
-from turnout.service.storage.database import Database
+from turnout.service.storage.database import Storage
 from turnout.service.storage.writer import Writer
 
 FILE = "task.sqlite"
@@ -69,7 +69,7 @@ class History:
     groups: list[Group] = field(default_factory=list)
     published: dict[int, bytes] = field(default_factory=dict)
 
-    def check(self, storage: Database, begun: int, acknowledged: int) -> int:
+    def check(self, storage: Storage, begun: int, acknowledged: int) -> int:
         """How many groups of this life a found disk holds.
 
         Raises:
@@ -100,7 +100,7 @@ class History:
             facts = group.after(facts)
             yield facts
 
-    def _check_ledger(self, storage: Database, raw: apsw.Connection) -> None:
+    def _check_ledger(self, storage: Storage, raw: apsw.Connection) -> None:
         head: Head = START
         with storage.snapshot() as reads:
             for record in reads.records():
@@ -154,7 +154,7 @@ class Outcome:
 
 
 def _live(
-    storage: Database, groups: int, rng: random.Random, wrongs: Wrongs, note: Any
+    storage: Storage, groups: int, rng: random.Random, wrongs: Wrongs, note: Any
 ) -> list[Group]:
     """Commit groups one after the other, noting when each began and was acknowledged."""
     raw = storage._write.raw  # pyright: ignore[reportAttributeAccessIssue]
@@ -178,7 +178,7 @@ def _live(
     return made
 
 
-def _take_apart(storage: Database) -> None:
+def _take_apart(storage: Storage) -> None:
     connection: Any = storage._write
     whole = connection.changed
 
@@ -270,7 +270,7 @@ def _continued(history: History, kept: int, acknowledged: int) -> History:
     return History(states[kept], [], history.published | published)
 
 
-def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Database:
+def _opened(layer: PowerCutLayer, folder: Path, files: dict[str, bytes]) -> Storage:
     """The database on a disk, by the service's own opening; the log begins anew."""
     for path in folder.iterdir():
         path.unlink()

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from turnout.service.ledger import Head, Record
-from turnout.service.storage.interface import Participation, Release, Storage, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.interface import Participation, Release
 from turnout.service.storage.opening import open_storage
+from turnout.service.storage.writes import Transaction
 
 CHARTER, KEY, PARAMETERS = b'{"format":"a test"}', bytes(range(32)), b"parameters"
 TASK = hashlib.sha256(CHARTER).hexdigest()

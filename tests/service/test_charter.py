@@ -19,7 +19,7 @@ from turnout.core.errors import (
     UnsupportedError,
 )
 from turnout.service.charter import Charter, Timing
-from turnout.service.device.status import charter_of as charter_at_the_device
+from turnout.service.device.remote import charter_of as charter_at_the_device
 from turnout.service.engine import Engine
 from turnout.service.ledger import Head, Record, require_chain
 from turnout.service.signatures import SigningKey, verified

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 
 from turnout.service.dashboard import charts, headers, pages
-from turnout.service.dashboard.band import band
+from turnout.service.dashboard.charts import band
 from turnout.service.dashboard.facts import public_facts
 from turnout.service.dashboard.mounting import mount
 from turnout.service.dashboard.supervision import operator_facts

@@ -13,7 +13,7 @@ from dashboard_sample import Seen
 from turnout.core.errors import ParameterError
 from turnout.participation import expected_check_ins
 from turnout.service.dashboard import pages
-from turnout.service.dashboard.band import DEVIATIONS, band
+from turnout.service.dashboard.charts import DEVIATIONS, band
 from turnout.service.dashboard.supervision import operator_facts
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView, StepCount

@@ -16,7 +16,7 @@ from turnout.core.errors import ParameterError, ProtocolError, RemoteProtocolErr
 from turnout.protocol import ClientState
 from turnout.service.device import Link, UnreachableError
 from turnout.service.device.link import connection
-from turnout.service.device.status import Status, records_of
+from turnout.service.device.remote import Status, records_of
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import HEADS_PATH, SignedHead, head_bytes

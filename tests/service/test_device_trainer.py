@@ -6,7 +6,6 @@ from fake_coordinator import charter_of
 
 from turnout import datasets
 from turnout.core.errors import ParameterError, StorageError
-from turnout.datasets import Split
 from turnout.plans import Plan
 from turnout.protocol import Lattice
 from turnout.service.computation import Computation
@@ -64,7 +63,7 @@ def records(simulated, client):
     holdings = simulated._holdings
     mine = holdings.records[holdings.offsets[client] : holdings.offsets[client + 1]]
     data = datasets.digits().train
-    return Split(data.inputs[mine], data.labels[mine])
+    return data.inputs[mine], data.labels[mine]
 
 
 @pytest.mark.parametrize("client", [0, 7, 39])
@@ -100,13 +99,13 @@ def test_a_device_has_one_client_s_records(simulated):
 def test_records_that_do_not_fit_are_refused(simulated):
     inputs, labels = records(simulated, 3).inputs, records(simulated, 3).labels
     cases = [
-        (Split(inputs[:, :7], labels), charter(), "records for a model of 650 parameters, not"),
-        (Split(inputs.reshape(-1, 4, 16), labels), charter(), r"a record, \(8, 8\)"),
-        (Split(inputs, labels + 10), charter(), "classes 0 to 9"),
-        (Split(inputs, labels - 20), charter(), "classes 0 to 9"),
-        (Split(inputs.astype(np.int64), labels), charter(), "an array of uint8 or of floats"),
-        (Split(inputs, labels), charter(PLAN.replace("0.5", "0.25")), "the charter's, 0.5"),
-        (Split(inputs, labels), charter("no plan"), "TOML"),
+        ((inputs[:, :7], labels), charter(), "records for a model of 650 parameters, not"),
+        ((inputs.reshape(-1, 4, 16), labels), charter(), r"a record, \(8, 8\)"),
+        ((inputs, labels + 10), charter(), "classes 0 to 9"),
+        ((inputs, labels - 20), charter(), "classes 0 to 9"),
+        ((inputs.astype(np.int64), labels), charter(), "an array of uint8 or of floats"),
+        ((inputs, labels), charter(PLAN.replace("0.5", "0.25")), "the charter's, 0.5"),
+        ((inputs, labels), charter("no plan"), "TOML"),
     ]
     for split, terms, why in cases:
         with pytest.raises(ParameterError, match=why):
@@ -124,9 +123,9 @@ def test_a_file_of_records_reads_back(tmp_path):
     path = tmp_path / "mine.npz"
     inputs, labels = np.ones((3, 8, 8), np.uint8), np.array([1, 2, 3], np.int32)
     np.savez(path, inputs=inputs, labels=labels)
-    split = own_records(path)
-    assert np.array_equal(split.inputs, inputs)
-    assert split.labels.tolist() == [1, 2, 3]
+    own, classes = own_records(path)
+    assert np.array_equal(own, inputs)
+    assert classes.tolist() == [1, 2, 3]
 
 
 def test_a_file_that_holds_something_else_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from web_world import charter_of, world
 from turnout.service.engine import Upload
 from turnout.service.storage import sqlite
 from turnout.service.storage.interface import Participation
-from turnout.service.storage.writes import Writes
+from turnout.service.storage.writes import Transaction
 from turnout.service.web.heads import HeadFile
 from turnout.service.wire import Answer
 from turnout.spec import CheckIn
@@ -105,7 +105,7 @@ def test_files_of_a_finished_task_identify_nobody(tmp_path):
 
 def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, monkeypatch):
     """The negative control: rows as they were kept before, (step, client, digest)."""
-    forget = Writes._forget
+    forget = Transaction._forget
 
     def kept(self, step):
         create = "CREATE TABLE IF NOT EXISTS kept (client INTEGER, step INTEGER, digest BLOB)"
@@ -113,7 +113,7 @@ def test_a_storage_that_keeps_its_rows_identifies_everybody(tmp_path, monkeypatc
         self._changed("INSERT INTO kept SELECT client, step, digest FROM check_ins")
         forget(self, step)
 
-    monkeypatch.setattr(Writes, "_forget", kept)
+    monkeypatch.setattr(Transaction, "_forget", kept)
     with folder_of(tmp_path) as folder:
         task, running, afterwards = finished(folder)
     for finding in (running, afterwards):
@@ -127,8 +127,8 @@ def test_a_storage_that_only_unlinks_its_rows_leaves_them_in_the_bytes(tmp_path,
     careless = tuple(s for s in sqlite._SETTINGS if "secure_delete" not in s)
     monkeypatch.setattr(sqlite, "_SETTINGS", (*careless, "PRAGMA secure_delete=OFF"))
     monkeypatch.setitem(sqlite._REQUIRED, "secure_delete", 0)
-    monkeypatch.setattr(sqlite.SqliteConnection, "tidy", lambda self, thorough: True)
-    monkeypatch.setattr(sqlite.SqliteConnection, "discarded", sqlite.SqliteConnection.changed)
+    monkeypatch.setattr(sqlite._Connection, "tidy", lambda self, thorough: True)
+    monkeypatch.setattr(sqlite._Connection, "discarded", sqlite._Connection.changed)
     with folder_of(tmp_path) as folder:
         _, running, afterwards = finished(folder)
     assert running.traces

@@ -14,7 +14,7 @@ from storage_samples import CHARTER, START, TASK, check_in, found, release, rele
 
 from turnout.core.errors import StorageError
 from turnout.service.storage import postgres, sqlite
-from turnout.service.storage.database import Database
+from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Event, Participation, Scored
 from turnout.service.storage.opening import open_storage
 from turnout.service.storage.schema import migrations, pending
@@ -34,10 +34,10 @@ def url(request, path) -> str:
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else str(path)
 
 
-def filled(url: str) -> Database:
+def filled(url: str) -> Storage:
     """A database with a row in every table."""
     storage = served(url)
-    assert isinstance(storage, Database)
+    assert isinstance(storage, Storage)
     with storage.transaction() as tx:
         found(tx)
         check_in(tx, 1, 0)
@@ -70,7 +70,7 @@ def unlocked(url: str, table: str, verb: str) -> str:
     return f"DROP TRIGGER {table}_no_{verb.lower()}"
 
 
-def opened(url: str, scripts: tuple[str, ...], *, serving: bool = True) -> Database:
+def opened(url: str, scripts: tuple[str, ...], *, serving: bool = True) -> Storage:
     module = postgres if url.startswith("postgres") else sqlite
     return module.opened(url, serving=serving, scripts=scripts)
 
@@ -312,12 +312,12 @@ def test_every_commit_is_synced_before_it_returns(path):
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
 def test_a_postgres_that_forgets_is_refused(postgres_url, monkeypatch, name):
-    honest = postgres.PostgresConnection.value
+    honest = postgres._Connection.value
 
     def value(self, sql, *parameters):
         return "off" if sql == f"SHOW {name}" else honest(self, sql, *parameters)
 
-    monkeypatch.setattr(postgres.PostgresConnection, "value", value)
+    monkeypatch.setattr(postgres._Connection, "value", value)
     with pytest.raises(StorageError, match="not durable"):
         served(postgres_url)
 

@@ -67,7 +67,7 @@ def test_another_word_is_refused_and_the_choices_are_named(field, choices, wrong
 
 
 def test_a_member_of_another_enumeration_is_refused_although_its_word_is_the_same():
-    class Other(spec.neighbours.StrEnum):
+    class Other(spec.scheme.StrEnum):
         CLIENT = "client"
 
     with pytest.raises(ParameterError, match="unit"):

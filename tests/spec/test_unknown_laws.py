@@ -15,17 +15,15 @@ from turnout.participation import (
     blocks,
     draw,
     drawing,
-    empty_steps_bound,
     expectations,
     expected_check_ins,
     expected_empty_steps,
 )
-from turnout.participation.sampling import one_of
+from turnout.participation.drawing import one_of
 from turnout.plans import Plan
 from turnout.protocol import admissions
 from turnout.protocol.admissions import Admissions, quota
 from turnout.randomness import OSRandomness
-from turnout.service.device.memory import law_of
 from turnout.spec import (
     CheckIn,
     GaussianNoise,
@@ -36,7 +34,7 @@ from turnout.spec import (
     TrustModel,
     registry,
 )
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.spec.codec import law_from_dict, scheme_from_dict, scheme_to_dict
 from turnout.spec.draws import DRAWS, OneOf
 from turnout.spec.forms import Form, normal_form
 from turnout.spec.registry import participation_law
@@ -129,7 +127,6 @@ READERS = {
     ),
     "check-ins": lambda law: expected_check_ins(law, POPULATION),
     "empty steps": lambda law: expected_empty_steps(law, POPULATION),
-    "empty steps' bound": lambda law: empty_steps_bound(law, POPULATION),
     "admissions": lambda law: Admissions(law, POPULATION),
     "quota": quota,
     "aggregated": lambda law: decompose(scheme(law)),
@@ -152,7 +149,7 @@ OTHERS = {
     "a ledger's windows": lambda law: window_steps(scheme(law)),
     "written": lambda law: scheme_to_dict(scheme(law)),
     "read": lambda law: scheme_from_dict(charter_of(law)),
-    "an invitation": lambda law: law_of(charter_of(law)["participation"]),
+    "an invitation": lambda law: law_from_dict(charter_of(law)["participation"]),
     "a plan": lambda law: Plan.from_toml(PLAN.format(type(law).__name__.lower())),
     "verified charter": lambda law: terms._scheme(charter_of(law)),
 }
@@ -171,7 +168,6 @@ NEEDS = {
     "one client's draw": {"sampler"},
     "check-ins": {"expectations", "chances"},
     "empty steps": {"expectations", "chances"},
-    "empty steps' bound": {"chances"},
     "admissions": {"admissions"},
     "quota": {"admissions"},
     "aggregated": {"accounting"},

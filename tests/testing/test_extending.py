@@ -112,12 +112,12 @@ def test_a_plan_with_it_is_trained(folder):
 SERVED = """
 import numpy as np
 from turnout.randomness import OSRandomness
-from turnout.service.device.memory import law_of
+from turnout.spec.codec import law_from_dict
 from turnout.spec import GaussianNoise, Scheme
 from turnout.participation import blocks, draw
 from turnout.protocol.admissions import Admissions
 from turnout.verification.terms import _scheme
-law = law_of({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
+law = law_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
 slots = [s for block in blocks(law)
          for s in draw(law, 5, block, OSRandomness(), client=2).slots().tolist()]
 record = Admissions(law, 5)

@@ -11,7 +11,7 @@ import pytest
 
 from turnout.accounting import decomposition
 from turnout.participation import drawing, expectations
-from turnout.participation.sampling import one_of
+from turnout.participation.drawing import one_of
 from turnout.protocol import admissions
 from turnout.spec import (
     AvailabilityCheckIn,

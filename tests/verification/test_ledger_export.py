@@ -9,7 +9,7 @@ from ledger_samples import OTHER_KEY, FakeTransaction, charter, exported, parame
 
 from turnout.core.errors import StorageError
 from turnout.service.charter import public_terms
-from turnout.service.device.status import records_of
+from turnout.service.device.remote import records_of
 from turnout.service.export import export_ledger, export_models, ledger_lines
 from turnout.verification import Outcome, verify
 

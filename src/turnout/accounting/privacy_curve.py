@@ -23,7 +23,7 @@ from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
-from turnout.spec.classes import hold_members
+from turnout.spec.parameters import hold_members
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution

@@ -42,9 +42,6 @@ def flash_phones() -> NDArray[np.float64]:
 def trace_from(path: Path) -> NDArray[np.float64]:
     """The availability that a CSV file of intervals describes.
 
-    Returns:
-        float64, shape (devices, slots): 1 available, 0 not, NaN unknown.
-
     Raises:
         MissingFileError: there is no such file.
         StorageError: the file cannot be read or is no such table.

@@ -62,10 +62,6 @@ def cache_folder() -> Path:
 def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> bytes:
     """The decompressed contents of a data file, checked against its hash.
 
-    Args:
-        file: what to look for.
-        fetch: gets the bytes behind an address; by default over HTTPS.
-
     Raises:
         MissingFileError: the file is nowhere; the text says how to get it.
         StorageError: the file is not what was published.

@@ -65,9 +65,6 @@ def mnist() -> ImageData:
     """MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
 
     Source: Y. LeCun, C. Cortes, C. J. C. Burges.
-
-    Raises:
-        StorageError: a file is missing (the text says how to get it) or damaged.
     """
     return _idx_data("mnist", _MNIST_HASHES, _MNIST_MIRRORS)
 
@@ -76,9 +73,6 @@ def fashion_mnist() -> ImageData:
     """Fashion-MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
 
     Source: H. Xiao, K. Rasul, R. Vollgraf, arXiv:1708.07747, MIT.
-
-    Raises:
-        StorageError: a file is missing (the text says how to get it) or damaged.
     """
     return _idx_data("fashion-mnist", _FASHION_HASHES, _FASHION_MIRRORS)
 

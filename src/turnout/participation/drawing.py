@@ -1,24 +1,16 @@
-"""Drawing: one entry for all laws, for one device or for millions of simulated clients."""
+"""Drawing: one entry for all laws, one sampler for each draw, for one device or for millions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from turnout.core import checks
-from turnout.core.errors import ParameterError
-from turnout.participation.sampling import (
-    among_available,
-    cohort,
-    coins,
-    everybody,
-    k_of,
-    kept,
-    one_of,
-    staggered,
-)
-from turnout.participation.schedule import Schedule
-from turnout.participation.windows import Block, blocks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.participation.schedule import Block, Schedule, blocks, grouped, numbered
 from turnout.randomness import Source
 from turnout.spec import ParticipationLaw
 from turnout.spec.draws import (
@@ -35,6 +27,146 @@ from turnout.spec.forms import DrawTable, Form, normal_form
 
 if TYPE_CHECKING:
     from turnout.randomness import SimulationStreams
+
+_FULL_DRAW = 1 / 16
+_CELLS = 2**22
+
+
+def everybody(
+    draw: Always, clients: range, block: Block, source: Source, first_step: int
+) -> Schedule:
+    """Everybody, without a draw."""
+    return _one_step(block, clients, np.arange(len(clients)))
+
+
+def coins(
+    draw: Bernoulli, clients: range, block: Block, source: Source, first_step: int
+) -> Schedule:
+    """A coin each. Whose hand tosses it, the server's or the client's, is not seen in the law."""
+    return _one_step(block, clients, _who_came(len(clients), draw.rate, source))
+
+
+def cohort(draw: Cohort, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+    """A uniform subset, drawn by the server."""
+    if len(clients) != draw.population:
+        raise UnsupportedError("under FixedSize no client can draw her own steps: sizes are fixed")
+    return _one_step(block, clients, source.subset(draw.population, draw.size))
+
+
+def one_of(draw: OneOf, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+    """One coin, then one uniform step of the block."""
+    came = _who_came(len(clients), draw.probability, source)
+    slots = source.below(block.steps, len(came))
+    return grouped(block.first_step, block.steps, slots, numbered(clients, came))
+
+
+def kept(draw: Kept, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+    """One coin and one uniform slot, which she keeps in every epoch."""
+    came = _who_came(len(clients), draw.slot.probability, source)
+    slots = source.below(draw.slot.steps, len(came))
+    steps = np.concatenate([slots + epoch * draw.slot.steps for epoch in range(draw.epochs)])
+    who = np.tile(numbered(clients, came), draw.epochs)
+    return grouped(block.first_step, block.steps, steps, who)
+
+
+def k_of(draw: KOf, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
+    """A uniform subset of the block for each client."""
+    slots = _subset_each(len(clients), block.steps, draw.picks, source)
+    who = np.repeat(numbered(clients, np.arange(len(clients))), draw.picks)
+    return grouped(block.first_step, block.steps, slots.reshape(-1), who)
+
+
+def staggered(
+    draw: Staggered, clients: range, block: Block, source: Source, first_step: int
+) -> Schedule:
+    """Check-in paper §4.2. Step 0 is slot ``window − 1``: those before it are the warm-up."""
+    positions = np.arange(len(clients))
+    slots = (positions + clients.start) // draw.clients_per_slot
+    slots += source.below(draw.window, len(clients))
+    slots -= draw.window - 1
+    served = np.flatnonzero((slots >= 0) & (slots < block.steps))
+    return grouped(block.first_step, block.steps, slots[served], numbered(clients, served))
+
+
+def among_available(
+    draw: OneOfOwn, clients: range, block: Block, source: Source, first_step: int
+) -> Schedule:
+    """Each client draws the rank of her step among *her own* ones in the block."""
+    begin = block.first_step - first_step
+    window = slice(begin, begin + block.steps)
+    free = draw.available[clients.start : clients.stop, window]
+    free_slots = np.nonzero(free)[1]
+    ends = np.cumsum(np.count_nonzero(free, axis=1))
+    sizes = np.diff(ends, prepend=0)
+    # Only who could come tosses a coin: a device without a free step draws nothing.
+    able = np.flatnonzero(sizes)
+    came = able[_who_came(len(able), draw.probability, source)]
+    ranks = source.below_each(sizes[came])
+    slots = free_slots[ends[came] - sizes[came] + ranks]
+    return grouped(block.first_step, block.steps, slots, numbered(clients, came))
+
+
+def _one_step(block: Block, clients: range, came: NDArray[np.int64]) -> Schedule:
+    """The schedule of a block of one step."""
+    offsets = np.array([0, len(came)], dtype=np.int64)
+    return Schedule(block.first_step, offsets, numbered(clients, came))
+
+
+def _who_came(n: int, probability: float, source: Source) -> NDArray[np.int64]:
+    """Which of ``n`` come when each does with ``probability`` on her own, ascending.
+
+    Few: their number first, then who they are, so that the cost is that of the few. Many: a
+    coin each, which then is cheaper.
+    """
+    if probability == 1:
+        return np.arange(n)
+    if probability > _FULL_DRAW:
+        return np.flatnonzero(source.bernoulli(probability, n))
+    return source.subset(n, source.binomial(n, probability))
+
+
+def _subset_each(clients: int, window: int, picks: int, source: Source) -> NDArray[np.integer]:
+    """An independent uniform subset of ``picks`` of ``window`` slots for each client.
+
+    Returns:
+        int32 array of shape (clients, picks); the slots of a row differ and are in no
+        particular order.
+    """
+    chosen = np.empty((clients, picks), dtype=np.int32)
+    few = min(picks, window - picks)
+    # Chunks keep the rounds in the processor's cache and the masks of `_complement` small.
+    chunk = max(1, _CELLS // max(1, 16 * few, window if few < picks else 0))
+    for start in range(0, clients, chunk):
+        rows = chosen[start : start + chunk]
+        drawn = _floyd(len(rows), window, few, source)
+        rows[:] = drawn.T if few == picks else _complement(drawn, window)
+    return chosen
+
+
+def _floyd(clients: int, window: int, picks: int, source: Source) -> NDArray[np.int32]:
+    """Floyd's algorithm, one round for all clients at a time; shape (picks, clients).
+
+    Round r draws from {0, …, window − picks + r}; who hits a slot that she already holds
+    takes the topmost one, which nobody can hold yet.
+    """
+    held = np.empty((picks, clients), dtype=np.int32)
+    for r in range(picks):
+        top = window - picks + r
+        held[r] = source.below(top + 1, clients)
+        repeated = np.zeros(clients, dtype=np.bool_)
+        for earlier in held[:r]:
+            repeated |= earlier == held[r]
+        held[r][repeated] = top
+    return held
+
+
+def _complement(drawn: NDArray[np.int32], window: int) -> NDArray[np.integer]:
+    """For each client the slots of the window that were not drawn, ascending."""
+    picks, clients = drawn.shape
+    free = np.ones((clients, window), dtype=np.bool_)
+    free[np.arange(clients), drawn] = False
+    return np.nonzero(free)[1].reshape(clients, window - picks)
+
 
 SAMPLERS: DrawTable[Callable[[Any, range, Block, Source, int], Schedule]] = DrawTable(
     "a sampler",

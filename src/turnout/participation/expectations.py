@@ -65,14 +65,6 @@ def expected_empty_steps(law: ParticipationLaw, population: int) -> float:
     as m … n − m + 1; the steps after the warm-up are m … n, which is also what its bound
     counts, and what is counted here.
 
-    Args:
-        law: who takes part when.
-        population: clients of the run, at least 1.
-
-    Raises:
-        ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law or draw.
-
     >>> from turnout.spec import CheckIn
     >>> round(expected_empty_steps(CheckIn(window=1000), 1000), 3)
     367.695
@@ -82,32 +74,6 @@ def expected_empty_steps(law: ParticipationLaw, population: int) -> float:
         return sum(
             EXPECTED[span.draw].empty_steps(span.draw, population, span.steps) for span in spans
         )
-
-
-def empty_steps_bound(law: ParticipationLaw, population: int) -> float:
-    """The paper's bound on the expected number of dummy updates.
-
-    Source: check-in paper, Proposition 3.4: m·e^{−c} a window, c = n·p₀/m; Proposition 4.4:
-    (n − m + 1)/e for one client a slot, and by the same proof (n − m + 1)·e^{−c} for c. The
-    proofs need no more than that clients are independent and have the same chance.
-
-    Args:
-        law: who takes part when.
-        population: clients of the run, at least 1.
-
-    Returns:
-        never below `expected_empty_steps`.
-
-    Raises:
-        ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law or draw, or clients' chances that differ.
-    """
-    spans = check_population(law, population).spans
-    bounds = []
-    for span in spans:
-        clients, chance = _CANDIDATES[span.draw](span.draw, population)
-        bounds.append(span.steps * math.exp(-clients * chance))
-    return sum(bounds)
 
 
 FAR_DEVIATIONS, FAR_SHARE = 6.0, 0.05

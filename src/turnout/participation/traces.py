@@ -22,25 +22,17 @@ class TraceStatistics:
 
     Attributes:
         clients: clients in the trace.
-        steps: steps in the trace.
         known_fraction: known slots among all.
         available_fraction: available slots among the *known* ones; NaN where none is known.
         never_available: clients without any slot in which they are known to be available.
-        never_known: those of them about whom nothing at all is known.
-        available_per_step: clients known to be available, int64 of shape (steps,).
-        known_per_step: clients of whom it is known either way, int64 of shape (steps,).
         day_profile: available among known slots by time of day, float64 of shape
             (steps_per_day,); NaN where none is known.
     """
 
     clients: int
-    steps: int
     known_fraction: float
     available_fraction: float
     never_available: int
-    never_known: int
-    available_per_step: NDArray[np.int64]
-    known_per_step: NDArray[np.int64]
     day_profile: NDArray[np.float64]
 
 
@@ -48,11 +40,6 @@ def availability_law(
     trace: ArrayLike, window: int, probability: float = 1.0
 ) -> AvailabilityCheckIn:
     """The participation law in which clients draw among the slots of a trace.
-
-    Args:
-        trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
-        window: steps a window.
-        probability: chance of coming at all, per window.
 
     Raises:
         ParameterError: another shape or other values, or parameters the law refuses.
@@ -77,21 +64,15 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
     """
     values = _checked(trace)
     known, available = ~np.isnan(values), values == 1
-    available_per_step = np.count_nonzero(available, axis=0).astype(np.int64)
-    known_per_step = np.count_nonzero(known, axis=0).astype(np.int64)
     slot = _slot_of_day(values.shape[1], steps_per_day, first_slot)
     return TraceStatistics(
         clients=values.shape[0],
-        steps=values.shape[1],
         known_fraction=float(known.mean()),
         available_fraction=float(_ratio(available.sum(), known.sum())),
         never_available=int(np.count_nonzero(~available.any(axis=1))),
-        never_known=int(np.count_nonzero(~known.any(axis=1))),
-        available_per_step=available_per_step,
-        known_per_step=known_per_step,
         day_profile=_ratio(
-            np.bincount(slot, available_per_step, steps_per_day),
-            np.bincount(slot, known_per_step, steps_per_day),
+            np.bincount(slot, np.count_nonzero(available, axis=0), steps_per_day),
+            np.bincount(slot, np.count_nonzero(known, axis=0), steps_per_day),
         ),
     )
 

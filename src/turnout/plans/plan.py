@@ -71,10 +71,6 @@ class Plan(Section):
     def from_toml(cls, text: str, name: str = "plan") -> Self:
         """The plan in a TOML text.
 
-        Args:
-            text: TOML.
-            name: how error messages call it.
-
         Raises:
             ParameterError: no TOML, or a key, named with its value and what is allowed.
         """

@@ -13,10 +13,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.randomness.source import LARGEST_RANGE
 
 Words = Callable[[int], NDArray[np.uint64]]
 """``words(size)`` gives uniform 64-bit words, shape (size,), independent of all others."""
@@ -26,6 +30,19 @@ _CHUNK = 2**13  # Words; longer arrays leave the caches, shorter ones cost calls
 _ALL = np.uint64(2**64 - 1)
 _FIRST, _FINE = 16, 62
 _OPEN = 256  # In the table: sixteen bits do not tell.
+
+
+def packed_from_words(
+    words: Words, p: float | Fraction, rows: int, columns: int
+) -> NDArray[np.uint64]:
+    """`Source.packed_bernoulli` for a source that has uniform words at hand."""
+    checks.probability(p=p)
+    checks.count(0, rows=rows)
+    checks.count(columns=columns)
+    threshold = int(Fraction(p) * LARGEST_RANGE)
+    bits = LARGEST_RANGE.bit_length() - 1
+    coins = packed_coins(words, threshold, bits, rows * width(columns))
+    return cut(coins.reshape(rows, width(columns)), columns)
 
 
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomness.source import Source, check_range, check_subset, packed_from_words
+from turnout.randomness.packed_coins import packed_from_words
+from turnout.randomness.source import Source, check_range, check_subset
 
 
 class SimulationRandomness(Source):

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomness.packed_coins import WORD_BITS, Words, cut, packed_coins, width
 
 LARGEST_RANGE = 2**62
 """The largest ``n`` of `Source.below`, and the resolution of `Source.bernoulli`."""
@@ -94,6 +93,8 @@ class Source(ABC):
             uint64 array of shape (rows, ⌈columns / 64⌉). Column j is bit j mod 64 (the lowest is
             bit 0) of word ⌊j / 64⌋; bits past the last column are 0.
         """
+        from turnout.randomness.packed_coins import WORD_BITS, width  # which no device needs
+
         checks.count(0, rows=rows)
         checks.count(columns=columns)
         padded = np.zeros((rows, width(columns) * WORD_BITS), dtype=np.bool_)
@@ -130,19 +131,6 @@ class Source(ABC):
             candidate = int(self.below(top + 1, 1)[0])
             chosen.add(top if candidate in chosen else candidate)
         return np.array(sorted(chosen), dtype=np.int64)
-
-
-def packed_from_words(
-    words: Words, p: float | Fraction, rows: int, columns: int
-) -> NDArray[np.uint64]:
-    """`Source.packed_bernoulli` for a source that has uniform words at hand."""
-    checks.probability(p=p)
-    checks.count(0, rows=rows)
-    checks.count(columns=columns)
-    threshold = int(Fraction(p) * LARGEST_RANGE)
-    bits = LARGEST_RANGE.bit_length() - 1
-    coins = packed_coins(words, threshold, bits, rows * width(columns))
-    return cut(coins.reshape(rows, width(columns)), columns)
 
 
 def check_range(n: int, size: int) -> None:

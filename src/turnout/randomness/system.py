@@ -16,7 +16,6 @@ from turnout.randomness.source import (
     Source,
     check_range,
     check_subset,
-    packed_from_words,
 )
 
 ByteStream = Callable[[int], bytes]
@@ -73,6 +72,8 @@ class OSRandomness(Source):
 
     def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
         """``rows × columns`` coins of `bernoulli`, 64 in a word (see `Source`)."""
+        from turnout.randomness.packed_coins import packed_from_words
+
         return packed_from_words(_words, p, rows, columns)
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:

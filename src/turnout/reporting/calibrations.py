@@ -11,12 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answer to "which value".
-
-    Attributes:
-        calibration: what was found.
-        target: the ε that had to be met.
-    """
+    """The answer to "which value"."""
 
     calibration: Calibration
     target: float

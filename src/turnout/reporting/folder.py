@@ -35,9 +35,6 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     Guarantees:
         each file is whole or absent; where report.json is, the others are. Exact counts of who
         came are in the folder `SIMULATOR` and nowhere else.
-
-    Raises:
-        StorageError: the file system refuses.
     """
     # Imported here: drawing takes a moment to load, and most refusals never come this far.
     from turnout.reporting.page import page

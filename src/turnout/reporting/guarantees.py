@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.bounds import Bounds
-from turnout.reporting.words import DIRECTIONS, RELATIONS, TRUST, UNITS, at_least, rounded_up
+from turnout.reporting.words import DIRECTIONS, at_least, kind_rows, rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,8 +76,7 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     for name, bounds in guarantee.directions.items():
         ends = f"{rounded_up(bounds.upper, 5)} (at least {at_least(bounds, 5)})"
         table.add_row(f"direction {name}", f"{ends}: {DIRECTIONS[name]}")
-    table.add_row("relation", f"{guarantee.relation.value}: {RELATIONS[guarantee.relation]}")
-    table.add_row("unit", f"{guarantee.unit.value}: {UNITS[guarantee.unit]}")
-    table.add_row("trust model", f"{guarantee.trust.value}: {TRUST[guarantee.trust]}")
+    for name, value in kind_rows(guarantee.relation, guarantee.unit, guarantee.trust):
+        table.add_row(name, value)
     table.add_row("method", guarantee.method)
     return table

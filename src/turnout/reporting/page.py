@@ -18,9 +18,9 @@ from turnout.reporting.words import (
     DIRECTIONS,
     RELATIONS,
     TRUST,
-    UNITS,
     at_least,
     certainty_in_words,
+    kind_rows,
     rounded_up,
 )
 
@@ -164,6 +164,7 @@ def _guarantee(summary: Summary) -> list[tuple[str, str]]:
     """The guarantee, row by row."""
     guarantee = summary.outcome.prepared.guarantee
     epsilon = guarantee.epsilon
+    kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
     rows = [
         ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
         *((name.capitalize(), value) for name, value in bracket_rows(guarantee).items()),
@@ -179,9 +180,7 @@ def _guarantee(summary: Summary) -> list[tuple[str, str]]:
     ]
     return [
         *rows,
-        ("Relation", f"{guarantee.relation.value}: {RELATIONS[guarantee.relation]}"),
-        ("Unit", f"{guarantee.unit.value}: {UNITS[guarantee.unit]}"),
-        ("Trust model", f"{guarantee.trust.value}: {TRUST[guarantee.trust]}"),
+        *((name.capitalize(), value) for name, value in kinds),
         ("Method", guarantee.method),
     ]
 

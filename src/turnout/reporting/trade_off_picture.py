@@ -33,11 +33,7 @@ def check_format(file: str) -> Path:
 
 
 def write_picture(explanation: Explanation, path: Path) -> None:
-    """Draws an explanation into a file, in the format of its ending.
-
-    Raises:
-        StorageError: the file system refuses.
-    """
+    """Draws an explanation into a file, in the format of its ending."""
     picture = trade_off_picture(explanation)
     kind = path.suffix.lower()
     write(path, {".svg": picture.svg, ".png": picture.png, ".pdf": picture.pdf}[kind]())

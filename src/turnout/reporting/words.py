@@ -46,6 +46,15 @@ CLAIMS = {
 """What a guesser may say, in either world."""
 
 
+def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[tuple[str, str]]:
+    """Name and meaning of the three words without which an ε says nothing."""
+    return [
+        ("relation", f"{relation.value}: {RELATIONS[relation]}"),
+        ("unit", f"{unit.value}: {UNITS[unit]}"),
+        ("trust model", f"{trust.value}: {TRUST[trust]}"),
+    ]
+
+
 def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relation) -> str:
     """The promise to one client about an attacker with even odds.
 

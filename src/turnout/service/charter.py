@@ -30,6 +30,7 @@ from turnout.service.wire import (
     UPDATE_FORMAT,
 )
 from turnout.spec import Scheme
+from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 if TYPE_CHECKING:
     from turnout.protocol import Coordinator, Mechanism
@@ -198,7 +199,7 @@ class Charter:
             "format": FORMAT,
             "plan": self.plan,
             "population": self.population,
-            "scheme": _hexed(_scheme_to_dict(self.scheme)),
+            "scheme": _hexed(scheme_to_dict(self.scheme)),
             "delta": self.delta.hex(),
             "target": self.target.hex(),
             "charged_steps": list(self.charged_steps),
@@ -231,8 +232,6 @@ class Charter:
         Raises:
             StorageError: anything else, down to the last byte; a format that is not known by name.
         """
-        from turnout.spec.codec import scheme_from_dict
-
         try:
             fields = json.loads(data)
             _require_known(fields)
@@ -311,12 +310,6 @@ def _require_named(what: str, said: object, *known: str) -> None:
             f"the format {str(said)[:80]!r} {where} the charter is not known to this version "
             f"({', '.join(known)})"
         )
-
-
-def _scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
-    from turnout.spec.codec import scheme_to_dict
-
-    return scheme_to_dict(scheme)
 
 
 def _hexed(value: Any) -> Any:

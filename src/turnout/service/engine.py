@@ -32,7 +32,9 @@ from turnout.service.last_step import Remembered
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head
 from turnout.service.releases import Releases
-from turnout.service.storage.interface import Participation, Release, Storage, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.interface import Participation, Release
+from turnout.service.storage.writes import Transaction
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
 
 _ORDER = {phase: place for place, phase in enumerate(Phase)}

@@ -13,7 +13,7 @@ from turnout.core.errors import StorageError
 from turnout.service.charter import public_terms
 from turnout.service.ledger import Head, require_chain
 from turnout.service.signatures import SigningKey
-from turnout.service.storage.interface import Transaction
+from turnout.service.storage.writes import Transaction
 from turnout.service.wire import head_bytes
 
 _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"

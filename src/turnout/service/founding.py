@@ -17,7 +17,8 @@ from turnout.service import learner as learning
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
 from turnout.service.signatures import SigningKey
-from turnout.service.storage.interface import Storage, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
     Raises:
         ParameterError: more than the charter's population.
     """
-    from turnout.spec.codec import scheme_to_dict
+    from turnout.spec.codec import law_to_dict
 
     room = charter.population - tx.invited()
     if not 0 < count <= room:
@@ -124,7 +125,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
         )
     secrets = [os.urandom(SECRET_BYTES) for _ in range(count)]
     first = tx.invite([hashlib.sha256(secret).digest() for secret in secrets])
-    law = scheme_to_dict(charter.scheme)["participation"]
+    law = law_to_dict(charter.scheme.participation)
     return [
         Invitation(
             charter.task, charter.coordinator_key, first + i, charter.population, law, secret

@@ -10,13 +10,6 @@ from turnout.core.errors import ParameterError
 def secret_of(path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8") -> str:
     """The secret in a file's first line.
 
-    Args:
-        path: the file.
-        option: what named it.
-        what: the kind of secret, for a person.
-        shortest: characters that it has at least.
-        encoding: of the file.
-
     Raises:
         ParameterError: no such file, or too short a secret; it is not shown.
     """

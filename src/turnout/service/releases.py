@@ -19,7 +19,8 @@ from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head, Record, require_chain
-from turnout.service.storage.interface import Release, Transaction
+from turnout.service.storage.interface import Release
+from turnout.service.storage.writes import Transaction
 
 
 class Releases:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustModel
 from turnout.spec.randomizers import (
     ApproximateRandomizer,
     BitResponse,
@@ -20,8 +19,14 @@ from turnout.spec.randomizers import (
     TableRandomizer,
 )
 from turnout.spec.registry import ParticipationLaw, law_class
-from turnout.spec.releases import ReleaseRule
-from turnout.spec.scheme import Scheme
+from turnout.spec.scheme import (
+    PrivacyUnit,
+    Relation,
+    ReleaseRule,
+    Scheme,
+    SpeakingOrder,
+    TrustModel,
+)
 
 if TYPE_CHECKING:
     from turnout.spec.laws.availability_check_in import AvailabilityCheckIn

@@ -14,7 +14,7 @@ import numpy as np
 
 from turnout import spec
 from turnout.core.errors import ParameterError
-from turnout.spec import Scheme
+from turnout.spec import ParticipationLaw, Scheme
 from turnout.spec.registry import is_registered, law_class
 
 _CLASSES: Mapping[str, type] = {
@@ -46,6 +46,23 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
     if not isinstance(scheme, Scheme):
         raise ParameterError("scheme", data, "a scheme written by scheme_to_dict")
     return scheme
+
+
+def law_to_dict(law: ParticipationLaw) -> dict[str, Any]:
+    """A participation law as it stands in the dictionary of its scheme."""
+    return _to_plain(law)
+
+
+def law_from_dict(data: Mapping[str, Any]) -> ParticipationLaw:
+    """What `law_to_dict` gave.
+
+    Raises:
+        ParameterError: none of turnout's laws, or one with a value outside its domain.
+    """
+    law = _from_plain(data)
+    if not is_registered(type(law)):
+        raise ParameterError("participation", data, "a law written by law_to_dict")
+    return law
 
 
 def _to_plain(value: Any) -> Any:

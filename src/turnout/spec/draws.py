@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.core import checks
-from turnout.spec.classes import close, plain_numbers
+from turnout.spec.parameters import plain_numbers
+from turnout.spec.registry import close
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Parameters of a spec, said once: domain, default and words, from which checks, plan keys and
-command-line options are made.
+command-line options are made; and what fields hold: plain numbers, and members.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from functools import partial
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from turnout.core import checks
-from turnout.spec.classes import plain_numbers
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -127,3 +127,30 @@ def check_parameters(spec: DataclassInstance) -> None:
             limit = getattr(spec, each.at_most)
             checks.at_most(each.at_most, limit, **{each.name: getattr(spec, each.name)})
     plain_numbers(spec)
+
+
+def plain_numbers(spec: DataclassInstance) -> None:
+    """Makes int and float of all (already checked) numbers in a spec's fields.
+
+    numpy's smaller types would go on into the arithmetic: 100 windows of 100 steps in int8 are
+    16 steps, and a noise multiplier in float16 is rounded at every operation, to either side.
+    """
+    for each in fields(spec):
+        value: Any = getattr(spec, each.name)
+        if type(value) in (bool, int, float) or not isinstance(value, Real):
+            continue
+        plain = int(value) if isinstance(value, Integral) else float(value)
+        object.__setattr__(spec, each.name, plain)
+
+
+def hold_members(spec: DataclassInstance, **choices: type[StrEnum]) -> None:
+    """Makes the member of each of these fields that holds one or its exact word.
+
+    Readers compare by identity, which a word fails in silence.
+
+    Raises:
+        ParameterError: a field holds anything else.
+    """
+    for name, members in choices.items():
+        member = checks.choice(members, **{name: getattr(spec, name)})
+        object.__setattr__(spec, name, member)

@@ -9,9 +9,8 @@ from typing import cast, get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.classes import close, plain_numbers
-from turnout.spec.parameters import check_parameters, count, open_unit, positive
-from turnout.spec.registry import asked_randomizer
+from turnout.spec.parameters import check_parameters, count, open_unit, plain_numbers, positive
+from turnout.spec.registry import asked_randomizer, close
 
 _LEVEL = "largest ln of the ratio by which two inputs change its output's law"
 _DEVIATION = "standard deviation of the noise, in units of the lattice"

@@ -13,8 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from turnout.core.errors import ParameterError
-from turnout.spec.classes import close
+from turnout.core.errors import ParameterError, UnsupportedError
 
 if TYPE_CHECKING:
     from turnout.spec.forms import Form
@@ -55,6 +54,28 @@ class Names:
     question: str | None
     summary: str
     rank: int
+
+
+def close(*classes: type[Any]) -> None:
+    """From here on no subclass of these can be made.
+
+    Sampler, admissions, accounting and verifier each look up what the type of a spec stands for. A
+    subclass with a meaning of its own would get its parent's from each of them that was not told,
+    so that they disagree in silence. A class that is no subclass is unknown until each is told.
+
+    Raises:
+        UnsupportedError: by the class statement of a subclass.
+    """
+
+    def refuse(subclass: type[Any]) -> None:
+        parent = subclass.__mro__[1].__name__
+        raise UnsupportedError(
+            f"{subclass.__name__} cannot be a subclass of {parent}, whose analysis would be taken "
+            "for its own"
+        )
+
+    for one in classes:
+        one.__init_subclass__ = classmethod(refuse)  # type: ignore[assignment]
 
 
 _NAMES: dict[type, Names] = {}

@@ -1,19 +1,96 @@
-"""A scheme: everything that accounting, sampling and the protocol must agree on."""
+"""A scheme: everything that accounting, sampling and the protocol must agree on.
+
+There is no default relation anywhere: a number without relation, privacy unit and trust model is
+not a guarantee.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.classes import hold_members, plain_numbers
 from turnout.spec.forms import normal_form
-from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustModel
+from turnout.spec.parameters import hold_members, plain_numbers
 from turnout.spec.randomizers import FIXED_RANDOMIZERS, Randomizer
 from turnout.spec.registry import ParticipationLaw, all_laws, is_registered
-from turnout.spec.releases import ReleaseRule
+
+
+class Relation(StrEnum):
+    """Which two worlds an adversary must not tell apart."""
+
+    ADD_REMOVE = "add-remove"
+    """The client was never there."""
+    ZERO_OUT = "zero-out"
+    """The client takes part with the null record (a zero update)."""
+    REPLACE_ONE = "replace-one"
+    """The client's record is another one."""
+
+
+class PrivacyUnit(StrEnum):
+    """What "one record" means."""
+
+    CLIENT = "client"
+    """Everything that one client holds."""
+
+
+class TrustModel(StrEnum):
+    """Whom the client must trust for the guarantee to hold."""
+
+    CENTRAL = "central"
+    """A coordinator that sees updates and check-in times and adds or guards the noise."""
+    LOCAL = "local"
+    """Nobody: each message is private on its own."""
+    SHUFFLED = "shuffled"
+    """A shuffler that hides who sent what."""
+
+
+class SpeakingOrder(StrEnum):
+    """Who may know which client sends which message of a shuffled round.
+
+    Bounds for randomizers that earlier messages may choose hold for `HIDDEN` alone: who is known to
+    speak first can be singled out by what later clients are asked (docs/errata.md has numbers). One
+    randomizer that all clients use and that is chosen before the round needs no such condition.
+    """
+
+    HIDDEN = "hidden"
+    """Uniform, and unknown to the adversary and to whoever chooses the next randomizer."""
+    KNOWN = "known"
+    """Anything else: order of arrival, or a server that addresses clients one after the other."""
+
+
+class ReleaseRule(StrEnum):
+    """How a step turns check-ins into one public model change.
+
+    Guarantees (docs/design/protocols.md derives what each is worth):
+        AGGREGATED: the sum of all clipped updates plus one Gaussian, divided by the *public
+            expected* number of check-ins; noise is released even when nobody came. A client
+            moves the release by at most C when it is added, removed or zeroed out.
+        ONE_CLIENT: Algorithm 1 of the check-in paper. One of those who checked in, drawn
+            uniformly, sends a noisy update; a dummy (zero) update with noise when nobody
+            came. It may displace somebody else's update, so adding a client moves the
+            release by up to 2C.
+        AVERAGED: Algorithm 2. The average of the noisy updates of all who came; the step is
+            skipped when nobody came. The adversary learns the *counts*.
+    """
+
+    AGGREGATED = "aggregated"
+    ONE_CLIENT = "one-client"
+    AVERAGED = "averaged"
+
+    @property
+    def asks_one(self) -> bool:
+        """Whether one of those who checked in is asked for an update, and not all."""
+        return self is ReleaseRule.ONE_CLIENT
+
+    @property
+    def shows_counts(self) -> bool:
+        """Whether a release tells how many came."""
+        return self is ReleaseRule.AVERAGED
+
 
 _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 

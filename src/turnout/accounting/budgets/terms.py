@@ -9,9 +9,8 @@ from turnout.accounting.decomposition import decompose, is_per_client
 from turnout.accounting.divergence.blocks import Run
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
-from turnout.spec.classes import hold_members
 from turnout.spec.forms import normal_form
-from turnout.spec.parameters import parameters
+from turnout.spec.parameters import hold_members, parameters
 from turnout.spec.registry import is_registered
 
 

@@ -3,7 +3,3 @@
 Rendered here, refreshed by htmx, drawn by uPlot from the tables that stand behind the charts.
 Nothing is asked of another host, and without scripts all numbers are there.
 """
-
-from turnout.service.dashboard.mounting import mount
-
-__all__ = ["mount"]

@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.reporting.words import (
-    RELATIONS,
-    TRUST,
-    UNITS,
     certainty_in_words,
+    kind_rows,
     rounded_down,
     rounded_up,
     sure,
@@ -50,9 +48,8 @@ class PublicFacts:
     """All that the public page shows.
 
     Attributes:
-        title: model and data.
+        view: what it is made of.
         state: running, finished or stopped; the last is any state that is not known here.
-        released, steps: models published, and of the whole plan.
         schedule: what the step in progress does, in words.
         next_model: seconds to the next model; None where there is none to come.
         progress, privacy, bet: the bars.
@@ -61,16 +58,13 @@ class PublicFacts:
         promise: the same in sentences.
         latest: of the last evaluated model, (name, value) each.
         terms: the task's, row by row.
-        plan: as it was written.
-        task, head, head_digest: names to compare.
+        head_digest: the name to compare.
         charts: ε, accuracy, loss.
         refresh: seconds between two looks.
     """
 
-    title: str
+    view: PublicView
     state: str
-    released: int
-    steps: int
     schedule: str
     next_model: float | None
     progress: Gauge
@@ -84,9 +78,6 @@ class PublicFacts:
     promise: str
     latest: tuple[tuple[str, str], ...]
     terms: tuple[tuple[str, str], ...]
-    plan: str
-    task: str
-    head: str
     head_digest: str
     charts: tuple[Chart, ...]
     refresh: int
@@ -98,10 +89,8 @@ def public_facts(view: PublicView) -> PublicFacts:
     known = view.phase in list(Phase)
     spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
     return PublicFacts(
-        title=view.title,
+        view=view,
         state="finished" if finished else "running" if known else "stopped",
-        released=view.released,
-        steps=view.steps,
         schedule=_PHASES[Phase(view.phase)] if known else f"it reports “{view.phase}”",
         next_model=None if finished or not known else max(0.0, view.seconds_to_next_step),
         progress=_progress(view),
@@ -115,9 +104,6 @@ def public_facts(view: PublicView) -> PublicFacts:
         promise=_promise(view),
         latest=_latest(view),
         terms=_terms(view),
-        plan=view.plan.strip(),
-        task=view.task,
-        head=view.head,
         head_digest=view.head.partition(":")[2],
         charts=(epsilon_chart(view), *quality_charts(view)),
         refresh=max(1, min(10, int(view.step_seconds / 4))),
@@ -176,16 +162,13 @@ def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
 
 
 def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
-    relation = Relation(view.relation)
-    unit, trust = PrivacyUnit(view.unit), TrustModel(view.trust_model)
+    kinds = kind_rows(Relation(view.relation), PrivacyUnit(view.unit), TrustModel(view.trust_model))
     return (
         ("Task", view.task),
         ("Clients n", f"{view.population:,}; n counts honest devices"),
         ("A step releases", f"{view.release}: {_RULES[view.release]}"),
         ("A step lasts", f"{view.step_seconds:g} s"),
-        ("Relation", f"{relation.value}: {RELATIONS[relation]}"),
-        ("Unit", f"{unit.value}: {UNITS[unit]}"),
-        ("Trust model", f"{trust.value}: {TRUST[trust]}"),
+        *((name.capitalize(), value) for name, value in kinds),
         ("ε allowed", rounded_up(view.epsilon_target)),
         ("δ", _delta(view)),
     )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import Scope
 
-    from turnout.service.web.views import PublicView, Views
+    from turnout.service.web.running import Running
+    from turnout.service.web.views import PublicView
 
 LOGIN = "/operator/login"
 
@@ -47,30 +48,25 @@ class _PublicPages:
         return self._pages[fragment]
 
 
-def mount(app: Starlette, views: Views, form_token: FormToken) -> None:
+def mount(app: Starlette, running: Running, form_token: FormToken) -> None:
     """Add ``/``, ``/operator``, the login form and the static files.
 
-    Guarantees: the operator's view is not asked for before `Views.is_operator` said yes.
-
-    Args:
-        app: the application.
-        views: what the pages are made of.
-        form_token: makes the token of the forms that log in and out.
+    Guarantees: the operator's view is not asked for before `Running.is_operator` said yes.
     """
     kept = _PublicPages()
 
     async def public(request: Request) -> Response:
-        view = await views.public()
+        view = await running.public()
         return _page(kept.of(view, fragment=_is_fragment(request)))
 
     async def operator(request: Request) -> Response:
-        if not await views.is_operator(request):
+        if not await running.is_operator(request):
             return _to_login(request)
-        view, token = await views.operator(), form_token(request)
+        view, token = await running.operator(), form_token(request)
         return _page(pages.operator_page(view, token, fragment=_is_fragment(request)))
 
     async def login(request: Request) -> Response:
-        if await views.is_operator(request):
+        if await running.is_operator(request):
             return RedirectResponse("/operator", 303, headers.PAGE)
         return _page(pages.login_page(form_token(request)))
 

@@ -27,25 +27,14 @@ def public_page(view: PublicView, *, fragment: bool = False) -> str:
 
 
 def operator_page(view: OperatorView, token: str, *, fragment: bool = False) -> str:
-    """The operator's page.
-
-    Args:
-        view: what the operator sees.
-        token: goes with the form that logs out.
-        fragment: only the part that is refreshed.
-    """
+    """The operator's page."""
     template = "operator_live.html" if fragment else "operator.html"
     facts = public_facts(view.public)
     return _rendered(template, facts=facts, more=operator_facts(view), token=token)
 
 
 def login_page(token: str, *, refused: bool = False) -> str:
-    """The page that asks for the password.
-
-    Args:
-        token: goes with the form.
-        refused: whether an attempt was just refused.
-    """
+    """The page that asks for the password."""
     return _rendered("login.html", token=token, refused=refused)
 
 

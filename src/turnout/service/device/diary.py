@@ -107,11 +107,6 @@ class Diary:
         There is a memory only once it is durable: slots are drawn and stored before this is
         built, and never drawn a second time.
 
-    Args:
-        file: open, so locked.
-        invitation: what the device was handed.
-        source: where slots are drawn from; the operating system's generator by default.
-
     Raises:
         StorageError: the file is damaged, or of another task or client.
         ParameterError: the invitation's law or id is none.
@@ -145,7 +140,12 @@ def default_place(invitation: Invitation) -> Path:
     """
     base = os.environ.get("XDG_STATE_HOME")
     folder = Path(base) if base else Path.home() / ".local" / "state"
-    return folder / "turnout" / f"{invitation.task[:16]}-{invitation.client}.json"
+    return place_in(folder / "turnout", invitation)
+
+
+def place_in(folder: Path, invitation: Invitation) -> Path:
+    """The state file of one device in a folder of many."""
+    return folder / f"{invitation.task[:16]}-{invitation.client}.json"
 
 
 def _write(path: Path, data: bytes, synced: bool) -> None:

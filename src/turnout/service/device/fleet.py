@@ -25,11 +25,10 @@ from turnout.core.errors import (
     TurnoutError,
 )
 from turnout.service.charter import Charter
-from turnout.service.device.device import Device
-from turnout.service.device.diary import Diary, StateFile
+from turnout.service.device.device import Device, Limits, Pace
+from turnout.service.device.diary import Diary, StateFile, place_in
 from turnout.service.device.fleet_progress import Standing, Watch, WatchedLink, standing
 from turnout.service.device.link import Link, connection
-from turnout.service.device.pace import Limits, Pace
 from turnout.service.device.trainer import Trainer, TrainerOf, trainer_on_dealt
 from turnout.service.wire import STATUS_PATH, Invitation
 
@@ -142,7 +141,7 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
         diaries = [
-            Diary(opened.enter_context(StateFile(_place(trial.folder, each), synced=False)), each)
+            Diary(opened.enter_context(StateFile(place_in(trial.folder, each), synced=False)), each)
             for each in invitations
         ]
         async with connection(trial.ca, connections=_CONNECTIONS) as http:
@@ -158,20 +157,15 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
-    """All devices of a trial, dealt to processes.
-
-    Args:
-        trial: which.
-        processes: at least 1.
-        tell: hears the whole fleet's tally.
-    """
-    parts = [trial.tokens[i::processes] for i in range(min(processes, len(trial.tokens)))]
+    """All devices of a trial, dealt to processes."""
+    shares = min(processes, len(trial.tokens))
+    parts = [replace(trial, tokens=trial.tokens[i::processes]) for i in range(shares)]
     if len(parts) == 1:
         return asyncio.run(run_devices(trial, tell))
     context = multiprocessing.get_context("spawn")
     queue: SimpleQueue[tuple[int, Standing | FleetResult]] = context.SimpleQueue()
     workers = [
-        context.Process(target=_work, args=(_part(trial, part), index, queue), daemon=True)
+        context.Process(target=_work, args=(part, index, queue), daemon=True)
         for index, part in enumerate(parts)
     ]
     for worker in workers:
@@ -182,11 +176,6 @@ def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
         for worker in workers:
             worker.terminate()
             worker.join()
-
-
-def _part(trial: Trial, tokens: Sequence[str]) -> Trial:
-    """The same trial for some of its devices."""
-    return replace(trial, tokens=tuple(tokens))
 
 
 def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
@@ -227,14 +216,7 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
 
 
 class _Crowd:
-    """The devices of one process, and what they notice together.
-
-    Args:
-        diaries: theirs.
-        link: to the coordinator.
-        watch: what the link notices.
-        patience_seconds: as for `Trial`.
-    """
+    """The devices of one process, and what they notice together."""
 
     def __init__(
         self, diaries: Sequence[Diary], link: Link, watch: Watch, patience_seconds: float
@@ -306,8 +288,3 @@ def _kind(error: BaseException) -> type[TurnoutError]:
     if isinstance(error, StorageError):
         return StorageError
     return RemoteProtocolError if isinstance(error, ProtocolError) else TurnoutError
-
-
-def _place(folder: Path, invitation: Invitation) -> Path:
-    """The state file of one device of a fleet."""
-    return folder / f"{invitation.task[:16]}-{invitation.client}.json"

@@ -15,8 +15,9 @@ from typing import Any
 
 from turnout.participation import expected_turns, is_far_below
 from turnout.service.device.link import Link, UnreachableError
-from turnout.service.device.memory import Memory, law_of
+from turnout.service.device.memory import Memory
 from turnout.service.wire import STATUS_PATH, Phase
+from turnout.spec.codec import law_from_dict
 
 _AHEAD = "to come"
 _REASONS = {
@@ -82,15 +83,12 @@ def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing
     if not memories:
         return Standing(tally)
     clients = [memory.client for memory in memories]
-    law, population = law_of(memories[0].law), memories[0].population
+    law, population = law_from_dict(memories[0].law), memories[0].population
     return Standing(tally, taken, *expected_turns(law, population, clients, steps))
 
 
 class Watch:
     """Whether the coordinator answers, as all devices of a process notice it together.
-
-    Args:
-        now: monotonic seconds.
 
     Attributes:
         step: the highest step that it said is in progress.

@@ -93,12 +93,6 @@ class Link:
     async def post(self, memory: Memory, path: str, step: int, body: bytes) -> Receipt:
         """What became of a signed request.
 
-        Args:
-            memory: whose request it is; its key signs, its head goes along.
-            path: of the protocol.
-            step: that the receipt must be about; −1 for an enrolment.
-            body: all of it.
-
         Raises:
             UnreachableError: nothing came back; it may have arrived or not.
             RemoteProtocolError: the answer is none, or about something else.
@@ -171,10 +165,6 @@ class Link:
 
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:
     """What carries a device's requests, to be closed by whoever asked for it.
-
-    Args:
-        ca: certificates (PEM) to trust in place of the system's.
-        connections: at once.
 
     Raises:
         ParameterError: no such certificates.

@@ -18,8 +18,7 @@ from turnout.protocol import Client, ClientState
 from turnout.randomness import OSRandomness, Source
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
-from turnout.spec import EveryStep, GaussianNoise, ParticipationLaw, Relation, Scheme
-from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+from turnout.spec.codec import law_from_dict
 
 FORMAT = "turnout-device-1"
 _DIGEST_BYTES = 32
@@ -61,16 +60,7 @@ class Memory:
 
     @classmethod
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
-        """A new memory: a new key, and slots drawn for the whole run.
-
-        Args:
-            invitation: says the law, the population and its id.
-            source: where slots are drawn from; the operating system's generator by default.
-
-        Raises:
-            ParameterError: an invitation that no law fits, or draws that can be foretold.
-            UnsupportedError: no device can draw its own slots under this law.
-        """
+        """A new memory: a new key, and slots drawn for the whole run."""
         slots = drawn_slots(invitation, OSRandomness() if source is None else source)
         return cls(
             invitation.task,
@@ -170,16 +160,6 @@ class Memory:
 _WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
 
 
-def law_of(document: Law) -> ParticipationLaw:
-    """The participation law in an invitation.
-
-    Raises:
-        ParameterError: none of turnout's laws, or one with a value outside its domain.
-    """
-    frame = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
-    return scheme_from_dict(scheme_to_dict(frame) | {"participation": document}).participation
-
-
 def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
     """The steps of the whole run in which this client comes, rising.
 
@@ -192,7 +172,7 @@ def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
     """
     if not source.secure:
         raise ParameterError("source", type(source).__name__, "draws that nobody can foretell")
-    law, client = law_of(invitation.law), invitation.client
+    law, client = law_from_dict(invitation.law), invitation.client
     slots: list[int] = []
     for block in blocks(law):
         schedule = draw(law, invitation.population, block, source, client=client)

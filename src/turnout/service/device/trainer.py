@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,32 +16,20 @@ from turnout.service.computation import Computation
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
-    from turnout.datasets import Split
     from turnout.learning import ClassificationTask
     from turnout.plans import Plan
     from turnout.training.workload import Workload
 
 
-class Trainer(Protocol):
-    """Computes updates for the devices of one process.
+Records = tuple[NDArray[Any], NDArray[np.int64]]
+"""Inputs and labels of one client, as `turnout.datasets.Split` has them."""
+
+
+class Trainer:
+    """Updates by the learning package, one client at a time, for the devices of one process.
 
     Guarantee: an update depends on the parameters and on that client's own records alone, and
     the same two give the same bits.
-    """
-
-    def update(
-        self, parameters: NDArray[np.float32], client: int
-    ) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Her update, clipped to the charter's norm, shape ``(d,)``."""
-        ...
-
-
-TrainerOf = Callable[[Charter], Trainer]
-"""Builds a trainer once the charter is known."""
-
-
-class TaskTrainer:
-    """Updates by the learning package, one client at a time.
 
     Args:
         task: model and records.
@@ -53,14 +41,18 @@ class TaskTrainer:
         self._task, self._only = task, only
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """Her update, clipped, float64, shape ``(d,)``."""
+        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
         if self._only is not None and client != self._only:
             raise ParameterError("client", client, f"{self._only}, whose records are at hand")
         position = client if self._only is None else 0
         return self._task.clipped_sum(parameters, np.array([position])).total
 
 
-def own_records(path: Path) -> Split:
+TrainerOf = Callable[[Charter], Trainer]
+"""Builds a trainer once the charter is known."""
+
+
+def own_records(path: Path) -> Records:
     """One client's records in an .npz file.
 
     Args:
@@ -71,8 +63,6 @@ def own_records(path: Path) -> Split:
         ParameterError: no such file, or other arrays.
         StorageError: it cannot be read.
     """
-    from turnout.datasets import Split
-
     expected = "an .npz file with the arrays inputs and labels"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -87,24 +77,27 @@ def own_records(path: Path) -> Split:
         raise ParameterError("labels", (labels.dtype, labels.shape), "one whole number a record")
     if inputs.ndim < 2:
         raise ParameterError("inputs", inputs.shape, "a shape (records, …)")
-    return Split(inputs, labels.astype(np.int64))
+    if len(inputs) != len(labels):
+        raise ParameterError("labels", len(labels), f"one for each of {len(inputs)} inputs")
+    return inputs, labels.astype(np.int64)
 
 
-def trainer_on(records: Split, client: int) -> TrainerOf:
+def trainer_on(records: Records, client: int) -> TrainerOf:
     """A trainer for one client who holds all of ``records``."""
 
     def build(charter: Charter) -> Trainer:
-        from turnout.datasets import ImageData
+        from turnout.datasets import ImageData, Split
         from turnout.plans import Plan
         from turnout.training.workload import Workload
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
-        data = ImageData(plan.data.name, records, records)
-        if records.labels.min() < 0 or records.labels.max() >= data.classes:
+        own = Split(*records)
+        data = ImageData(plan.data.name, own, own)
+        if own.labels.min() < 0 or own.labels.max() >= data.classes:
             top = data.classes - 1
-            raise ParameterError("labels", int(records.labels.max()), f"classes 0 to {top}")
+            raise ParameterError("labels", int(own.labels.max()), f"classes 0 to {top}")
         workload = Workload(plan, data, 1, charter.scheme.participation)
-        return TaskTrainer(_task(workload, charter), client)
+        return Trainer(_task(workload, charter), client)
 
     return build
 
@@ -112,8 +105,7 @@ def trainer_on(records: Split, client: int) -> TrainerOf:
 def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     """A trainer for many clients of a trial, who hold what the simulation's clients hold.
 
-    Args:
-        name: a data set; None takes the plan's own.
+    ``name`` is the data set's; None takes the plan's own.
     """
     built: dict[str, Trainer] = {}
 
@@ -133,7 +125,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
                 )
             law = charter.scheme.participation
             workload = Workload(plan, data, charter.population, law)
-            built[charter.task] = TaskTrainer(_task(workload, charter))
+            built[charter.task] = Trainer(_task(workload, charter))
         return built[charter.task]
 
     return build

@@ -15,8 +15,7 @@ from turnout.randomness import ByteStream, system_bytes
 from turnout.service.charter import Charter
 from turnout.service.device.diary import Diary
 from turnout.service.device.link import Link
-from turnout.service.device.remote import Remote
-from turnout.service.device.status import Status
+from turnout.service.device.remote import Remote, Status
 from turnout.service.wire import (
     Answer,
     Phase,
@@ -50,14 +49,6 @@ class Turns:
     Guarantees:
         Nothing is sent for a slot that is not its own, and for each of its own one update at most:
         copies of it are the same bytes, also after a restart.
-
-    Args:
-        remote: the coordinator.
-        diary: whose slots.
-        charter: the terms.
-        trainer: computes updates.
-        cover: send as much in the steps that are not its own.
-        random_bytes: what is sent as cover.
 
     Raises:
         UnsupportedError: cover where one of many is asked; it would hide nothing.

@@ -7,34 +7,33 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from types import FunctionType
+from typing import Any, TypeVar
 
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Head, require_chain
-from turnout.service.storage.interface import Transaction
-from turnout.service.storage.reads import Rights, Session
-from turnout.service.storage.writes import Writes
+from turnout.service.storage.reads import Connection, Rights
+from turnout.service.storage.writes import Transaction
 
 BUSY_SECONDS = 10.0
 _IDLE_READERS = 8
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def raising_storage_errors(
     kind: type[Exception], said: Callable[[Any], str]
-) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """A decorator that turns a library's errors into `StorageError`.
+) -> Callable[[type[_T]], type[_T]]:
+    """A class decorator: of a library's errors, its methods raise a `StorageError`.
 
     Args:
         kind: the library's errors.
         said: what one of them says, without a device and its slot.
     """
 
-    def decorated(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    def translated(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             try:
                 return method(*args, **kwargs)
             except kind as error:
@@ -42,39 +41,23 @@ def raising_storage_errors(
 
         return wrapped
 
+    def decorated(owner: type[_T]) -> type[_T]:
+        for name, method in list(vars(owner).items()):
+            if isinstance(method, FunctionType):
+                setattr(owner, name, translated(method))
+        return owner
+
     return decorated
 
 
-class Connection(Session, Protocol):
-    """A connection to SQLite or Postgres. All errors are `StorageError`."""
+class Storage:
+    """An open database, over connections.
 
-    def begin_write(self) -> None:
-        """Begin a transaction that no other writer's overlaps; wait `BUSY_SECONDS` for it."""
-        ...
-
-    def begin_read(self) -> None:
-        """Begin a read-only transaction that sees what is committed by now, and nothing later."""
-        ...
-
-    def commit(self) -> None:
-        """Commit durably, or raise."""
-        ...
-
-    def rollback(self) -> None:
-        """Undo the transaction, if there still is one."""
-        ...
-
-    def tidy(self, thorough: bool) -> bool:
-        """As `interface.Storage.tidy`; outside of transactions."""
-        ...
-
-    def close(self) -> None:
-        """Close it; an open transaction is undone."""
-        ...
-
-
-class Database:
-    """`interface.Storage` over connections.
+    Opening migrates it to the newest schema, checks its integrity where that is cheap, and
+    raises `StorageError` for anything that is not a turnout database, or of a newer version.
+    Opened for serving it is locked against every other coordinator; opened otherwise it takes
+    invitations and events, and refuses all other writes. A task that an earlier turnout has not
+    brought to its end is not served and not migrated; its ledger can be read.
 
     Args:
         write: the connection for `transaction`.
@@ -104,7 +87,11 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """See `interface.Storage`."""
+        """The one write transaction: committed durably at the end of the block, else undone.
+
+        Only one thread may be in one at a time; a commit that fails raises `StorageError` and
+        leaves the connection unusable.
+        """
         with self._alone():
             yield from self._transaction()
 
@@ -123,7 +110,17 @@ class Database:
             self._writing.release()
 
     def tidy(self, *, thorough: bool = False) -> bool:
-        """See `interface.Storage`."""
+        """Remove deleted rows from the files' bytes as well; whether that is done.
+
+        Not while the calling thread is in a transaction. Readers may stand in the way; then it
+        is worth another try later. What is deleted is out of reach of any query at once.
+
+        Args:
+            thorough: rewrite what holds deleted rows as a whole, for the end of a task.
+
+        Raises:
+            StorageError: the disk is full or fails; nothing stored is lost by that.
+        """
         if self._rights < Rights.SERVE:
             raise StorageError("this connection does not serve the task: it deletes nothing")
         with self._alone():
@@ -133,7 +130,7 @@ class Database:
     def _transaction(self) -> Iterator[Transaction]:
         self._require_usable()
         self._write.begin_write()
-        writes = Writes(self._write, self._rights)
+        writes = Transaction(self._write, self._rights)
         try:
             yield writes
             if writes.broken:
@@ -159,9 +156,9 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """See `interface.Storage`."""
+        """A consistent read-only view, from any thread, beside the writer."""
         connection = self._taken()
-        reads = Writes(connection, Rights.READ)
+        reads = Transaction(connection, Rights.READ)
         try:
             connection.begin_read()
             yield reads
@@ -207,7 +204,7 @@ class Database:
             self._unlock()
 
     def close(self) -> None:
-        """See `interface.Storage`. A snapshot that is being read ends by itself."""
+        """Close all connections; a snapshot that is being read ends by itself."""
         if self._writer == threading.get_ident():
             raise StorageError("a transaction cannot close its own database")
         with self._pool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.interface import Storage
+from turnout.service.storage.database import Storage
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.database import BUSY_SECONDS, Database, raising_storage_errors
+from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
 from turnout.service.storage.reads import Rights
 from turnout.service.storage.schema import UNFINISHED, migrations, pending, unfinished
 
@@ -34,48 +34,38 @@ _TIDY_THOROUGHLY = (
     "VACUUM (FULL, FREEZE) enrolments",
 )
 
-# Not str(error): its detail names the values of a key, a device and its slot.
-_raising_storage_errors = raising_storage_errors(
-    psycopg.Error, lambda error: f"Postgres: {error.diag.message_primary or type(error).__name__}"
-)
-
 
 @lru_cache(maxsize=256)
 def _placed(sql: str) -> bytes:
     return sql.replace("?", "%s").encode()
 
 
-class PostgresConnection:
-    """`database.Connection` by psycopg. Transactions are begun and ended by plain statements."""
+# Not str(error): its detail names the values of a key, a device and its slot.
+@raising_storage_errors(
+    psycopg.Error, lambda error: f"Postgres: {error.diag.message_primary or type(error).__name__}"
+)
+class _Connection:
+    """`reads.Connection` by psycopg. Transactions are begun and ended by plain statements."""
 
-    @_raising_storage_errors
     def __init__(self, url: str) -> None:
         self.raw = psycopg.connect(url, autocommit=True, application_name="turnout")
         self._cursor = self.raw.cursor(binary=True)
         self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'; SET synchronous_commit = on")
 
-    @_raising_storage_errors
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See `reads.Session`."""
         return self._cursor.execute(_placed(sql), parameters).fetchall()
 
-    @_raising_storage_errors
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """See `reads.Session`."""
         return self._cursor.execute(_placed(sql), parameters).rowcount
 
-    @_raising_storage_errors
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See `reads.Session`."""
         self._cursor.executemany(_placed(sql), rows)
 
-    @_raising_storage_errors
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """See `reads.Session`."""
         return self.changed(sql, parameters)
 
     def tidy(self, thorough: bool) -> bool:
-        """See `database.Connection`. Rows of a file that becomes empty go with its pages."""
+        """Rows of a file that becomes empty go with its pages."""
         try:
             self.run(f"SET lock_timeout = '{_TIDY_MILLISECONDS}ms'")
             for statement in _TIDY_THOROUGHLY if thorough else _TIDY:
@@ -87,38 +77,29 @@ class PostgresConnection:
             self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'")
         return True
 
-    @_raising_storage_errors
     def begin_write(self) -> None:
-        """See `database.Connection`."""
         try:
             self.run(f"BEGIN; SELECT pg_advisory_xact_lock({WRITING})")
         except StorageError:
             self.rollback()
             raise
 
-    @_raising_storage_errors
     def begin_read(self) -> None:
-        """See `database.Connection`. The first read is what fixes the view."""
+        """The first read is what fixes the view."""
         self.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT id FROM task")
 
-    @_raising_storage_errors
     def commit(self) -> None:
-        """See `database.Connection`. Postgres answers COMMIT with ROLLBACK after an error."""
+        """Postgres answers COMMIT with ROLLBACK after an error."""
         if self.raw.execute("COMMIT").statusmessage != "COMMIT":
             raise StorageError("Postgres undid the transaction")
 
-    @_raising_storage_errors
     def rollback(self) -> None:
-        """See `database.Connection`."""
         if self.raw.info.transaction_status != TransactionStatus.IDLE:
             self.raw.execute("ROLLBACK")
 
-    @_raising_storage_errors
     def close(self) -> None:
-        """See `database.Connection`."""
         self.raw.close()
 
-    @_raising_storage_errors
     def run(self, script: str) -> None:
         """Run statements without parameters."""
         self.raw.execute(script.encode())
@@ -128,27 +109,17 @@ class PostgresConnection:
         return self.rows(sql, parameters)[0][0]
 
 
-def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Database:
-    """Open a database on a Postgres server; see `interface.Storage`.
-
-    Args:
-        url: as libpq takes it, ``postgresql://…``.
-        serving: be the one coordinator that serves this database; else only invitations and the
-            operator's log can be written.
-        scripts: other migrations than this version's.
-
-    Raises:
-        StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
-    """
+def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
+    """As `opening.open_storage`, for an address as libpq takes it."""
     with ExitStack() as undo:
-        connection = PostgresConnection(url)
+        connection = _Connection(url)
         undo.callback(connection.close)
         if serving:
             _require_durable(connection)
             _serve(connection, PATIENCE_SECONDS)
         _prepare(connection, serving, scripts or migrations("postgres"))
         rights = Rights.SERVE if serving else Rights.INVITE
-        database = Database(connection, lambda: PostgresConnection(url), rights)
+        database = Storage(connection, lambda: _Connection(url), rights)
         undo.pop_all()
         undo.callback(database.close)
         if serving:
@@ -157,13 +128,13 @@ def opened(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Databas
     return database
 
 
-def _require_durable(connection: PostgresConnection) -> None:
+def _require_durable(connection: _Connection) -> None:
     found = {name: connection.value(f"SHOW {name}") for name in _REQUIRED}
     if found != _REQUIRED:
         raise StorageError(f"this Postgres server is not durable: {found}")
 
 
-def _serve(connection: PostgresConnection, patience_seconds: float) -> None:
+def _serve(connection: _Connection, patience_seconds: float) -> None:
     """Take the lock of the one coordinator; wait a little for the session of a dead one."""
     deadline = time.monotonic() + patience_seconds
     while not connection.value(f"SELECT pg_try_advisory_lock({SERVING})"):
@@ -172,7 +143,7 @@ def _serve(connection: PostgresConnection, patience_seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _prepare(connection: PostgresConnection, serving: bool, scripts: tuple[str, ...]) -> None:
+def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -> None:
     """Make sure that it is ours and of the newest schema; nothing foreign is touched."""
     connection.begin_write()
     try:
@@ -205,13 +176,13 @@ def _prepare(connection: PostgresConnection, serving: bool, scripts: tuple[str, 
         connection.tidy(True)
 
 
-def _unfinished(connection: PostgresConnection, version: int) -> bool:
+def _unfinished(connection: _Connection, version: int) -> bool:
     tasks = connection.rows("SELECT charter FROM task")
     released = connection.value("SELECT count(*) FROM releases")
     return bool(tasks) and unfinished(version, tasks[0][0], released)
 
 
-def _version(connection: PostgresConnection) -> int:
+def _version(connection: _Connection) -> int:
     """The schema's version; 0 where the schema is empty."""
     if connection.value("SELECT to_regclass('turnout_schema') IS NOT NULL"):
         versions = connection.rows("SELECT version FROM turnout_schema")

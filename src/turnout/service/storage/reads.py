@@ -45,8 +45,8 @@ class Rights(IntEnum):
     SERVE = 2
 
 
-class Session(Protocol):
-    """A connection inside a transaction; placeholders are question marks.
+class Connection(Protocol):
+    """A connection to SQLite or Postgres; placeholders are question marks.
 
     Whatever goes wrong is raised as `StorageError`, with a text that names no stored value.
     """
@@ -67,16 +67,40 @@ class Session(Protocol):
         """As `changed`, for deleting what nobody can read: its bytes may stay in free pages."""
         ...
 
+    def begin_write(self) -> None:
+        """Begin a transaction that no other writer's overlaps; wait `BUSY_SECONDS` for it."""
+        ...
+
+    def begin_read(self) -> None:
+        """Begin a read-only transaction that sees what is committed by now, and nothing later."""
+        ...
+
+    def commit(self) -> None:
+        """Commit durably, or raise."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there still is one."""
+        ...
+
+    def tidy(self, thorough: bool) -> bool:
+        """As `database.Storage.tidy`; outside of transactions."""
+        ...
+
+    def close(self) -> None:
+        """Close it; an open transaction is undone."""
+        ...
+
 
 class Reads:
-    """The reading half of `interface.Transaction`.
+    """The reading half of `writes.Transaction`.
 
     Nothing works after the transaction has ended, and nothing after an error in it but undoing
     it: `broken` is true then.
     """
 
-    def __init__(self, session: Session, rights: Rights) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, rights: Rights) -> None:
+        self._connection = connection
         self._rights = rights
         self._ended = False
         self.broken = False
@@ -86,20 +110,20 @@ class Reads:
         self._ended = True
 
     def charter(self) -> bytes | None:
-        """See `interface.Transaction`."""
+        """The charter's canonical bytes; None in an empty storage."""
         rows = self._rows("SELECT charter FROM task")
         return rows[0][0] if rows else None
 
     def signing_key(self) -> bytes:
-        """See `interface.Transaction`."""
+        """The coordinator's Ed25519 private key, 32 bytes."""
         return self._of_task("signing_key")
 
     def initial_parameters(self) -> bytes:
-        """See `interface.Transaction`."""
+        """The first parameters, little-endian float32."""
         return self._of_task("parameters")
 
     def invitation(self, client: int) -> Invitation | None:
-        """See `interface.Transaction`."""
+        """The invitation with that id."""
         rows = self._rows(
             "SELECT i.client, i.secret_digest, e.public_key FROM invitations i "
             "LEFT JOIN enrolments e ON e.client = i.client WHERE i.client = ?",
@@ -108,48 +132,53 @@ class Reads:
         return Invitation(*rows[0]) if rows else None
 
     def invited(self) -> int:
-        """See `interface.Transaction`."""
+        """How many ids were handed out."""
         return self._value("SELECT coalesce(max(client) + 1, 0) FROM invitations")
 
     def keys(self) -> Iterator[tuple[int, bytes]]:
-        """See `interface.Transaction`."""
+        """Clients and the public keys that they enrolled with, by client."""
         sql = "SELECT client, public_key FROM enrolments WHERE client > ? ORDER BY client LIMIT ?"
         return ((client, key) for client, key in self._pages(sql, (-1,), SMALL_ROWS))
 
     def enrolled(self) -> int:
-        """See `interface.Transaction`."""
+        """How many invitations were used."""
         return self._value("SELECT count(*) FROM enrolments")
 
     def participation_at(self, client: int, step: int) -> Participation | None:
-        """See `interface.Transaction`."""
+        """The check-in of a client at the open step; nothing is known of other steps."""
         sql = "SELECT client, step, digest FROM check_ins WHERE client = ? AND step = ?"
         rows = self._rows(sql, int(client), int(step))
         return Participation(*rows[0]) if rows else None
 
     def participations(self, step: int) -> Iterator[Participation]:
-        """See `interface.Transaction`."""
+        """All check-ins of the open step, by client; the updates are not read."""
         sql = "SELECT client, digest, step FROM check_ins WHERE client > ? ORDER BY client LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return (Participation(client, at, digest) for client, digest, at in rows if at == step)
 
     def asked(self, step: int) -> NDArray[np.int64] | None:
-        """See `interface.Transaction`."""
+        """Who is asked at a step, ascending; None where nobody was chosen yet."""
         rows = self._rows("SELECT clients FROM asked WHERE step = ?", int(step))
         return np.frombuffer(rows[0][0], "<i8").astype(np.int64) if rows else None
 
     def arrived(self, step: int) -> NDArray[np.int64]:
-        """See `interface.Transaction`."""
+        """Who checked in at a step, ascending."""
         sql = "SELECT client FROM check_ins WHERE step = ? ORDER BY client"
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See `interface.Transaction`."""
+        """Clients that came in the released steps of the open block, and how often each came.
+
+        Returns:
+            The clients, ascending, and counts from 1; nothing where no block is under way, or
+            where its first step is open.
+        """
         used = self._used()
         clients = np.flatnonzero(used)
         return clients, used[clients].astype(np.int64)
 
     def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
-        """See `interface.Transaction`.
+        """Clients and their updates at the open step, by client; never all in memory.
 
         Raises:
             StorageError: an update is not the one that was stored with the client's check-in.
@@ -164,12 +193,12 @@ class Reads:
             last = rows[-1][0]
 
     def last_release(self) -> Release | None:
-        """See `interface.Transaction`."""
+        """The release of the highest step."""
         step = self._last_step()
         return None if step is None else self.release_at(step)
 
     def release_at(self, step: int) -> Release | None:
-        """See `interface.Transaction`.
+        """The release of a step.
 
         Raises:
             StorageError: the parameters are not those whose digest the ledger has.
@@ -189,7 +218,7 @@ class Reads:
         return Release(record, *rows[0][1:])
 
     def records(self, first_step: int = 0) -> Iterator[Record]:
-        """See `interface.Transaction`.
+        """The ledger's records from a step on, in order.
 
         Raises:
             StorageError: a record is not the one whose digest was stored with it.
@@ -198,25 +227,25 @@ class Reads:
         return map(_record, self._pages(sql, (int(first_step) - 1,), SMALL_ROWS))
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
-        """See `interface.Transaction`."""
+        """(step, checked in, served), in order; for the operator only."""
         sql = "SELECT step, checked_in, served FROM counts WHERE step > ? ORDER BY step LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return ((step, checked_in, served) for step, checked_in, served in rows)
 
     def last_receipt(self) -> WitnessReceipt | None:
-        """See `interface.Transaction`."""
+        """The receipt that was stored last."""
         sql = "SELECT witness_key, steps, signature FROM receipts ORDER BY id DESC LIMIT 1"
         rows = self._rows(sql)
         return WitnessReceipt(*rows[0]) if rows else None
 
     def scores(self) -> Iterator[Scored]:
-        """See `interface.Transaction`."""
+        """Evaluations in order."""
         sql = "SELECT steps, accuracy, loss FROM scores WHERE steps > ? ORDER BY steps LIMIT ?"
         for steps, *values in self._pages(sql, (-1,), SMALL_ROWS):
             yield Scored(steps, *(math.nan if value is None else value for value in values))
 
     def events(self, last: int) -> list[Event]:
-        """See `interface.Transaction`."""
+        """The last lines of the operator's log, oldest first."""
         sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
         return [Event(*row) for row in reversed(self._rows(sql, int(last)))]
 
@@ -263,7 +292,7 @@ class Reads:
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         self._require(Rights.READ)
         try:
-            return self._session.rows(sql, parameters)
+            return self._connection.rows(sql, parameters)
         except BaseException:
             self.broken = True
             raise

@@ -12,11 +12,7 @@ KEEPS_NOBODY = 2
 
 
 def migrations(dialect: str) -> tuple[str, ...]:
-    """The scripts that make a schema of version 1, 2, … in turn.
-
-    Args:
-        dialect: ``sqlite`` or ``postgres``.
-    """
+    """The scripts that make a schema of version 1, 2, … in turn."""
     folder = resources.files("turnout.service.storage") / "migrations"
     ending = f".{dialect}.sql"
     named = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(ending)}
@@ -44,11 +40,6 @@ def unfinished(version: int, charter: bytes, released: int) -> bool:
 
     A task of an older schema has a charter that this version does not serve, and rows that it
     would delete but the older version needs.
-
-    Args:
-        version: the database's schema.
-        charter: of its task.
-        released: how many steps are.
     """
     if not 0 < version < KEEPS_NOBODY:
         return False

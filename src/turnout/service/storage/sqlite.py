@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.database import BUSY_SECONDS, Database, raising_storage_errors
+from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
 from turnout.service.storage.locking import FileLock
 from turnout.service.storage.reads import Rights
 from turnout.service.storage.schema import UNFINISHED, migrations, pending, unfinished
@@ -43,38 +43,27 @@ _REQUIRED = {
     "temp_store": 2,
 }
 
-_raising_storage_errors = raising_storage_errors(
-    apsw.Error, lambda error: f"SQLite: {type(error).__name__}: {error}"
-)
 
+@raising_storage_errors(apsw.Error, lambda error: f"SQLite: {type(error).__name__}: {error}")
+class _Connection:
+    """`reads.Connection` by apsw."""
 
-class SqliteConnection:
-    """`database.Connection` by apsw."""
-
-    @_raising_storage_errors
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self.raw = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         self.raw.set_busy_timeout(int(BUSY_SECONDS * 1000))
 
-    @_raising_storage_errors
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See `reads.Session`."""
         return self.raw.execute(sql, parameters).fetchall()
 
-    @_raising_storage_errors
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """See `reads.Session`."""
         self.raw.execute(sql, parameters)
         return self.raw.changes()
 
-    @_raising_storage_errors
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See `reads.Session`."""
         self.raw.executemany(sql, rows)
 
-    @_raising_storage_errors
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """See `reads.Session`. Zeros over what is encrypted would only cost time."""
+        """Zeros over what is encrypted would only cost time."""
         self.raw.execute("PRAGMA secure_delete=OFF").fetchall()
         try:
             self.raw.execute(sql, parameters)
@@ -82,9 +71,8 @@ class SqliteConnection:
         finally:
             self.raw.execute("PRAGMA secure_delete=ON").fetchall()
 
-    @_raising_storage_errors
     def tidy(self, thorough: bool) -> bool:
-        """See `database.Connection`. The log holds deleted rows until it is cut off."""
+        """The log holds deleted rows until it is cut off."""
         if thorough and self.value("PRAGMA freelist_count"):
             self.raw.execute("PRAGMA temp_store=FILE")  # the whole database: too much for memory
             try:
@@ -98,33 +86,24 @@ class SqliteConnection:
             self.raw.set_busy_timeout(int(BUSY_SECONDS * 1000))
         return not blocked
 
-    @_raising_storage_errors
     def begin_write(self) -> None:
-        """See `database.Connection`."""
         self.raw.execute("BEGIN IMMEDIATE")
 
-    @_raising_storage_errors
     def begin_read(self) -> None:
-        """See `database.Connection`. The first read is what fixes the view."""
+        """The first read is what fixes the view."""
         self.raw.execute("BEGIN")
         self.raw.execute("SELECT id FROM task").fetchall()
 
-    @_raising_storage_errors
     def commit(self) -> None:
-        """See `database.Connection`."""
         if not self.raw.in_transaction:
             raise StorageError("SQLite undid the transaction by itself")
         self.raw.execute("COMMIT")
 
-    @_raising_storage_errors
     def rollback(self) -> None:
-        """See `database.Connection`."""
         if self.raw.in_transaction:
             self.raw.execute("ROLLBACK")
 
-    @_raising_storage_errors
     def close(self) -> None:
-        """See `database.Connection`."""
         self.raw.close()
 
     def value(self, sql: str) -> Any:
@@ -142,19 +121,8 @@ class SqliteConnection:
 
 def opened(
     path: str | Path, *, serving: bool, vfs: str | None = None, scripts: tuple[str, ...] = ()
-) -> Database:
-    """Open a database file; see `interface.Storage`.
-
-    Args:
-        path: the file. Who serves creates it, readable for this user alone.
-        serving: be the one coordinator that serves this database; else only invitations and the
-            operator's log can be written.
-        vfs: SQLite's name of the layer between it and the disk.
-        scripts: other migrations than this version's.
-
-    Raises:
-        StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
-    """
+) -> Storage:
+    """As `opening.open_storage`; ``vfs`` is SQLite's name of the layer between it and the disk."""
     path = Path(path).resolve()
     if not path.parent.is_dir() or not (serving or path.exists()):
         raise StorageError(f"there is no database {path}")
@@ -177,9 +145,9 @@ def opened(
 
 def _connected(
     path: Path, vfs: str | None, scripts: tuple[str, ...], lock: FileLock | None
-) -> SqliteConnection:
+) -> _Connection:
     """A connection to a database of the newest schema that it can have."""
-    connection = SqliteConnection(str(path), vfs)
+    connection = _Connection(str(path), vfs)
     try:
         missing = _missing(connection, path, scripts, lock is not None)
         if not missing:
@@ -189,11 +157,11 @@ def _connected(
             return connection
         connection.close()
         with FileLock(path, existing=True):
-            connection = SqliteConnection(str(path), vfs)
+            connection = _Connection(str(path), vfs)
             if _missing(connection, path, scripts, False):
                 _migrate(connection, scripts)
             connection.close()
-        connection = SqliteConnection(str(path), vfs)
+        connection = _Connection(str(path), vfs)
         _missing(connection, path, scripts, False)
         return connection
     except BaseException:
@@ -202,20 +170,20 @@ def _connected(
 
 
 def _database(
-    connection: SqliteConnection, path: Path, vfs: str | None, lock: FileLock | None
-) -> Database:
-    def reader() -> SqliteConnection:
-        other = SqliteConnection(str(path), vfs)
+    connection: _Connection, path: Path, vfs: str | None, lock: FileLock | None
+) -> Storage:
+    def reader() -> _Connection:
+        other = _Connection(str(path), vfs)
         other.set_up()
         other.rows("PRAGMA query_only=ON")
         return other
 
     if lock is None:
-        return Database(connection, reader, Rights.INVITE)
-    return Database(connection, reader, Rights.SERVE, lock.release)
+        return Storage(connection, reader, Rights.INVITE)
+    return Storage(connection, reader, Rights.SERVE, lock.release)
 
 
-def _require_whole(connection: SqliteConnection) -> None:
+def _require_whole(connection: _Connection) -> None:
     """Look through the pages of the small tables that everything rests on."""
     for table in ("task", "releases"):
         problems = connection.rows(f"PRAGMA integrity_check({table})")
@@ -224,7 +192,7 @@ def _require_whole(connection: SqliteConnection) -> None:
 
 
 def _missing(
-    connection: SqliteConnection, path: Path, scripts: tuple[str, ...], serving: bool
+    connection: _Connection, path: Path, scripts: tuple[str, ...], serving: bool
 ) -> tuple[str, ...]:
     """Make sure that it is ours and durable; the migrations that it still needs.
 
@@ -254,7 +222,7 @@ def _missing(
     return missing
 
 
-def _migrate(connection: SqliteConnection, scripts: tuple[str, ...]) -> None:
+def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
     """All missing migrations in one transaction; a cut leaves the old schema."""
     connection.begin_write()
     try:

@@ -7,56 +7,31 @@ lone job is committed at once, and a thousand share a commit.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from turnout.core.errors import StorageError
-from turnout.service.storage.interface import Storage, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.promises import Promised
+from turnout.service.storage.writes import Transaction
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class BusyError(StorageError):
     """Too much is waiting for the disk: nothing happened, try again later."""
 
 
-class Promise(Protocol[T_contra]):
-    """What the writer asks of a future; a `concurrent.futures.Future` is one."""
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """The job runs now; False where nobody waits for it any more."""
-        ...
-
-    def running(self) -> bool:
-        """Whether the job has begun."""
-        ...
-
-    def cancelled(self) -> bool:
-        """Whether nobody waited for it."""
-        ...
-
-    def set_result(self, result: T_contra, /) -> None:
-        """What the job returned, once that is durable."""
-        ...
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Why there is none."""
-        ...
-
-
+@dataclass(slots=True, eq=False)
 class _Queued(Generic[T]):
-    __slots__ = ("alone", "body_bytes", "future", "job")
-
-    def __init__(
-        self, job: Callable[[Any], T], body_bytes: int, alone: bool, future: Promise[T]
-    ) -> None:
-        self.job = job
-        self.body_bytes = body_bytes
-        self.alone = alone
-        self.future = future
+    job: Callable[[Any], T]
+    body_bytes: int
+    alone: bool
+    future: Future[T] | Promised[T]
 
 
 class Writer:
@@ -75,6 +50,8 @@ class Writer:
         on_failure: called in the writer's thread with the error, after all futures failed; the
             program should end. What the last commit stored is known after a restart.
         most_jobs, most_bytes: of what is waiting or being committed.
+        committed: told in the writer's thread how many seconds each commit took, and of how many
+            jobs it was.
     """
 
     def __init__(
@@ -84,11 +61,10 @@ class Writer:
         *,
         most_jobs: int = 1024,
         most_bytes: int = 64 << 20,
+        committed: Callable[[float, int], object] = lambda seconds, jobs: None,
     ) -> None:
-        self._storage = storage
-        self._on_failure = on_failure
-        self._most_jobs = most_jobs
-        self._most_bytes = most_bytes
+        self._storage, self._on_failure, self._told = storage, on_failure, committed
+        self._most_jobs, self._most_bytes = most_jobs, most_bytes
         self._changed = threading.Condition(threading.Lock())
         self._queue: list[_Queued[Any]] = []
         self._jobs = self._bytes = 0
@@ -112,7 +88,7 @@ class Writer:
         return future
 
     def submit_for(
-        self, future: Promise[T], job: Callable[[Transaction], T], body_bytes: int = 0
+        self, future: Future[T] | Promised[T], job: Callable[[Transaction], T], body_bytes: int = 0
     ) -> None:
         """As `submit`, with a future of the caller's own."""
         self._put(_Queued(job, body_bytes, alone=False, future=future))
@@ -207,11 +183,14 @@ class Writer:
             started = queued.future.set_running_or_notify_cancel()
             return [(queued, queued.job(self._storage))] if started else []
         with self._storage.transaction() as transaction:
-            return [
+            done = [
                 (queued, queued.job(transaction))
                 for queued in batch
                 if queued.future.set_running_or_notify_cancel()
             ]
+            began = time.perf_counter()
+        self._told(time.perf_counter() - began, len(done))
+        return done
 
     def _fail(self, batch: list[_Queued[Any]], error: BaseException) -> None:
         with self._changed:

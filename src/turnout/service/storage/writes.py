@@ -21,7 +21,7 @@ from turnout.service.storage.interface import (
     Scored,
     WitnessReceipt,
 )
-from turnout.service.storage.reads import SHARD_CLIENTS, TURNS_DTYPE, Reads, Rights, Session
+from turnout.service.storage.reads import SHARD_CLIENTS, TURNS_DTYPE, Connection, Reads, Rights
 
 _CHECK_IN = (
     "INSERT INTO check_ins (client, step, digest, body) SELECT ?, ?, ?, ? WHERE "
@@ -42,39 +42,43 @@ _RECLAIM = (
 _MOST_TURNS = np.iinfo(TURNS_DTYPE).max
 
 
-class Writes(Reads):
-    """`interface.Transaction` over SQL.
+class Transaction(Reads):
+    """Reads and writes that become durable together.
 
-    A `ConflictError` leaves the transaction as it was; after any other error in a statement it
-    can only be undone, in SQLite as in Postgres.
+    A `ConflictError` leaves the transaction as it was, and it may go on. After any other error in
+    a statement it can only be undone, in SQLite as in Postgres.
     """
 
-    def __init__(self, session: Session, rights: Rights) -> None:
-        super().__init__(session, rights)
+    def __init__(self, connection: Connection, rights: Rights) -> None:
+        super().__init__(connection, rights)
         self._open: tuple[int, sealing.Seal] | None = None
         self._next_body: int | None = None
 
     def found(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
-        """See `interface.Transaction`."""
+        """Create the task. Raises ConflictError where there is one."""
         columns = "task (id, charter, signing_key, parameters)"
         self._insert(columns, 1, charter, signing_key, parameters, conflict="there is a task")
 
     def invite(self, secret_digests: Sequence[bytes]) -> int:
-        """See `interface.Transaction`."""
+        """Hand out the next client ids, one a digest; the first of them is returned."""
         self._require(Rights.INVITE)
         first = self.invited()
         rows = list(enumerate(secret_digests, first))
         sql = "INSERT INTO invitations (client, secret_digest) VALUES (?, ?)"
         try:
             if rows:
-                self._session.many(sql, rows)
+                self._connection.many(sql, rows)
         except BaseException:
             self.broken = True
             raise
         return first
 
     def enrol(self, client: int, public_key: bytes) -> None:
-        """See `interface.Transaction`. A second time with the same key changes nothing."""
+        """Use an invitation; once more with the same key changes nothing.
+
+        Raises:
+            ConflictError: there is no such invitation, or it was used with another key.
+        """
         self._require(Rights.SERVE)
         invitation = self.invitation(client)
         if invitation is None:
@@ -85,7 +89,20 @@ class Writes(Reads):
         self._insert("enrolments (client, public_key)", int(client), public_key, conflict=used)
 
     def check_in(self, participation: Participation, body: bytes | None, quota: int) -> None:
-        """See `interface.Transaction`. The quota is compared by the same statement that stores."""
+        """Store a check-in, with the update where there is one.
+
+        The quota is compared by the same statement that stores.
+
+        Args:
+            participation: of the open step.
+            body: the update.
+            quota: most check-ins of a client in one block of the law.
+
+        Raises:
+            ConflictError: the client checked in at this step, or came ``quota`` times in the
+                released steps of the block.
+            StorageError: the client is not enrolled, or the step is not the open one.
+        """
         p, client = participation, int(participation.client)
         if (p.digest is None) is not (body is None):
             raise StorageError("an update and its digest are stored together")
@@ -105,14 +122,18 @@ class Writes(Reads):
             self._store_body(participation, body)
 
     def answer(self, client: int, step: int, digest: bytes, body: bytes) -> None:
-        """See `interface.Transaction`."""
+        """Store the update of a client who checked in without one.
+
+        Raises:
+            ConflictError: no check-in at this step, or answered already.
+        """
         self._require(Rights.SERVE)
         if self._changed(_ANSWER, digest, self._body_number(), int(client), int(step)) != 1:
             raise ConflictError("an update is stored, or nobody answers who did not check in")
         self._store_body(Participation(int(client), int(step), digest), body)
 
     def ask(self, step: int, clients: NDArray[np.int64]) -> None:
-        """See `interface.Transaction`."""
+        """Store who is asked for an update. Raises ConflictError where that is stored."""
         ascending = np.unique(clients).astype("<i8")
         if ascending.size != np.size(clients):
             raise StorageError("nobody is asked twice")
@@ -120,12 +141,20 @@ class Writes(Reads):
         self._insert("asked (step, clients)", int(step), ascending.tobytes(), conflict=taken)
 
     def release(self, release: Release, block_ends: int) -> None:
-        """See `interface.Transaction`.
+        """Append to the ledger, and delete all that joins a client to the step.
+
+        Afterwards nobody can tell who came at the step, or open an update of it. Where the
+        block goes on, the check-ins of the step are added to the turns; else turns are deleted.
+
+        Args:
+            release: of the open step.
+            block_ends: the first step after the block of the law in which the step lies.
 
         Raises:
             ConflictError: the step is stored.
             StorageError: the record does not follow on the last one, is of another task, names a
-                cost that is no cost, or the digest of other parameters; or a block ends twice.
+                cost that is no cost, or the digest of other parameters; or the block ended
+                elsewhere before.
         """
         self._require(Rights.SERVE)
         record = release.record
@@ -157,31 +186,34 @@ class Writes(Reads):
         self._forget(step)
 
     def reclaim(self, at_most: int) -> int:
-        """See `interface.Transaction`."""
+        """Delete what is left of released steps' updates, at most so many; how many were deleted.
+
+        Nobody can read them any more, for their step's key is deleted: this frees the space.
+        """
         self._require(Rights.SERVE)
         released = self._last_step()
         if released is None:
             return 0
         try:
-            return self._session.discarded(_RECLAIM, (int(at_most), released))
+            return self._connection.discarded(_RECLAIM, (int(at_most), released))
         except BaseException:
             self.broken = True
             raise
 
     def keep_receipt(self, receipt: WitnessReceipt) -> None:
-        """See `interface.Transaction`."""
+        """Store a witness's receipt; once more for the same head of the same witness is dropped."""
         values = receipt.witness_key, int(receipt.steps), receipt.signature
         self._changed(_insert("receipts (witness_key, steps, signature)"), *values)
 
     def score(self, scored: Scored) -> None:
-        """See `interface.Transaction`."""
+        """Store an evaluation; a second one of the same steps replaces none and is dropped."""
         accuracy, loss = (
             None if math.isnan(value) else float(value) for value in (scored.accuracy, scored.loss)
         )
         self._changed(_insert("scores (steps, accuracy, loss)"), int(scored.steps), accuracy, loss)
 
     def log(self, event: Event) -> None:
-        """See `interface.Transaction`."""
+        """Store a line of the operator's log."""
         columns = _insert("events (at, level, text)")
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)
 
@@ -205,7 +237,7 @@ class Writes(Reads):
         ]
         try:
             if rows:
-                self._session.many(_TURNS, rows)
+                self._connection.many(_TURNS, rows)
         except BaseException:
             self.broken = True
             raise
@@ -257,7 +289,7 @@ class Writes(Reads):
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
         self._require(needs)
         try:
-            return self._session.changed(sql, parameters)
+            return self._connection.changed(sql, parameters)
         except BaseException:
             self.broken = True
             raise

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
 from turnout.service.web.connections import HANDSHAKE, HEAD, Connections, Entry, Held
 
@@ -31,23 +30,13 @@ class Begun(asyncio.Protocol, Held):
     """A connection that said something."""
 
 
-class Make(Protocol):
-    """Makes the protocol of a connection."""
-
-    def __call__(self, entry: Entry, address: tuple[str, int], drop: Callable[[], object]) -> Begun:
-        """Of an entry of the table; ``drop`` ends it as long as it has no transport."""
-        ...
+Make = Callable[[Entry, tuple[str, int], Callable[[], object]], Begun]
+"""Makes the protocol of an entry of the table with its address; the last argument ends it as long
+as it has no transport."""
 
 
 class Listener:
-    """Takes connections of one listening socket; uvicorn stops it as it stops its own servers.
-
-    Args:
-        listening: bound to its address.
-        connections: where each gets a place, or is turned away.
-        make: makes its protocol.
-        tls: None for plain HTTP.
-    """
+    """Takes connections of one listening socket; uvicorn stops it as it stops its own servers."""
 
     def __init__(
         self,
@@ -169,7 +158,7 @@ class Listener:
             accepted.close()
 
 
-class _Silent:
+class _Silent(Held):
     """A connection that said nothing yet."""
 
     __slots__ = ("_listener", "address", "entry", "socket")
@@ -196,10 +185,6 @@ class _Silent:
     def abort(self) -> None:
         """See `connections.Held`."""
         self._listener.close_silent(self)
-
-    def unsent(self) -> int:
-        """See `connections.Held`."""
-        return 0
 
 
 def _shut(accepted: socket.socket) -> None:

@@ -22,12 +22,7 @@ CONNECTION = "turnout.connection"
 
 
 class RefusedError(Exception):
-    """A request that ends here.
-
-    Args:
-        status: of the answer.
-        body: JSON.
-    """
+    """A request that ends here."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(status)
@@ -84,11 +79,6 @@ async def part_of(receive: Receive) -> tuple[bytes, bool]:
 
 async def received(receive: Receive, begun: bytes, limit: int) -> bytes:
     """The whole body, in one piece, and never more of it than ``limit`` bytes.
-
-    Args:
-        receive: gives the parts after the first.
-        begun: the first.
-        limit: most bytes.
 
     Raises:
         RefusedError: it is longer, or whoever sent it is gone.

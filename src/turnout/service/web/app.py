@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from turnout import __version__
+from turnout.service.dashboard.mounting import mount
 from turnout.service.web import openapi
 from turnout.service.web.answers import BUSY, respond
 from turnout.service.web.devices import signed_routes
@@ -52,12 +53,7 @@ class _Application(FastAPI):
 
 
 def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
-    """The application of one running task.
-
-    Args:
-        coordinator: what it serves.
-        password: the operator's; without one, nobody sees what is for the operator alone.
-    """
+    """The application of one running task."""
     app = _Application(
         title="turnout", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
@@ -71,7 +67,7 @@ def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
     coordinator.operator_known = operators.known
     _add_health(app, coordinator)
     _add_views(app, coordinator, operators)
-    _add_dashboard(app, coordinator, operators)
+    mount(app, coordinator, operators.form_token)
     return app
 
 
@@ -104,9 +100,3 @@ def _add_views(app: FastAPI, running: Running, operators: Operators) -> None:
     app.add_route("/operator/login", operators.login, methods=["POST"])
     app.add_route("/operator/logout", operators.logout, methods=["POST"])
     app.add_route("/metrics", operators.metrics, methods=["GET"])
-
-
-def _add_dashboard(app: FastAPI, running: Running, operators: Operators) -> None:
-    from turnout.service.dashboard.mounting import mount
-
-    mount(app, running, operators.form_token)

@@ -20,11 +20,7 @@ Sides = tuple[float, float]
 
 
 class Certainties:
-    """Upper bounds on the posterior of presence and of absence, at the prior ½ and but for δ.
-
-    Args:
-        charter: the task's terms.
-    """
+    """Upper bounds on the posterior of presence and of absence, at the prior ½ and but for δ."""
 
     def __init__(self, charter: Charter) -> None:
         self._charter = charter

@@ -16,8 +16,9 @@ from typing import TypeVar
 from turnout.core.errors import StorageError
 from turnout.service.engine import Published, SetBackError
 from turnout.service.ledger import Head, Record
-from turnout.service.storage.interface import Event, Transaction, WitnessReceipt
+from turnout.service.storage.interface import Event, WitnessReceipt
 from turnout.service.storage.writer import BusyError
+from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
 from turnout.service.web.running import STORAGE_FAILED, Running
 from turnout.service.wire import Phase

@@ -16,7 +16,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Protocol
 
 SWEEP_SECONDS = 1.0
 _GIVEN_UP_AT_ONCE, _BREATH_SECONDS = 32, 0.02
@@ -47,37 +46,23 @@ ANSWER, READER = Awaits.ANSWER, Awaits.READER
 NEXT, CLOSE = Awaits.NEXT, Awaits.CLOSE
 
 
-class Held(Protocol):
-    """What the table asks of a connection."""
+class Held:
+    """What the table asks of a connection; here, of one that is closed."""
+
+    __slots__ = ()
 
     def give_up(self) -> None:
         """Its deadline is over: end it, with an answer where one is due."""
-        ...
 
     def abort(self) -> None:
         """Drop it at once."""
-        ...
 
     def unsent(self) -> int:
         """Bytes of answers that it has not taken yet."""
-        ...
-
-
-class _Nobody:
-    """What an entry holds whose connection is closed."""
-
-    def give_up(self) -> None:
-        """It is closed."""
-
-    def abort(self) -> None:
-        """It is closed."""
-
-    def unsent(self) -> int:
-        """Nothing."""
         return 0
 
 
-_NOBODY = _Nobody()
+_NOBODY = Held()
 
 
 class Entry:

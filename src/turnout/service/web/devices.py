@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from turnout.core.errors import RemoteProtocolError
 from turnout.service.engine import Upload
-from turnout.service.storage.interface import Transaction
+from turnout.service.storage.writes import Transaction
 from turnout.service.web.running import Running
 from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
 from turnout.service.wire import (

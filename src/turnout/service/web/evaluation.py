@@ -21,7 +21,8 @@ from turnout.plans import Plan
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.learner import Learner, PlanLearner
-from turnout.service.storage.interface import Event, Scored, Transaction
+from turnout.service.storage.interface import Event, Scored
+from turnout.service.storage.writes import Transaction
 from turnout.service.web import logs
 from turnout.service.web.running import Running
 
@@ -41,12 +42,7 @@ def plan_learner(charter: Charter) -> Learner:
 
 
 def of_plan(text: str, folder: Path) -> Evaluate:
-    """Evaluation on the plan's held-out data; loads PyTorch.
-
-    Args:
-        text: the plan as TOML.
-        folder: what a trace's path is relative to.
-    """
+    """Evaluation on the plan's held-out data; loads PyTorch."""
     from turnout.training.building import build_task
     from turnout.training.workload import gather
 
@@ -60,13 +56,7 @@ def of_plan(text: str, folder: Path) -> Evaluate:
 
 
 class Evaluator:
-    """Evaluates published models in a thread and stores what it found.
-
-    Args:
-        running: the task.
-        prepare: loads what is needed; called in the thread.
-        learner: which of its iterates a release hands out.
-    """
+    """Evaluates published models in a thread and stores what it found."""
 
     def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
         self._running, self._prepare, self._learner = running, prepare, learner

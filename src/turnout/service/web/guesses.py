@@ -68,10 +68,6 @@ class Guesses:
     async def is_right(self, given: bytes, source: str) -> bool:
         """Whether a password is the operator's; False after the time that a wrong one costs.
 
-        Args:
-            given: the password.
-            source: who asks, as `source_of` says.
-
         Raises:
             HTTPException: 429, too many wrong ones.
         """

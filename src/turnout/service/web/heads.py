@@ -18,7 +18,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey, verified
-from turnout.service.storage.interface import Transaction
+from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SignedHead, head_bytes
 
 _POSTGRES = ("postgres://", "postgresql://")
@@ -115,12 +115,6 @@ class HeadFile:
 
         The file is one release behind at most: that is what a crash between commit and export
         leaves.
-
-        Args:
-            task: the stored charter's digest.
-            coordinator_key: the stored charter's.
-            view: what is stored.
-            head: of the stored ledger.
 
         Raises:
             StorageError: database or file is an old copy, or the file is missing, damaged, or

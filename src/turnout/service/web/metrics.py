@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from turnout.service.charter import Charter
-from turnout.service.storage.interface import Scored, Storage, Transaction
+from turnout.service.storage.interface import Scored
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _JOBS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -76,51 +72,18 @@ class Metrics:
         self.epsilon.set(charter.spent(steps))
         self.target.set(charter.target)
 
+    def committed(self, seconds: float, jobs: int) -> None:
+        """So many jobs were committed together, which took so long."""
+        self.commit_seconds.observe(seconds)
+        self.batch_jobs.observe(jobs)
+
     def scored(self, scored: Scored) -> None:
         """A model was evaluated."""
         self.accuracy.set(scored.accuracy)
         self.loss.set(scored.loss)
 
     def text(self, waiting: tuple[int, int]) -> bytes:
-        """All of them in Prometheus' text format.
-
-        Args:
-            waiting: jobs and bytes that the writer has not committed yet.
-        """
+        """All of them in Prometheus' text format."""
         self.waiting_jobs.set(waiting[0])
         self.waiting_bytes.set(waiting[1])
         return generate_latest(self.registry)
-
-
-class MeteredStorage:
-    """A storage whose transactions are timed; else it is the one that it wraps."""
-
-    def __init__(self, storage: Storage, metrics: Metrics) -> None:
-        self._storage, self._metrics = storage, metrics
-        self._jobs = 0
-
-    def job(self) -> None:
-        """A job begins in the transaction; called in the writer's thread."""
-        self._jobs += 1
-
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """See `interface.Storage`."""
-        self._jobs, done = 0, time.perf_counter()
-        with self._storage.transaction() as tx:
-            yield tx
-            done = time.perf_counter()
-        self._metrics.commit_seconds.observe(time.perf_counter() - done)
-        self._metrics.batch_jobs.observe(self._jobs)
-
-    def snapshot(self) -> AbstractContextManager[Transaction]:
-        """See `interface.Storage`."""
-        return self._storage.snapshot()
-
-    def tidy(self, *, thorough: bool = False) -> bool:
-        """See `interface.Storage`."""
-        return self._storage.tidy(thorough=thorough)
-
-    def close(self) -> None:
-        """See `interface.Storage`."""
-        self._storage.close()

@@ -47,9 +47,6 @@ class HeadsRoute:
 
     The head bears the coordinator's own signature, and that alone counts: a client that an old
     copy of the storage does not know can tell as well, and nobody says who it is.
-
-    Args:
-        running: the task.
     """
 
     def __init__(self, running: Running) -> None:

@@ -49,11 +49,7 @@ _RETRIED = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter
 
 
 def document(charter: Charter) -> Document:
-    """The device API of one task.
-
-    Args:
-        charter: says how long an update is.
-    """
+    """The device API of one task."""
     size = charter.lattice.encoded_size
     update = {"type": "string", "format": "binary", "minLength": size, "maxLength": size}
     step = f"{PREFIX}/steps/{{step}}"

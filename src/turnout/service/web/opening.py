@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, read_plan
 from turnout.service.charter import Charter, Timing
-from turnout.service.storage.interface import Storage
+from turnout.service.storage.database import Storage
 from turnout.service.web import heads, logs
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.settings import Settings
@@ -23,34 +23,21 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 
 def plan_text(path: Path) -> str:
-    """A plan's TOML text.
-
-    Raises:
-        ParameterError: no such file, or a plan that is refused.
-        StorageError: it cannot be read.
-    """
+    """A plan's TOML text."""
     text = read_plan(path)
     Plan.from_toml(text, path.name)
     return text
 
 
 def stored_charter(storage: Storage) -> Charter | None:
-    """The charter of the stored task; None where there is none.
-
-    Raises:
-        StorageError: it is damaged.
-    """
+    """The charter of the stored task; None where there is none."""
     with storage.snapshot() as view:
         data = view.charter()
     return None if data is None else Charter.from_canonical(data)
 
 
 def found(storage: Storage, plan: Path, timing: Timing, phase: Phase) -> Charter:
-    """Price a plan and store its task.
-
-    Raises:
-        TurnoutError: the plan is refused, or the storage holds a task.
-    """
+    """Price a plan and store its task."""
     from turnout.service.founding import founding
 
     text = plan_text(plan)
@@ -95,11 +82,7 @@ def head_file(settings: Settings, task: str) -> HeadFile:
 
 
 def witness(settings: Settings) -> Witness | None:
-    """The witness that the settings name.
-
-    Raises:
-        ParameterError: it is not named as a whole, or in a way that is refused.
-    """
+    """The witness that the settings name."""
     settings.require_whole_witness()
     if settings.witness is None or settings.witness_key is None:
         return None

@@ -32,11 +32,7 @@ _NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def password_of(path: Path) -> str:
-    """The password in a file's first line.
-
-    Raises:
-        ParameterError: no such file, or too short a password; it is not shown.
-    """
+    """The password in a file's first line."""
     return secret_of(path, "--operator-password-file", "password", SHORTEST_PASSWORD)
 
 
@@ -46,9 +42,6 @@ class Sessions:
     Guarantees:
         A session ends on request, after half a day, with the process, and when so many newer
         ones are open. From then on its cookie, or a copy of it, opens nothing.
-
-    Args:
-        clock: monotonic.
     """
 
     def __init__(self, clock: Clock) -> None:

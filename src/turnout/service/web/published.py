@@ -33,13 +33,7 @@ Found = tuple[int, bytes, bytes, Headers]
 
 
 class PublicRoute:
-    """An ASGI application: one route that everybody may read.
-
-    Args:
-        running: the task.
-        name: of the route, for metrics.
-        find: status, body, content type and further headers.
-    """
+    """An ASGI application: one route that everybody may read."""
 
     def __init__(
         self, running: Running, name: str, find: Callable[[Scope], Awaitable[Found]]

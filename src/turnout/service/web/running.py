@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
@@ -23,12 +23,14 @@ from turnout.service.charter import Charter
 from turnout.service.engine import Engine, Published, SetBackError
 from turnout.service.learner import Learner
 from turnout.service.signatures import SigningKey
-from turnout.service.storage.interface import Event, Storage, Transaction
+from turnout.service.storage.database import Storage
+from turnout.service.storage.interface import Event
+from turnout.service.storage.promises import Promised, Settled
 from turnout.service.storage.writer import Writer
+from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
 from turnout.service.web.heads import HeadFile
-from turnout.service.web.metrics import MeteredStorage, Metrics
-from turnout.service.web.promises import Promised, Settled
+from turnout.service.web.metrics import Metrics
 from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
 from turnout.service.web.views import operator_view as see_as_operator
 from turnout.service.web.views import public_view as see
@@ -47,43 +49,22 @@ STORAGE_FAILED, SET_BACK = 70, 71
 _VIEW_SECONDS = 1.0
 
 
-class Clock(Protocol):
-    """Monotonic time: setting the machine's clock does not move it."""
+class Clock:
+    """The machine's monotonic time: setting its clock does not move it."""
 
     def now(self) -> float:
         """Seconds since some moment."""
-        ...
-
-    async def until(self, moment: float) -> None:
-        """Wait until then; not at all if it is over."""
-        ...
-
-
-class MonotonicClock:
-    """The machine's."""
-
-    def now(self) -> float:
-        """See `Clock`."""
         return time.monotonic()
 
     async def until(self, moment: float) -> None:
-        """See `Clock`."""
+        """Wait until then; not at all if it is over."""
         while (left := moment - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """What everybody may see at this moment, as one.
-
-    Attributes:
-        published: model and head.
-        head: the head, signed.
-        etag: of the model.
-        step: the step in progress.
-        phase: what it takes.
-        phase_ends, step_ends: by the clock.
-    """
+    """What everybody may see at this moment, as one."""
 
     published: Published
     head: SignedHead
@@ -136,7 +117,7 @@ class Running:
         noise: Noise = rounded_gaussian,
     ) -> None:
         self.storage, self._end, self.most_bytes = storage, end, most_bytes
-        self.head_file, self.clock = head_file, clock or MonotonicClock()
+        self.head_file, self.clock = head_file, clock or Clock()
         self.engine = Engine.open(storage, learner, source=source, noise=noise)
         self.charter, self.task = self.engine.charter, self.engine.task
         with storage.snapshot() as view:
@@ -154,12 +135,12 @@ class Running:
         self.evaluation = "the evaluation begins"
         self.bodies_of: Counter[int] = Counter()
         self._settled = Settled()
-        self._metered = MeteredStorage(storage, self.metrics)
         self.writer = Writer(
-            self._metered,
+            storage,
             lambda error: self.end(STORAGE_FAILED, f"{type(error).__name__}: {error}"),
             most_jobs=most_jobs,
             most_bytes=most_bytes,
+            committed=self.metrics.committed,
         )
         self._shown = self.shown_of(self.engine.published, self.engine.phase)
         self.show(self._shown)
@@ -239,13 +220,8 @@ class Running:
             BusyError: too much is waiting.
             StorageError: the writer ended.
         """
-
-        def counted(tx: Transaction) -> T:
-            self._metered.job()
-            return job(tx)
-
         promised: Promised[T] = Promised(self._settled)
-        self.writer.submit_for(promised, counted, body_bytes)
+        self.writer.submit_for(promised, job, body_bytes)
         return promised.answer
 
     def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
@@ -287,11 +263,11 @@ class Running:
     # -- views ------------------------------------------------------------------------------
 
     async def public(self) -> PublicView:
-        """See `views.Views`."""
+        """What everybody may see; cheap to ask, up to a second old."""
         return await self._view("public", lambda at, tx: see(self.terms, at, tx.scores()))
 
     async def operator(self) -> OperatorView:
-        """See `views.Views`."""
+        """What the operator sees, as cheap and as old; only after `is_operator`."""
         waiting = self.writer.waiting
 
         def looked(at: Progress, tx: Transaction) -> OperatorView:
@@ -316,7 +292,13 @@ class Running:
         return view
 
     async def is_operator(self, request: Request) -> bool:
-        """See `views.Views`; nobody is before `create_app` says how operators are known."""
+        """Whether a request comes with the operator's session or password.
+
+        Nobody's does before `create_app` says how operators are known.
+
+        Raises:
+            HTTPException: 429, too many wrong passwords.
+        """
         return self.operator_known is not None and await self.operator_known(request)
 
     operator_known: Callable[[Any], Awaitable[bool]] | None = None

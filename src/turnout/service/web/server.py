@@ -37,17 +37,7 @@ takes 50 ms, and would be done every few seconds; hardly anything here needs it 
 def serve(
     plan: Path, settings: Settings, phase: Phase, announce: Callable[[Running, str], object]
 ) -> None:
-    """Serve the task of a plan until a signal, or its end where the settings say so.
-
-    Args:
-        plan: TOML; its task is created in an empty database.
-        settings: how.
-        phase: shows that something takes a while.
-        announce: told when requests are taken, and at which address.
-
-    Raises:
-        TurnoutError: something is refused before anything is served.
-    """
+    """Serve the task of a plan until a signal, or its end where the settings say so."""
     from turnout.service.web.bounded_server import listening_at, url_of
 
     file, tls = settings.operator_password_file, settings.tls

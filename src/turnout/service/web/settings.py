@@ -112,11 +112,6 @@ class Settings(BaseModel):
     ) -> Self:
         """The settings of all sources.
 
-        Args:
-            file: TOML; None for none.
-            environment: variables, others than ours too.
-            given: on the command line; None where it was not.
-
         Raises:
             ParameterError: an unknown name or a value that is refused.
         """
@@ -168,11 +163,7 @@ class Settings(BaseModel):
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
-        """Certificate and key; None without TLS.
-
-        Raises:
-            ParameterError: one without the other, or no such file.
-        """
+        """Certificate and key; None without TLS."""
         return tls_files(self.tls_cert, self.tls_key)
 
 

@@ -21,8 +21,8 @@ from prometheus_client import Counter
 
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.service.signatures import verified
-from turnout.service.storage.interface import Transaction
 from turnout.service.storage.writer import BusyError
+from turnout.service.storage.writes import Transaction
 from turnout.service.web.answers import (
     BUSY,
     CONNECTION,

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Self
 
 from turnout.participation import expected_check_ins
 from turnout.plans import Plan
 from turnout.service.charter import Charter
 from turnout.service.ledger import Head
-from turnout.service.storage.interface import Event, Scored, Transaction
+from turnout.service.storage.interface import Event, Scored
+from turnout.service.storage.writes import Transaction
 from turnout.service.web.certainties import Certainties
 from turnout.service.wire import Phase
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 _EVENTS = 200
 _BLOCK = 20
@@ -171,37 +169,9 @@ class OperatorView:
         return asdict(self)
 
 
-class Views(Protocol):
-    """What pages are made of; cheap to ask, answers are up to a second old."""
-
-    async def public(self) -> PublicView:
-        """What everybody may see."""
-        ...
-
-    async def operator(self) -> OperatorView:
-        """What the operator sees; only after `is_operator`."""
-        ...
-
-    async def is_operator(self, request: Request) -> bool:
-        """Whether a request comes with the operator's session or password.
-
-        Raises:
-            HTTPException: 429, too many wrong passwords.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """A charter with what is worked out from it once.
-
-    Attributes:
-        charter: the terms.
-        task: their digest, hexadecimal.
-        plan: the plan in them.
-        expected: how many of the whole population are expected at each step.
-        certainties: how sure anybody becomes.
-    """
+    """A charter with what is worked out from it once."""
 
     charter: Charter
     task: str
@@ -218,11 +188,7 @@ class Terms:
         return cls(charter, charter.task, plan, counts, Certainties(charter))
 
     def last_block(self, released: int) -> tuple[int, float]:
-        """Steps of the last window that are published, and a bound on their check-ins' variance.
-
-        Args:
-            released: steps that are published.
-        """
+        """Steps of the last window that are published, and a bound on their check-ins' variance."""
         length = getattr(self.charter.scheme.participation, "window", _BLOCK)
         expected = self.expected[max(0, released - 1) // length * length : released]
         # Clients come independently, each step's variance is Σp(1 − p) ≤ μ − μ²/n, and turns of
@@ -232,13 +198,7 @@ class Terms:
 
 
 def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
-    """What everybody may see.
-
-    Args:
-        terms: of the task.
-        progress: where the schedule is.
-        scores: evaluations; those of models that are not published are left out.
-    """
+    """What everybody may see."""
     charter, plan = terms.charter, terms.plan
     return PublicView(
         task=terms.task,
@@ -274,14 +234,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
 def operator_view(
     terms: Terms, progress: Progress, reads: Transaction, waiting: tuple[int, int]
 ) -> OperatorView:
-    """What the operator sees.
-
-    Args:
-        terms: of the task.
-        progress: where the schedule is.
-        reads: a snapshot.
-        waiting: jobs and bytes that the writer has not committed yet.
-    """
+    """What the operator sees."""
     expected = terms.expected
     counts = (count for count in reads.counts() if count[0] < progress.head.steps)
     running = progress.step < terms.charter.steps

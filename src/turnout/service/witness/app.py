@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from turnout.service.web.answers import RefusedError
 from turnout.service.witness.messages import (
     KEY_PATH,
     MOST_BYTES,
@@ -28,19 +29,6 @@ from turnout.service.witness.store import (
 _BODY_SECONDS = 10.0
 
 
-class RefusedError(Exception):
-    """A request that ends here.
-
-    Args:
-        status: of the answer.
-        reason: for a person.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
-
-
 class _Witness:
     """The routes over one store."""
 
@@ -55,7 +43,7 @@ class _Witness:
             shown = Shown.decoded(await _body(request))
             signature = await asyncio.to_thread(self._store.receipt, shown)
         except RefusedError as refused:
-            return _answer(refused.status, refusal(refused.reason))
+            return _answer(refused.status, refused.body)
         except ValueError as error:
             return _answer(422, refusal(str(error)))
         except OtherHeadError as other:
@@ -71,7 +59,7 @@ class _Witness:
         try:
             self._require_known(request)
         except RefusedError as refused:
-            return _answer(refused.status, refusal(refused.reason))
+            return _answer(refused.status, refused.body)
         head = await asyncio.to_thread(self._store.newest, request.path_params["task"])
         if head is None:
             return _answer(404, refusal("this witness does not know the task"))
@@ -84,7 +72,7 @@ class _Witness:
     def _require_known(self, request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
         if self._token is not None and not hmac.compare_digest(given, self._token):
-            raise RefusedError(401, "this witness asks for its token")
+            raise RefusedError(401, refusal("this witness asks for its token"))
 
 
 async def _body(request: Request) -> bytes:
@@ -95,11 +83,11 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 parts += part
                 if len(parts) > MOST_BYTES:
-                    raise RefusedError(413, "the body is too long")
+                    raise RefusedError(413, refusal("the body is too long"))
     except TimeoutError:
-        raise RefusedError(408, "the body took too long") from None
+        raise RefusedError(408, refusal("the body took too long")) from None
     except ClientDisconnect:
-        raise RefusedError(400, "the body did not come") from None
+        raise RefusedError(400, refusal("the body did not come")) from None
     return bytes(parts)
 
 
@@ -108,12 +96,7 @@ def _answer(status: int, body: bytes) -> Response:
 
 
 def create_app(store: WitnessStore, token: str | None = None) -> Starlette:
-    """The application of one witness.
-
-    Args:
-        store: what it keeps.
-        token: that coordinators must send; None for none.
-    """
+    """The application of one witness."""
     witness = _Witness(store, token)
     return Starlette(
         routes=[

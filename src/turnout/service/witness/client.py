@@ -41,13 +41,6 @@ class UnreachableError(Exception):
 class Witness:
     """A witness behind one address, pinned by its key.
 
-    Args:
-        url: its address.
-        key: its public key, 32 bytes.
-        token: what it asks for; None for nothing.
-        ca: certificates (PEM) to trust in place of the system's.
-        transport: what carries requests, for tests.
-
     Raises:
         ParameterError: no such address or certificates, or one without encryption.
     """
@@ -199,11 +192,7 @@ def _refused(body: bytes) -> tuple[str, SignedHead | None]:
 
 
 def witness_key(text: str) -> bytes:
-    """A public key in hexadecimal.
-
-    Raises:
-        ParameterError: something else.
-    """
+    """A public key in hexadecimal."""
     try:
         key = bytes.fromhex(text)
     except ValueError:

@@ -16,11 +16,7 @@ _MOST_CONNECTIONS, _GRACE_SECONDS = 256, 5
 
 
 def token_of(path: Path, option: str) -> str:
-    """The token in a file's first line.
-
-    Raises:
-        ParameterError: no such file, or too short a token; it is not shown.
-    """
+    """The token in a file's first line."""
     return secret_of(path, option, "token", SHORTEST_TOKEN, encoding="ascii")
 
 
@@ -33,19 +29,7 @@ def witness(
     tls: tuple[Path, Path] | None,
     announce: Callable[[str, str], object],
 ) -> None:
-    """Serve a witness until a signal.
-
-    Args:
-        db: its database; made where there is none.
-        host: where to listen.
-        port: the port; 0 for any that is free.
-        token: that coordinators must send; None only where this machine alone can connect.
-        tls: certificate and key, for https.
-        announce: told the public key and the address.
-
-    Raises:
-        TurnoutError: something is refused before anything is served.
-    """
+    """Serve a witness until a signal."""
     from turnout.service.web.bounded_server import BoundedServer, listening_at, url_of
     from turnout.service.web.connections import Connections, proxies
 

@@ -48,10 +48,6 @@ _KEPT = "".join(
 _SETTINGS = ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "foreign_keys=ON",
              "recursive_triggers=ON", "trusted_schema=OFF")  # fmt: skip
 
-_raising_storage_errors = raising_storage_errors(
-    apsw.Error, lambda error: f"the witness's database: {type(error).__name__}: {error}"
-)
-
 
 class UnknownTaskError(StorageError):
     """The coordinator has a receipt of this witness, and the witness does not know the task."""
@@ -63,25 +59,20 @@ class FullError(StorageError):
 
 @dataclass
 class OtherHeadError(Exception):
-    """A head that does not follow on the newest one.
-
-    Attributes:
-        newest: what the witness has.
-    """
+    """A head that does not follow on the newest one."""
 
     newest: SignedHead
 
 
+@raising_storage_errors(
+    apsw.Error, lambda error: f"the witness's database: {type(error).__name__}: {error}"
+)
 class WitnessStore:
     """The database of a witness, open in one process at a time.
 
     Guarantees:
         A receipt is for a head that is durable. There is one head for each number of releases of
         a task, and none that does not follow on the one before.
-
-    Args:
-        path: the file; made where there is none, with a fresh key.
-        most_tasks: no more are taken.
 
     Raises:
         StorageError: another process has it open, or it is no witness's database.
@@ -97,7 +88,6 @@ class WitnessStore:
             raise
         self.key = SigningKey(self._rows("SELECT signing_key FROM witness")[0][0])
 
-    @_raising_storage_errors
     def _opened(self, path: Path) -> apsw.Connection:
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -141,7 +131,6 @@ class WitnessStore:
         self._db.close()
         os.close(self._lock)
 
-    @_raising_storage_errors
     def _keep(self, shown: Shown) -> None:
         task, head = shown.task, shown.head.head
         newest = self.newest(task)
@@ -171,7 +160,6 @@ class WitnessStore:
                 "INSERT INTO heads VALUES (?, ?, ?)", (shown.task, steps, str(shown.head))
             )
 
-    @_raising_storage_errors
     def _rows(self, sql: str, *parameters: object) -> list[tuple]:
         return self._db.execute(sql, parameters).fetchall()
 

@@ -34,7 +34,7 @@ from turnout.spec import (
     Scheme,
     TrustModel,
 )
-from turnout.spec.classes import hold_members
+from turnout.spec.parameters import hold_members
 
 _RENYI_ORDERS = (256, 512, 1024)  # largest orders of a Rényi curve, tried while they help
 _LOCAL_DELTAS = range(10, 60, 2)  # powers of 1/10 tried for δ₀ of a Gaussian message

@@ -36,7 +36,7 @@ class Settled:
 
 
 class Promised(Generic[T]):
-    """A job's future for the writer (see `writer.Promise`), and ``answer`` for the loop.
+    """A job's future for the writer, as those of `concurrent.futures`; ``answer`` for the loop.
 
     Made in the loop that waits for it; what a `Settled` holds is of one loop.
     """
@@ -48,24 +48,24 @@ class Promised(Generic[T]):
         self.answer: asyncio.Future[T] = self._loop.create_future()
 
     def set_running_or_notify_cancel(self) -> bool:
-        """See `writer.Promise`."""
+        """The job runs now; False where nobody waits for it any more."""
         self._begun = not self.answer.cancelled()
         return self._begun
 
     def running(self) -> bool:
-        """See `writer.Promise`."""
+        """Whether the job has begun."""
         return self._begun
 
     def cancelled(self) -> bool:
-        """See `writer.Promise`."""
+        """Whether nobody waited for it."""
         return not self._begun and self.answer.cancelled()
 
     def set_result(self, result: T, /) -> None:
-        """See `writer.Promise`."""
+        """What the job returned, once that is durable."""
         self._settled.tell(self._loop, lambda: self._settle(result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """See `writer.Promise`."""
+        """Why there is none."""
         self._settled.tell(self._loop, lambda: self._fail(exception))
 
     def _settle(self, result: T) -> None:
