@@ -1,5 +1,8 @@
-"""For tests of samplers and laws, yours included: exact laws, frequency tests, conformance."""
+"""For tests of samplers, laws and algorithms, yours included: exact laws, frequency tests,
+conformance.
+"""
 
+from turnout.testing.algorithms import assert_algorithm
 from turnout.testing.enumeration import enumerate_law
 from turnout.testing.frequencies import (
     assert_binomial,
@@ -11,6 +14,7 @@ from turnout.testing.laws import ClientLaw, assert_law, client_law
 
 __all__ = [
     "ClientLaw",
+    "assert_algorithm",
     "assert_binomial",
     "assert_frequencies",
     "assert_law",
