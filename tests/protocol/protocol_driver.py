@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from turnout.protocol import CheckIns, Coordinator, Updates, UpdateSum
+from turnout.protocol import CheckIns, Clipping, Coordinator, Updates, UpdateSum, mechanism_for
 from turnout.randomness import SimulationStreams
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
@@ -12,12 +12,32 @@ def scheme(release=ReleaseRule.AGGREGATED, law=None, sigma=1.0):
     return Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE, release)
 
 
-def coordinator(
-    release=ReleaseRule.AGGREGATED, *, law=None, sigma=1.0, dimension=2, clip_norm=1.0, **options
+def mechanism(
+    release=ReleaseRule.AGGREGATED,
+    *,
+    law=None,
+    sigma=1.0,
+    dimension=2,
+    clip_norm=1.0,
+    expected_check_ins=2.0,
+    minibatch=1,
 ):
-    options.setdefault("expected_check_ins", 2.0)
-    options.setdefault("capacity", 10)
-    return Coordinator(scheme(release, law, sigma), dimension, clip_norm=clip_norm, **options)
+    return mechanism_for(
+        scheme(release, law, sigma),
+        Clipping(dimension, clip_norm),
+        expected_check_ins=expected_check_ins,
+        minibatch=minibatch,
+    )
+
+
+PROGRESS = ("capacity", "first_step", "mechanism_state", "admitted", "used")
+
+
+def coordinator(release=ReleaseRule.AGGREGATED, *, law=None, **options):
+    progress = {name: options.pop(name) for name in PROGRESS if name in options}
+    law = scheme(release, law).participation
+    progress.setdefault("capacity", 10)
+    return Coordinator(law, mechanism(release, law=law, **options), **progress)
 
 
 def source(*name):

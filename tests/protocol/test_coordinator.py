@@ -251,7 +251,7 @@ def test_goes_on_after_a_stop_with_a_minibatch_half_full():
     rule = ReleaseRule.ONE_CLIENT
     whole = coordinator(rule, minibatch=2)
     run_step(whole, {1: [0.5, 0]})
-    again = coordinator(rule, minibatch=2, first_step=1, pending=whole.pending)
+    again = coordinator(rule, minibatch=2, first_step=1, mechanism_state=whole.mechanism_state)
     expected = run_step(whole, {2: [0, 0.5]}).direction
     assert expected is not None
     np.testing.assert_array_equal(run_step(again, {2: [0, 0.5]}).direction, expected)
@@ -274,13 +274,21 @@ def test_started_at_the_end_it_is_finished():
         ({"expected_check_ins": 0.0}, "expected_check_ins"),
         ({"minibatch": 2}, "minibatch = 2: expected 1 with release rule 'aggregated'"),
         ({"minibatch": 0}, "minibatch"),
-        ({"pending": np.zeros(3)}, "pending"),
-        ({"pending": np.array([np.nan, 0])}, "pending"),
+        ({"mechanism_state": {"pending": np.zeros(2)}}, "pending"),
     ],
 )
 def test_refuses_parameters_outside_their_domain(options, name):
     with pytest.raises(ParameterError, match=name):
         coordinator(**options)
+
+
+@pytest.mark.parametrize(
+    "pending", [np.zeros(3), np.array([np.nan, 0]), np.zeros(2, np.float32), None]
+)
+def test_refuses_another_state_than_the_mechanism_s(pending):
+    state = {} if pending is None else {"pending": pending}
+    with pytest.raises(ParameterError, match="pending"):
+        coordinator(ReleaseRule.ONE_CLIENT, first_step=1, mechanism_state=state)
 
 
 def test_counts_do_not_show_in_the_text_of_a_release():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.protocol import Lattice
+from turnout.protocol import IntegerSum, Lattice
 from turnout.protocol.lattice import _norm_squared
 
 POSITIVE = st.floats(1e-6, 1e6)
@@ -169,8 +169,8 @@ def test_sums_do_not_depend_on_the_order():
     for order in (range(200), range(199, -1, -1), generator.permutation(200)):
         total = lattice.zero()
         for place in order:
-            total += updates[place]
-        sums.append(total)
+            total = total + IntegerSum(updates[place], 1)
+        sums.append(total.total)
     assert np.array_equal(sums[0], sums[1])
     assert np.array_equal(sums[0], sums[2])
     assert sums[0].dtype == np.int64

@@ -18,7 +18,11 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.protocol import Client, StepOpened, UpdateRequests, UpdateSum, Verdict, tables
 from turnout.protocol.admissions import RULES, Admissions
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.releases import AggregatedRule, AveragedRule, OneClientRule, Outcome
+from turnout.protocol.mechanisms import Released
+from turnout.protocol.mechanisms.aggregated import Aggregated
+from turnout.protocol.mechanisms.averaged import Averaged
+from turnout.protocol.mechanisms.gaussian import GaussianMechanism
+from turnout.protocol.mechanisms.one_client import OneClient
 from turnout.spec import KSubset, ReleaseRule, SlidingWindow
 from turnout.spec.draws import KOf, OneOf
 from turnout.spec.forms import Form
@@ -141,35 +145,37 @@ def test_holds(guarantee):
 
 
 def silent_when_empty(original):
-    def release(self, updates, pending, last, noise):
-        if updates.count == 0:
-            return Outcome(np.zeros(updates.dimension))
-        return original(self, updates, pending, last, noise)
+    def release(self, total, state, step, noise):
+        if total.count == 0:
+            return Released(total.total, np.zeros(total.dimension)), state
+        return original(self, total, state, step, noise)
 
     return release
 
 
 def skips_when_empty(original):
-    def release(self, updates, pending, last, noise):
-        if updates.count == 0:
-            return Outcome(None, skipped=True)
-        return original(self, updates, pending, last, noise)
+    def release(self, total, state, step, noise):
+        if total.count == 0:
+            return Released(None, None, skipped=True), state
+        return original(self, total, state, step, noise)
 
     return release
 
 
-def divides_by_the_count(self, updates, pending, last, noise):
-    return Outcome((updates.total + noise(self.noise_std, updates.dimension)) / updates.count)
+def divides_by_the_count(self, total, state, step, noise):
+    noisy = total.total + noise(self.deviation, total.dimension)
+    return Released(noisy, noisy / total.count), state
 
 
-def noise_once_for_all(self, updates, pending, last, noise):
-    noisy = updates.total + noise(self.noise_std, updates.dimension)
-    return Outcome(noisy / updates.count)
+def noise_once_for_all(self, total, state, step, noise):
+    noisy = total.total + noise(self.deviation, total.dimension)
+    return Released(noisy, noisy / total.count), state
 
 
-def noise_on_the_mean(self, updates, pending, last, noise):
-    mean = updates.total / updates.count
-    return Outcome(mean + noise(self.noise_std, updates.dimension))
+def noise_on_the_mean(self, total, state, step, noise):
+    mean = total.total / total.count
+    noisy = mean + noise(self.deviation, total.dimension)
+    return Released(noisy, noisy), state
 
 
 def forgets_the_window(original):
@@ -227,39 +233,39 @@ def always(value):
 MUTANTS = {
     "aggregated: no noise on an empty step": (
         every_step_carries_noise,
-        replaced(AggregatedRule, "release", silent_when_empty),
+        replaced(Aggregated, "release", silent_when_empty),
     ),
     "aggregated: an empty step is skipped": (
         every_step_carries_noise,
-        replaced(AggregatedRule, "release", skips_when_empty),
+        replaced(Aggregated, "release", skips_when_empty),
     ),
     "one-client: no dummy": (
         every_step_carries_noise,
-        replaced(OneClientRule, "release", skips_when_empty),
+        replaced(OneClient, "release", skips_when_empty),
     ),
     "one-client: dummy without noise": (
         every_step_carries_noise,
-        replaced(OneClientRule, "release", silent_when_empty),
+        replaced(OneClient, "release", silent_when_empty),
     ),
     "aggregated: divided by the true count": (
         the_divisor_is_public,
-        replaced(AggregatedRule, "release", always(divides_by_the_count)),
+        replaced(Aggregated, "release", always(divides_by_the_count)),
     ),
     "one-client: serves everybody": (
         one_client_serves_one,
-        replaced(OneClientRule, "select", always(lambda self, arrived, source: arrived)),
+        replaced(OneClient, "select", always(lambda self, arrived, source: arrived)),
     ),
     "one-client: serves two": (
         one_client_serves_one,
-        replaced(OneClientRule, "select", always(lambda self, arrived, source: arrived[:2])),
+        replaced(OneClient, "select", always(lambda self, arrived, source: arrived[:2])),
     ),
     "averaged: noise not scaled by the root of the count": (
         every_averaged_update_is_noised,
-        replaced(AveragedRule, "release", always(noise_once_for_all)),
+        replaced(Averaged, "release", always(noise_once_for_all)),
     ),
     "averaged: noise not divided": (
         every_averaged_update_is_noised,
-        replaced(AveragedRule, "release", always(noise_on_the_mean)),
+        replaced(Averaged, "release", always(noise_on_the_mean)),
     ),
     "duplicates accepted": (
         a_client_comes_once_a_window,
@@ -288,7 +294,7 @@ MUTANTS = {
     ),
     "updates not checked": (
         only_clipped_finite_updates_count,
-        replaced(Coordinator, "_refuse_unsound", always(lambda self, updates: None)),
+        replaced(GaussianMechanism, "require", always(lambda self, total: None)),
     ),
     "a device answers twice": (a_device_answers_once, second_answer),
     "a late device comes anyway": (a_late_device_stays_away, late_check_in),

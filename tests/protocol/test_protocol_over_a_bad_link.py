@@ -112,7 +112,9 @@ class World:
             self.send(client, ("closed", opened.step))
         if self.crashes and self.generator.random() < 0.5:
             self.machine = self.coordinator(
-                first_step=self.machine.step, admitted=self.accepted, pending=self.machine.pending
+                first_step=self.machine.step,
+                admitted=self.accepted,
+                mechanism_state=self.machine.mechanism_state,
             )
         return release, request.clients.tolist()
 

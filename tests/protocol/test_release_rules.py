@@ -5,6 +5,7 @@ import pytest
 from protocol_driver import (
     check_in,
     coordinator,
+    mechanism,
     no_noise,
     run_step,
     source,
@@ -72,7 +73,7 @@ def test_one_client_moves_every_bth_step_by_the_mean_of_b_noisy_steps():
     second = run_step(machine, {})
     assert second.direction.tolist() == [2.25, 2.0]
     assert (second.skipped, second.dummy, second.served) == (False, True, 0)
-    assert machine.pending.tolist() == [0.0, 0.0]
+    assert machine.mechanism_state["pending"].tolist() == [0.0, 0.0]
 
 
 def test_one_client_leaves_an_unfinished_minibatch_unused():
@@ -152,8 +153,7 @@ def uniform(counts):
 
 
 def test_the_one_client_is_uniform():
-    rule = coordinator(ONE_CLIENT)._rule
-    assert uniform(chosen_counts(rule.select))
+    assert uniform(chosen_counts(mechanism(ONE_CLIENT).select))
 
 
 @pytest.mark.parametrize(

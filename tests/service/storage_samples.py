@@ -54,7 +54,7 @@ def release(before: Head, *, salt: bytes = b"", epsilon: float | None = None) ->
     spent = 0.1 * (step + 1) if epsilon is None else epsilon
     sum_digest = digest(b"sum %d" % step + salt)
     record = Record(TASK, step, sum_digest, digest(parameters), spent, 1e-6, before.digest)
-    return Release(record, parameters, b"state", b"pending", 2, 1)
+    return Release(record, parameters, b"state", b"mechanism", 2, 1)
 
 
 def released(tx: Transaction, steps: int, before: Head = START, *, block_steps: int = 100) -> Head:

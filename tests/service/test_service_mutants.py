@@ -9,7 +9,9 @@ import pytest
 from memory_storage import MemoryStorage, MemoryTransaction
 from simulated_world import World, promise
 
-from turnout.protocol import CheckIns
+from turnout.protocol import CheckIns, IntegerSum
+from turnout.protocol.mechanisms.aggregated import Aggregated
+from turnout.protocol.mechanisms.one_client import OneClient
 from turnout.protocol.messages import Verdict
 from turnout.service.engine import Engine, Upload
 from turnout.service.releases import Releases
@@ -55,7 +57,9 @@ class ForgetsTheWindow(Engine):
     """After a restart, who came earlier in the window."""
 
     def _coordinator_at(self, view, step):
-        return self.charter.coordinator(first_step=step, pending=self._releases.pending)
+        return self.charter.coordinator(
+            first_step=step, mechanism_state=self._releases.mechanism_state
+        )
 
 
 class ForgetsTheStep(Engine):
@@ -186,31 +190,39 @@ def test_mutant_published_before_the_commit(monkeypatch):
 # -- releases: what is charged and released -----------------------------------------------------
 
 
-def _without_noise(self, coordinator, total):
-    outcome = Releases_closed(self, coordinator, total)
-    return total, outcome[1]
+def _silent(deviation, size):
+    return np.zeros(size, np.int64)
 
 
-def _same_noise(self, coordinator, total):
-    """The first draw, over and over."""
-    fresh = self._noise
-    if not hasattr(self, "_kept"):
-        self._kept = fresh(self._deviation, total.size)
-    self._noise = lambda deviation, size: self._kept
-    try:
-        return Releases_closed(self, coordinator, total)
-    finally:
-        self._noise = fresh
+def _without_noise(original):
+    def release(self, total, state, step, noise):
+        return original(self, total, state, step, _silent)
+
+    return release
 
 
-def _no_noise_when_empty(self, coordinator, total):
-    noisy, outcome = Releases_closed(self, coordinator, total)
-    return (noisy if outcome.served else total), outcome
+def _same_noise(original):
+    """The first draw of a process, over and over."""
+    kept = {}
+
+    def release(self, total, state, step, noise):
+        if noise not in kept:
+            kept[noise] = noise(self.deviation, total.dimension)
+        return original(self, total, state, step, lambda deviation, size: kept[noise])
+
+    return release
+
+
+def _no_noise_when_empty(original):
+    def release(self, total, state, step, noise):
+        return original(self, total, state, step, noise if total.count else _silent)
+
+    return release
 
 
 def _forgets_minibatch(self, view):
     Releases_read(self, view)
-    self.pending = None
+    self.mechanism_state = self._charter.mechanism.initial_state()
 
 
 def _forgets_optimizer(self, view):
@@ -218,12 +230,13 @@ def _forgets_optimizer(self, view):
     self._state = None
 
 
-def _sums_what_is_in_memory(self, tx, coordinator):
+def _sums_what_is_in_memory(self, tx, step):
     """Counts one stored update twice."""
-    total = Releases_received(self, tx, coordinator)
-    for _, body in tx.bodies(coordinator.step):
-        return total + self._charter.lattice.decode(body)
-    return total
+    updates = Releases_received(self, tx, step)
+    for _, body in tx.bodies(step):
+        total = updates.sum.total + self._charter.lattice.decode(body)
+        return replace(updates, sum=IntegerSum(total, updates.sum.count))
+    return updates
 
 
 def _wrong_chain(self, tx, coordinator, block_ends):
@@ -234,10 +247,9 @@ def _wrong_chain(self, tx, coordinator, block_ends):
         self._digests = [*keep, self._digests[-1]]
 
 
-Releases_closed, Releases_read = Releases._closed, Releases._read_model
+Releases_read = Releases._read_model
 Releases_received, Releases_release = Releases._received, Releases.release
 RELEASES = {
-    "_closed": (_without_noise, _same_noise, _no_noise_when_empty),
     "_read_model": (_forgets_minibatch, _forgets_optimizer),
     "_received": (_sums_what_is_in_memory,),
     "release": (_wrong_chain,),
@@ -251,6 +263,13 @@ RELEASES = {
 )
 def test_mutant_releases(monkeypatch, name, wrong):
     monkeypatch.setattr(Releases, name, wrong)
+    assert noticed()
+
+
+@pytest.mark.parametrize("wrong", [_without_noise, _same_noise, _no_noise_when_empty])
+def test_mutant_noise(monkeypatch, wrong):
+    for mechanism in (Aggregated, OneClient):
+        monkeypatch.setattr(mechanism, "release", wrong(mechanism.release))
     assert noticed()
 
 

@@ -83,7 +83,9 @@ def test_no_row_is_ever_changed(url):
     storage = filled(url)
     column = {"task": "charter", "counts": "served"}
     for table in FOR_EVER:
-        name = column.get(table) or {"releases": "epsilon", "models": "pending"}.get(table, "")
+        name = column.get(table) or {"releases": "epsilon", "models": "mechanism_state"}.get(
+            table, ""
+        )
         name = name or {"scores": "loss", "enrolments": "public_key"}.get(table, "client")
         name = "secret_digest" if table == "invitations" else name
         for statement in (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}"):

@@ -190,7 +190,7 @@ def test_two_clip_norms_cannot_be_stated():
     with pytest.raises(TypeError, match="clip_norm"):
         Simulation(scheme, algorithm, clip_norm=0.25, seed=1, evaluate_every=5)
     built = Simulation(scheme, algorithm, seed=1, evaluate_every=5)
-    assert built._setup.coordinator()._rule.noise_std == 0.5
+    assert built._setup.mechanism.deviation == 0.5
 
 
 def test_a_task_that_clips_to_more_than_it_states_is_stopped():

@@ -1,9 +1,10 @@
-"""The sum of some clients' updates: the only thing about them that the coordinator keeps."""
+"""Sums of clients' updates: the only thing about them that the coordinator keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
-Noise = Callable[[float, int], NDArray[np.floating]]
-"""``noise(std, dimension)`` gives independent N(0, std²) coordinates, shape ``(dimension,)``."""
+Noise = Callable[[float, int], NDArray[Any]]
+"""``noise(std, dimension)`` gives fresh, independent draws of N(0, std²), or of N(0, std²) rounded
+to integers, shape ``(dimension,)``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,17 +29,22 @@ class UpdateSum:
     updates lie on a lattice), and the same grouping gives the same bits.
 
     Attributes:
-        total: float64, shape ``(d,)``, the sum of the updates.
+        total: float64 (int64 in an `IntegerSum`), shape ``(d,)``, the sum of the updates.
         count: updates in the sum.
         noised: how many of them already carry their client's own noise.
     """
 
-    total: NDArray[np.float64]
+    dtype: ClassVar[type[np.number[Any]]] = np.float64
+
+    total: NDArray[Any]
     count: int
     noised: int = 0
 
     def __init__(self, total: ArrayLike, count: int, noised: int = 0) -> None:
-        vector = np.asarray(total, dtype=np.float64).view()
+        given = np.asarray(total)
+        if not np.can_cast(given.dtype, self.dtype, "same_kind"):
+            raise ParameterError("total", given.dtype, f"numbers that are {self.dtype.__name__}")
+        vector = given.astype(self.dtype, copy=False).view()
         vector.flags.writeable = False
         if vector.ndim != 1:
             raise ParameterError("total", vector.shape, "one vector of shape (dimension,)")
@@ -48,27 +55,29 @@ class UpdateSum:
         object.__setattr__(self, "noised", int(noised))
 
     @classmethod
-    def zero(cls, dimension: int) -> UpdateSum:
+    def zero(cls, dimension: int) -> Self:
         """The sum of nobody's updates."""
-        return cls(np.zeros(dimension), 0)
+        return cls(np.zeros(dimension, cls.dtype), 0)
 
     @property
     def dimension(self) -> int:
         """Coordinates of an update."""
         return self.total.size
 
-    def __add__(self, other: UpdateSum) -> UpdateSum:
+    def __add__(self, other: UpdateSum) -> Self:
         """The sum over both groups, which must not share a client."""
+        if type(other) is not type(self):
+            raise ParameterError("sum", type(other).__name__, type(self).__name__)
         if self.dimension != other.dimension:
             raise ParameterError(
                 "dimension", other.dimension, f"{self.dimension}, as in the sum it is added to"
             )
-        return UpdateSum(
+        return type(self)(
             self.total + other.total, self.count + other.count, self.noised + other.noised
         )
 
-    def with_noise(self, std: float, noise: Noise) -> UpdateSum:
-        """This sum as if every client in it had added her own N(0, std²) noise.
+    def with_noise(self, std: float, noise: Noise) -> Self:
+        """This sum as if every client in it had added N(0, std²) noise of its own.
 
         Args:
             std: standard deviation, a coordinate, of one client's noise.
@@ -82,4 +91,14 @@ class UpdateSum:
         if bare == 0:
             return self
         drawn = noise(std * float(np.sqrt(bare)), self.dimension)
-        return UpdateSum(self.total + drawn, self.count, self.count)
+        return type(self)(self.total + drawn, self.count, self.count)
+
+
+class IntegerSum(UpdateSum):
+    """A sum of whole numbers in int64: of lattice updates, or of bits, whose sum is a count a bit.
+
+    Exact in any grouping below 2⁶³. Numbers that are not whole, noise too, are refused.
+    """
+
+    __slots__ = ()
+    dtype: ClassVar[type[np.number[Any]]] = np.int64

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.core.aggregates import Noise, UpdateSum
+from turnout.core.aggregates import Noise
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.protocol.admissions import Admissions
+from turnout.protocol.mechanisms import Mechanism, State
 from turnout.protocol.messages import (
     CheckIns,
     ClientIds,
@@ -25,7 +26,6 @@ from turnout.protocol.messages import (
     Updates,
     ascending,
 )
-from turnout.protocol.releases import rule_for
 from turnout.protocol.tables import (
     COORDINATOR_TABLE,
     CoordinatorEvent,
@@ -33,10 +33,7 @@ from turnout.protocol.tables import (
     next_state,
 )
 from turnout.randomness import Source
-from turnout.spec import Scheme
-
-CLIP_SLACK = 1e-5
-"""Relative slack of the norm check: float32 clipping overshoots by a few of its 1e-7 roundings."""
+from turnout.spec import ParticipationLaw
 
 _NOBODY: ClientIds = np.zeros(0, np.int64)
 
@@ -52,19 +49,15 @@ class Coordinator:
         A client is accepted at most as often as the participation law allows, per window and
         per step, and never where it gives it no chance; late and early check-ins are refused.
         Only who was asked can answer, and only once.
-        An update that is not finite, has the wrong length, or a norm above the clip norm never
-        gets into a sum.
-        Nothing is released but what the scheme's rule makes of the sum, with its noise.
+        Only sums that the mechanism takes for sums of updates are added.
+        Nothing is released but what the mechanism makes of the sum, with its noise.
 
     Args:
-        scheme: participation law, noise and release rule.
-        dimension: coordinates d of an update.
-        clip_norm: C, bound on the ℓ2 norm of one client's update.
+        participation: the law of who takes part when.
+        mechanism: whom a step asks, and what it makes of the answers.
         capacity: client ids are 0 … ``capacity − 1``.
-        expected_check_ins: public divisor of `ReleaseRule.AGGREGATED`, which needs it.
-        minibatch: b, steps accumulated before the model moves (`ReleaseRule.ONE_CLIENT`).
         first_step: where to begin; above 0 to go on after a stop.
-        pending: the accumulator `pending` at that point, shape ``(d,)``; None for zeros.
+        mechanism_state: `mechanism_state` at that point; None for the mechanism's first one.
         admitted: check-ins accepted before that point (those of the window in progress are
             enough), so that a client cannot come a second time after a restart.
         used: in place of ``admitted`` where the steps are not known: clients, each once, and how
@@ -76,31 +69,20 @@ class Coordinator:
 
     def __init__(
         self,
-        scheme: Scheme,
-        dimension: int,
+        participation: ParticipationLaw,
+        mechanism: Mechanism,
         *,
-        clip_norm: float,
         capacity: int,
-        expected_check_ins: float | None = None,
-        minibatch: int = 1,
         first_step: int = 0,
-        pending: NDArray[np.floating] | None = None,
+        mechanism_state: State | None = None,
         admitted: Iterable[CheckIns] = (),
         used: tuple[ClientIds, NDArray[np.int64]] | None = None,
     ) -> None:
-        checks.count(dimension=dimension)
         checks.count(0, first_step=first_step)
-        self._rule = rule_for(
-            scheme,
-            clip_norm_l2=clip_norm,
-            expected_check_ins=expected_check_ins,
-            minibatch=minibatch,
-        )
-        self._steps = scheme.participation.steps
+        self._mechanism, self._steps = mechanism, participation.steps
         checks.at_most("steps", self._steps, first_step=first_step)
-        self._dimension, self._clip_norm, self._minibatch = dimension, clip_norm, minibatch
-        self._pending = _accumulator(pending, dimension)
-        self._admissions = Admissions(scheme.participation, capacity)
+        self._mechanism_state = _checked(mechanism_state, mechanism.initial_state())
+        self._admissions = Admissions(participation, capacity)
         for message in admitted:
             self._admissions.admit(message.clients, message.step)
         if used is not None:
@@ -121,9 +103,9 @@ class Coordinator:
         return self._step
 
     @property
-    def pending(self) -> NDArray[np.float64]:
-        """A copy of the noisy minibatch so far, shape ``(d,)``; zeros between minibatches."""
-        return self._pending.copy()
+    def mechanism_state(self) -> State:
+        """What the mechanism keeps after the last step; to be stored, never to be changed."""
+        return self._mechanism_state
 
     def open_step(self) -> StepOpened:
         """Open the next step for check-ins."""
@@ -152,14 +134,14 @@ class Coordinator:
         """Close the step for check-ins and choose whom to ask.
 
         Args:
-            source: decides which one client is asked under `ReleaseRule.ONE_CLIENT`. The
-                choice does not depend on the order in which clients came.
+            source: decides who is asked where that is drawn. The choice does not depend on the
+                order in which clients came.
         """
         state = self._after(CoordinatorEvent.CLOSE_CHECK_INS)
         arrived = np.concatenate(self._arrived)
         if not ascending(arrived):
             arrived.sort()
-        self._requested = self._rule.select(arrived, source)
+        self._requested = self._mechanism.select(arrived, source)
         self._answered = np.zeros(self._requested.size, np.bool_)
         self._checked_in = arrived.size
         self._state = state
@@ -170,24 +152,26 @@ class Coordinator:
 
         Raises:
             RemoteProtocolError: no updates are awaited, the step is another one, a client was
-                not asked or has answered, or the sum is not finite, has the wrong length, has
-                a norm above what clipping leaves, or carries noise where the rule adds it.
-                A sum cannot be split, so the whole message is refused.
+                not asked or has answered, or the mechanism refuses the sum. A sum cannot be
+                split, so the whole message is refused.
         """
         state = self._after(CoordinatorEvent.UPDATES)
         self._refuse_other_steps(message.step, "update")
         places = self._places(message.clients)
-        self._refuse_unsound(message.sum)
+        try:
+            self._mechanism.require(message.sum)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"step {self._step}: {error}") from None
         self._sum = self._sum + message.sum
         self._answered[places] = True
         self._state = state
 
     def close_step(self, noise: Noise) -> Release:
-        """End the step and release what the rule makes of it.
+        """End the step and release what the mechanism makes of it.
 
         Args:
-            noise: ``noise(std, dimension)`` draws independent N(0, std²) coordinates. It must
-                be fresh in every step: two releases with the same noise reveal a difference.
+            noise: fresh independent draws. Fresh in every step: two releases with the same
+                draws reveal a difference.
 
         Returns:
             The release; its ``direction`` is None where the model does not move.
@@ -196,16 +180,19 @@ class Coordinator:
         state = self._after(
             CoordinatorEvent.CLOSE_LAST_STEP if last else CoordinatorEvent.CLOSE_STEP
         )
-        batch_full = (self._step + 1) % self._minibatch == 0
-        outcome = self._rule.release(self._sum, self._pending, batch_full, noise)
+        outcome, after = self._mechanism.release(
+            self._sum, self._mechanism_state, self._step, noise
+        )
         release = Release(
             step=self._step,
+            total=outcome.total,
             direction=outcome.direction,
             skipped=outcome.skipped,
             checked_in=self._checked_in,
             served=self._sum.count,
             dummy=self._sum.count == 0 and not outcome.skipped,
         )
+        self._mechanism_state = after
         self._step += 1
         self._state = state
         self._start_step()
@@ -217,7 +204,7 @@ class Coordinator:
         self._requested = _NOBODY
         self._answered = np.zeros(0, np.bool_)
         self._checked_in = 0
-        self._sum = UpdateSum.zero(self._dimension)
+        self._sum = self._mechanism.zero()
 
     def _after(self, event: CoordinatorEvent) -> CoordinatorState:
         return next_state(COORDINATOR_TABLE, self._state, event, f"step {self._step}")
@@ -243,33 +230,15 @@ class Coordinator:
             raise RemoteProtocolError(f"step {self._step}: a client sent a second update")
         return places
 
-    def _refuse_unsound(self, updates: UpdateSum) -> None:
-        """Refuse a sum that no clipped, finite updates can have."""
-        if updates.dimension != self._dimension:
-            raise RemoteProtocolError(
-                f"step {self._step}: an update has {updates.dimension} coordinates, "
-                f"not {self._dimension}"
-            )
-        if not np.isfinite(updates.total).all():
-            raise RemoteProtocolError(f"step {self._step}: an update is not finite")
-        if updates.noised and not self._rule.client_noise_allowed:
-            raise RemoteProtocolError(
-                f"step {self._step}: an update carries noise, which this rule adds once itself"
-            )
-        limit = updates.count * self._clip_norm * (1 + CLIP_SLACK)
-        # Not linalg.norm: its BLAS threads spin for longer than all else in a step takes.
-        norm = float(np.sqrt(np.square(updates.total).sum()))
-        if not updates.noised and norm > limit:
-            raise RemoteProtocolError(
-                f"step {self._step}: the norm of {updates.count} updates is above {limit:.6g}, "
-                "so one of them is not clipped"
-            )
 
-
-def _accumulator(pending: NDArray[np.floating] | None, dimension: int) -> NDArray[np.float64]:
-    """The minibatch accumulator to begin with: zeros, or a copy of a stored one."""
-    if pending is None:
-        return np.zeros(dimension)
-    if pending.shape != (dimension,) or not np.isfinite(pending).all():
-        raise ParameterError("pending", pending.shape, f"finite numbers, shape ({dimension},)")
-    return np.array(pending, dtype=np.float64)
+def _checked(state: State | None, initial: State) -> State:
+    """The state to begin with: a mechanism's first one, or a stored one of the same arrays."""
+    if state is None:
+        return initial
+    for name in initial.keys() | state.keys():
+        first, given = initial.get(name), state.get(name)
+        if first is None or given is None:
+            raise ParameterError(name, None, f"a state of {', '.join(initial) or 'nothing'}")
+        if given.shape != first.shape or given.dtype != first.dtype or not np.isfinite(given).all():
+            raise ParameterError(name, given.shape, f"finite {first.dtype}, shape {first.shape}")
+    return state

@@ -10,11 +10,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
+from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 
 CLIPPING_SLACK = 1e-5
@@ -158,6 +160,10 @@ class Lattice:
             scaled = np.trunc(scaled * (math.sqrt(limit / exact) * (1 - 2.0**-40)))
         return scaled.astype(np.int32)
 
+    def constrained(self, update: NDArray[Any]) -> IntegerSum:
+        """One client's contribution: `quantise`, as a sum of one."""
+        return IntegerSum(self.quantise(update), 1)
+
     def check(self, update: LatticeUpdate) -> None:
         """Nothing where ``update`` is one that a client may send; never repairs one.
 
@@ -193,19 +199,29 @@ class Lattice:
         Raises:
             RemoteProtocolError: not exactly `encoded_size` bytes, or Σq² above the limit.
         """
-        if len(data) != self.encoded_size:
-            raise RemoteProtocolError(f"an update has {len(data)} bytes, not {self.encoded_size}")
-        update = np.frombuffer(data, dtype=_WIRE).astype(np.int32)
+        update = self.read(data).astype(np.int32)
         self.check(update)
         return update
 
-    def zero(self) -> NDArray[np.int64]:
-        """The sum of nobody's updates, to which updates and noise are added."""
-        return np.zeros(self.dimension, dtype=np.int64)
+    def read(self, data: bytes) -> LatticeUpdate:
+        """The update in ``data``, of which nothing but the length is looked at; no copy.
 
-    def to_model(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """A released sum in the model's units. Postprocessing: its rounding costs no privacy."""
-        return total.astype(np.float64) * self.step
+        For what `decode` let through before and nobody can have changed since.
+
+        Raises:
+            RemoteProtocolError: not exactly `encoded_size` bytes.
+        """
+        if len(data) != self.encoded_size:
+            raise RemoteProtocolError(f"an update has {len(data)} bytes, not {self.encoded_size}")
+        return np.frombuffer(data, dtype=_WIRE)
+
+    def zero(self) -> IntegerSum:
+        """The sum of nobody's updates, to which updates and noise are added."""
+        return IntegerSum.zero(self.dimension)
+
+    def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
+        """A released vector in the model's units. Postprocessing: its rounding costs no privacy."""
+        return vector.astype(np.float64) * self.step
 
 
 def _norm_squared(update: NDArray[np.int32] | NDArray[np.float64]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,22 +121,25 @@ class Updates:
 class Release:
     """What a step leaves behind.
 
-    Only ``step``, ``direction`` and ``skipped`` may be published. The counts are for the
-    operator: except under `ReleaseRule.AVERAGED` the guarantee assumes that the adversary
-    does not see them, so they are kept out of the text form of this object.
+    The counts are for the operator: where the release rule does not show them the guarantee
+    assumes that the adversary does not see them, so they are kept out of the text form of this
+    object. The rest may be published.
 
     Attributes:
         step: the step released.
+        total: the noisy sum of the step in the units of the sums, shape ``(d,)``; None where an
+            empty step is left out.
         direction: float64, shape ``(d,)``: the private mean update that moves the model; None
             when the model does not move in this step.
-        skipped: True when the rule leaves an empty step out (averaged check-ins). The model
-            not moving because a minibatch is still filling is not a skip.
+        skipped: True when an empty step is left out (averaged check-ins). The model not moving
+            because a minibatch is still filling is not a skip.
         checked_in: clients accepted in this step.
         served: of these, clients whose update came in.
         dummy: True when noise alone went into the release because no update came in.
     """
 
     step: int
+    total: NDArray[Any] | None = field(repr=False)
     direction: NDArray[np.float64] | None = field(repr=False)
     skipped: bool
     checked_in: int = field(repr=False)

@@ -32,7 +32,7 @@ from turnout.service.wire import (
 from turnout.spec import ReleaseRule, Scheme
 
 if TYPE_CHECKING:
-    from turnout.protocol import Coordinator
+    from turnout.protocol import Coordinator, Mechanism
 
 FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
 
@@ -141,6 +141,11 @@ class Charter:
         """Steps of the whole run."""
         return self.scheme.participation.steps
 
+    @property
+    def asks_one(self) -> bool:
+        """Whether an update is sent by one of those who checked in, and not by all."""
+        return self.scheme.release is ReleaseRule.ONE_CLIENT
+
     def spent(self, steps: int) -> float:
         """ε, as a proved upper bound, once so many steps are released.
 
@@ -159,19 +164,24 @@ class Charter:
             raise BudgetExceededError(epsilon, self.target)
         return epsilon
 
-    def coordinator(self, **progress: Any) -> Coordinator:
-        """The protocol's coordinator, in units of the lattice; ``progress`` as for a restart."""
-        from turnout.protocol import Coordinator
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What a step does with updates, on the lattice."""
+        from turnout.protocol import mechanism_for
 
-        return Coordinator(
+        return mechanism_for(
             self.scheme,
-            self.lattice.dimension,
-            clip_norm=self.lattice.clip_norm / self.lattice.step,
-            capacity=self.population,
+            self.lattice,
             expected_check_ins=self.expected_check_ins,
             minibatch=self.minibatch,
-            **progress,
         )
+
+    def coordinator(self, **progress: Any) -> Coordinator:
+        """The protocol's coordinator; ``progress`` as for a restart."""
+        from turnout.protocol import Coordinator
+
+        law = self.scheme.participation
+        return Coordinator(law, self.mechanism, capacity=self.population, **progress)
 
     @cached_property
     def task(self) -> str:

@@ -4,9 +4,9 @@ Whoever drives the engine brings a transaction and says when a phase ends. Every
 method writes becomes durable, or none of it; what the engine holds in memory moves with it, so a
 commit that fails ends the process (the storage is what counts, and a new engine reads it).
 
-The protocol's own coordinator decides who is admitted and what is released, in units of the
-lattice; the engine feeds it what was stored, so a restart in the middle of a step goes on as if
-nothing had happened.
+The protocol's own coordinator decides who is admitted, and the charter's mechanism what is
+released; the engine feeds them what was stored, so a restart in the middle of a step goes on as
+if nothing had happened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.participation import Block, blocks
-from turnout.protocol import CheckIns, Coordinator
+from turnout.protocol import CheckIns, Coordinator, Noise
 from turnout.protocol.admissions import quota
 from turnout.protocol.messages import Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
@@ -31,10 +31,9 @@ from turnout.service.charter import Charter
 from turnout.service.last_step import Remembered
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head
-from turnout.service.releases import IntegerNoise, Releases
+from turnout.service.releases import Releases
 from turnout.service.storage.interface import Participation, Release, Storage, Transaction
 from turnout.service.wire import Answer, Phase, Receipt, SignedHead
-from turnout.spec import ReleaseRule
 
 _ORDER = {phase: place for place, phase in enumerate(Phase)}
 
@@ -90,7 +89,7 @@ class Engine:
         self.charter, self.task = charter, charter.task
         self._releases, self._source = releases, source
         self._blocks = blocks(charter.scheme.participation)
-        self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
+        self._asks_one = charter.asks_one
         self._quota = quota(charter.scheme.participation)
         self._remembered = Remembered(-1, ())
         self._coordinator = self._coordinator_at(view, releases.head.steps)
@@ -104,7 +103,7 @@ class Engine:
         learner: Callable[[Charter], Learner],
         *,
         source: Source | None = None,
-        noise: IntegerNoise = rounded_gaussian,
+        noise: Noise = rounded_gaussian,
     ) -> Self:
         """The engine of a stored task, where it stopped.
 
@@ -112,7 +111,7 @@ class Engine:
             storage: what holds the task.
             learner: makes the learner that a charter asks for.
             source: decides which one client is asked; the operating system's by default.
-            noise: the noise; the operating system's by default.
+            noise: rounded Gaussians; of the operating system's bytes by default.
 
         Raises:
             StorageError: there is no task, or it is damaged.
@@ -275,8 +274,9 @@ class Engine:
 
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
         """The protocol's coordinator before a step, told how often who came in its block."""
-        pending = self._releases.pending
-        return self.charter.coordinator(first_step=step, pending=pending, used=view.turns())
+        return self.charter.coordinator(
+            first_step=step, mechanism_state=self._releases.mechanism_state, used=view.turns()
+        )
 
     def _resume_step(self, view: Transaction) -> None:
         """Bring the open step to where it was."""

@@ -6,48 +6,40 @@ Nothing here talks to anybody. A release that is stored is read back, never draw
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.protocol import Coordinator, Updates, UpdateSum
+from turnout.protocol import Coordinator, IntegerSum, Noise, Updates
 from turnout.protocol import Release as StepRelease
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.learner import Learner
 from turnout.service.ledger import Head, Record, require_chain
 from turnout.service.storage.interface import Release, Transaction
-from turnout.spec import ReleaseRule
-
-IntegerNoise = Callable[[float, int], NDArray[np.int64]]
-"""``noise(deviation, dimension)``: rounded Gaussians in units of the lattice."""
 
 
 class Releases:
     """The chain of releases so far, and the model that they made.
 
-    Guarantees: the budget allows a step before its noise is drawn; one draw a step, of the
-    charter's deviation.
+    Guarantees: the budget allows a step before its noise is drawn; the mechanism's one draw a step.
 
     Args:
         charter: the terms.
         learner: how a release moves the model.
-        noise: where the noise comes from.
+        noise: rounded Gaussians in units of the lattice.
         view: the stored releases.
 
     Raises:
         StorageError: the ledger or the model is damaged.
     """
 
-    def __init__(
-        self, charter: Charter, learner: Learner, noise: IntegerNoise, view: Transaction
-    ) -> None:
+    def __init__(self, charter: Charter, learner: Learner, noise: Noise, view: Transaction) -> None:
         self._charter, self._task = charter, charter.task
         self._learner, self._noise = learner, noise
-        self._deviation = charter.lattice.noise_deviation(charter.scheme.noise_multiplier)
-        self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
         self._digests = [bytes.fromhex(charter.task)]
         head = self.head
         for record in view.records():
@@ -58,13 +50,13 @@ class Releases:
     def _read_model(self, view: Transaction) -> None:
         last = view.last_release()
         self._state: learning.State | None = None
-        self.pending: NDArray[np.floating] | None = None
+        self.mechanism_state = self._charter.mechanism.initial_state()
         if last is None:
             self.parameters, digest = view.initial_parameters(), self._charter.initial_model
         else:
             self.parameters, digest = last.parameters, last.record.model_digest
             self._state = learning.unpacked(last.optimizer_state)
-            self.pending = np.frombuffer(last.pending, dtype="<f8")
+            self.mechanism_state = _unpacked(self.mechanism_state, last.mechanism_state)
         if hashlib.sha256(self.parameters).digest() != digest:
             raise StorageError(f"the model after {self.head.steps} steps is not the ledger's")
 
@@ -92,24 +84,26 @@ class Releases:
         """
         step = coordinator.step
         epsilon = self._charter.spent(step + 1)
-        total = self._received(tx, coordinator)
-        noisy, outcome = self._closed(coordinator, total)
+        updates = self._received(tx, step)
+        if updates.clients.size:
+            coordinator.receive(updates)
+        outcome = coordinator.close_step(self._noise)
+        assert outcome.total is not None  # the rules that are served leave no step out
         parameters, state = self._moved(outcome)
         record = Record(
             task=self._task,
             step=step,
-            sum_digest=hashlib.sha256(noisy.astype("<i8").tobytes()).digest(),
+            sum_digest=hashlib.sha256(outcome.total.astype("<i8").tobytes()).digest(),
             model_digest=hashlib.sha256(parameters).digest(),
             epsilon=epsilon,
             delta=self._charter.delta,
             previous=self._digests[-1],
         )
-        pending = coordinator.pending.astype("<f8").tobytes()
         stored = Release(
             record,
             parameters,
             learning.packed(state),
-            pending,
+            _packed(coordinator.mechanism_state),
             outcome.checked_in,
             outcome.served,
         )
@@ -118,35 +112,20 @@ class Releases:
         self._digests.append(record.digest)
         return stored
 
-    def _received(self, tx: Transaction, coordinator: Coordinator) -> NDArray[np.int64]:
-        """The exact sum of the stored updates, handed to the protocol's coordinator."""
-        lattice, step = self._charter.lattice, coordinator.step
-        total, clients = lattice.zero(), []
+    def _received(self, tx: Transaction, step: int) -> Updates:
+        """The exact sum of the stored updates.
+
+        Each was decoded and checked before it was acknowledged, and is sealed since: what opens
+        is the same bytes for the same client, so they are only added.
+        """
+        lattice, clients = self._charter.lattice, []
+        total = np.zeros(lattice.dimension, np.int64)
         for client, body in tx.bodies(step):
-            total += lattice.decode(body)
+            total += lattice.read(body)
             clients.append(client)
-        if not self._asks_one and not np.array_equal(clients, tx.arrived(step)):
+        if not self._charter.asks_one and not np.array_equal(clients, tx.arrived(step)):
             raise StorageError(f"step {step} has check-ins without updates, or the reverse")
-        if clients:
-            # Whole numbers below 2⁵³: exact in float64 as well.
-            summed = UpdateSum(total.astype(np.float64), len(clients))
-            coordinator.receive(Updates(step, np.array(clients), summed))
-        return total
-
-    def _closed(
-        self, coordinator: Coordinator, total: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], StepRelease]:
-        """The noisy sum, and what the rule makes of it."""
-        drawn: list[NDArray[np.int64]] = []
-
-        def noise(std: float, dimension: int) -> NDArray[np.float64]:
-            if drawn or abs(std / self._deviation - 1) > 1e-9:
-                raise StorageError("a step has one draw of noise, of the charter's deviation")
-            drawn.append(self._noise(self._deviation, dimension))
-            return drawn[0].astype(np.float64)
-
-        outcome = coordinator.close_step(noise)
-        return total + drawn[0], outcome
+        return Updates(step, np.array(clients, np.int64), IntegerSum(total, len(clients)))
 
     def _moved(self, outcome: StepRelease) -> tuple[bytes, learning.State]:
         """Parameters and optimiser state after a release."""
@@ -154,7 +133,34 @@ class Releases:
         state = self._learner.init(parameters) if self._state is None else self._state
         if outcome.direction is None:
             return self.parameters, state
-        in_units_of_the_model = outcome.direction * self._charter.lattice.step
         move = outcome.step // self._charter.minibatch
-        parameters, state = self._learner.moved(parameters, state, in_units_of_the_model, move)
+        parameters, state = self._learner.moved(parameters, state, outcome.direction, move)
         return learning.to_bytes(parameters), state
+
+
+def _packed(state: Mapping[str, NDArray[Any]]) -> bytes:
+    """A mechanism's arrays one after the other, by name, little-endian."""
+    return b"".join(_little(state[name]).tobytes() for name in sorted(state))
+
+
+def _unpacked(initial: Mapping[str, NDArray[Any]], data: bytes) -> dict[str, NDArray[Any]]:
+    """What `_packed` wrote of a state with the names, types and shapes of ``initial``.
+
+    Before schema 4 every step had a minibatch in its place: the same bytes where the mechanism has
+    one, and zeros where it has no state.
+
+    Raises:
+        StorageError: anything else.
+    """
+    little = {name: _little(initial[name]) for name in sorted(initial)}
+    if len(data) != sum(array.nbytes for array in little.values()) and (initial or any(data)):
+        raise StorageError("the mechanism's state is damaged: it has another length")
+    state, start = dict[str, NDArray[Any]](), 0
+    for name, array in little.items():
+        read = np.frombuffer(data, array.dtype, array.size, start).reshape(array.shape)
+        state[name], start = read.astype(initial[name].dtype), start + array.nbytes
+    return state
+
+
+def _little(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)

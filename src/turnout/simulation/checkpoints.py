@@ -7,7 +7,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from turnout.learning import ClientStates, ServerState
 
 FORMAT = 3
-"""Format 1 did not name a run's data, format 2 the algorithm; both are refused."""
-_SERVER, _CLIENTS, _HISTORY = "server.", "clients.", "history."
+"""Format 1 did not name a run's data; format 2 had a minibatch in place of a mechanism's state, and
+named no algorithm. Both are refused."""
+_SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
 _READERS = {1: "before 40d2d28", 2: "166f48b"}
 """Revisions of turnout 0.1.0 that read an earlier format."""
 
@@ -38,7 +39,7 @@ class Checkpoint:
         step: steps done.
         server: the server's state.
         clients: the states of the clients that took part so far, if clients have any.
-        pending: the coordinator's minibatch so far, float64, shape ``(d,)``.
+        mechanism_state: the mechanism's arrays by name; None for those it begins with.
         history: columns of the steps done.
         seconds: running time so far.
     """
@@ -47,7 +48,7 @@ class Checkpoint:
     step: int
     server: ServerState
     clients: ClientStates
-    pending: NDArray[np.float64]
+    mechanism_state: Mapping[str, NDArray[Any]] | None
     history: History
     seconds: float
 
@@ -129,11 +130,11 @@ def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
         "data_digest": np.frombuffer(checkpoint.run.data_digest, np.uint8),
         "step": np.array(checkpoint.step),
         "seconds": np.array(checkpoint.seconds),
-        "pending": checkpoint.pending,
     }
     server = {_SERVER + k: np.asarray(v) for k, v in checkpoint.server.items()}
+    mechanism = {_MECHANISM + k: v for k, v in (checkpoint.mechanism_state or {}).items()}
     history = {_HISTORY + k: v for k, v in checkpoint.history.columns().items()}
-    return single | server | _stacked(checkpoint.clients) | history
+    return single | server | mechanism | _stacked(checkpoint.clients) | history
 
 
 def _stacked(clients: ClientStates) -> dict[str, NDArray[Any]]:
@@ -172,7 +173,7 @@ def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
             client: {name: rows[i] for name, rows in clients.items()}
             for i, client in enumerate(numbers)
         },
-        pending=arrays["pending"],
+        mechanism_state=_group(arrays, _MECHANISM) or None,
         history=History.of_columns(_group(arrays, _HISTORY)),
         seconds=float(arrays["seconds"]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
 from turnout.learning.algorithm import Batched
-from turnout.protocol.coordinator import CLIP_SLACK
+from turnout.protocol import Clipping
+from turnout.protocol.mechanisms.gaussian import CLIP_SLACK
 from turnout.randomness import SimulationStreams
 from turnout.spec import ReleaseRule, Scheme
 from turnout.spec.draws import Always, Bernoulli, Kept, OneOf, OneOfOwn, Staggered
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 ASKED_ALONE = 8
 """Clients at most whose updates are looked at one by one, between two evaluations."""
-
-MARGIN = 2.0**-40
-"""What is too long is scaled to C·(1 − MARGIN), so that rounding cannot lift it above C."""
 
 _REMEMBERED = DrawTable(
     "the privacy of clients that remember earlier steps",
@@ -50,13 +48,13 @@ class Clients:
 
     Attributes:
         algorithm: what they compute.
-        clip_norm: C, as the algorithm said it when the run was built.
+        bound: clips to C, as the algorithm said it when the run was built.
         streams: the run's randomness.
         layout: of a client's state; None where clients have none.
     """
 
     algorithm: Algorithm
-    clip_norm: float
+    bound: Clipping
     streams: SimulationStreams
     layout: _Layout | None
 
@@ -68,7 +66,7 @@ class Clients:
             ParameterError: no clip norm, or updates in batches of clients that have states.
             UnsupportedError: clients have states, which no analysis of the scheme covers.
         """
-        checks.positive(clip_norm=getattr(algorithm, "clip_norm", None))
+        bound = Clipping(algorithm.dimension, getattr(algorithm, "clip_norm", math.nan))
         state = algorithm.init_client(0)
         if state is not None and isinstance(algorithm, Batched):
             raise ParameterError("algorithm", type(algorithm).__name__, _NO_BATCHES)
@@ -79,7 +77,7 @@ class Clients:
                     f"{_REMEMBERED.what} is not known for {scheme.release.value} releases"
                 )
         layout = None if state is None else _layout(state)
-        return cls(algorithm, float(algorithm.clip_norm), streams, layout)
+        return cls(algorithm, bound, streams, layout)
 
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
@@ -104,8 +102,7 @@ class Clients:
             state = self._checked(self.algorithm.init_client(client), client)
         generator = self.streams.generator("client", client, step)
         update, after = self.algorithm.client_update(sent, state, client, generator)
-        vector = clipped(update, self.algorithm.dimension, self.clip_norm)
-        return vector, self._checked(after, client)
+        return clipped(update, self.bound), self._checked(after, client)
 
     def _checked(self, state: ClientState | None, client: int) -> ClientState | None:
         if (None if state is None else _layout(state)) != self.layout:
@@ -124,10 +121,10 @@ class Clients:
         self, algorithm: Batched, sent: NDArray[np.floating], ids: NDArray[np.int64]
     ) -> UpdateSum:
         """The algorithm's own sum, by the clip norm of this run."""
-        if self.algorithm.clip_norm != self.clip_norm:
+        if self.algorithm.clip_norm != self.bound.clip_norm:
             raise LocalProtocolError(
                 f"the algorithm's clip norm is {self.algorithm.clip_norm}, but the run began with "
-                f"{self.clip_norm}, by which its noise is scaled"
+                f"{self.bound.clip_norm}, by which its noise is scaled"
             )
         return algorithm.clipped_sum(sent, ids)
 
@@ -144,24 +141,20 @@ class Clients:
         for client in ids[:: -(-ids.size // ASKED_ALONE)]:
             alone = self._batched(self.algorithm, sent, np.array([client]))
             norm = float(np.sqrt(np.square(alone.total).sum()))
-            if not norm <= self.clip_norm * (1 + CLIP_SLACK):
+            if not norm <= self.bound.clip_norm * (1 + CLIP_SLACK):
                 raise LocalProtocolError(
-                    f"the algorithm says that it clips to norm {self.clip_norm:g}, but client "
-                    f"{client}'s update has norm {norm:g}"
+                    f"the algorithm says that it clips to norm {self.bound.clip_norm:g}, but "
+                    f"client {client}'s update has norm {norm:g}"
                 )
 
 
-def clipped(update: NDArray[np.floating], dimension: int, clip_norm: float) -> NDArray[np.float64]:
-    """The update, scaled to ℓ2 norm ``clip_norm`` at most; zero where it is not finite.
+def clipped(update: NDArray[np.floating], bound: Clipping) -> NDArray[np.float64]:
+    """The update, clipped; zero where it is not finite, which must not show in a count.
 
     Raises:
-        ParameterError: no vector of that dimension.
+        LocalProtocolError: no vector of the bound's dimension.
     """
     vector = np.asarray(update, dtype=np.float64)
-    if vector.shape != (dimension,):
-        raise ParameterError("update", vector.shape, f"shape ({dimension},)")
     with np.errstate(over="ignore", invalid="ignore"):
-        norm = float(np.sqrt(np.square(vector).sum()))
-    if not np.isfinite(norm):
-        return np.zeros(dimension)
-    return vector if norm <= clip_norm else vector * (clip_norm * (1 - MARGIN) / norm)
+        finite = bool(np.isfinite(np.square(vector).sum()))
+    return bound.constrained(vector if finite else np.zeros_like(vector)).total

@@ -170,7 +170,7 @@ class Simulation:
                 "algorithm": setup.algorithm,
                 "dimension": setup.algorithm.dimension,
                 "population": setup.algorithm.population,
-                "clip_norm": setup.clients.clip_norm,
+                "clip_norm": setup.clients.bound.clip_norm,
                 "expected_check_ins": setup.expected_check_ins,
                 "minibatch": setup.minibatch,
                 "seed": setup.streams.seed,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.participation import Schedule, blocks, draw_run
 from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
+from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint
 from turnout.simulation.clients import Clients
@@ -42,22 +43,29 @@ class Setup:
         """Steps of the whole run."""
         return self.scheme.participation.steps
 
+    @property
+    def mechanism(self) -> Mechanism:
+        """What a step does with updates."""
+        return mechanism_for(
+            self.scheme,
+            self.clients.bound,
+            expected_check_ins=self.expected_check_ins,
+            minibatch=self.minibatch,
+        )
+
     def coordinator(
         self,
         first_step: int = 0,
-        pending: NDArray[np.floating] | None = None,
+        mechanism_state: State | None = None,
         admitted: Iterable[CheckIns] = (),
     ) -> Coordinator:
         """A coordinator that begins at a step."""
         return Coordinator(
-            self.scheme,
-            self.algorithm.dimension,
-            clip_norm=self.clients.clip_norm,
+            self.scheme.participation,
+            self.mechanism,
             capacity=self.algorithm.population,
-            expected_check_ins=self.expected_check_ins,
-            minibatch=self.minibatch,
             first_step=first_step,
-            pending=pending,
+            mechanism_state=mechanism_state,
             admitted=admitted,
         )
 
@@ -79,7 +87,7 @@ class _State:
     step: int
     server: ServerState
     changed: ClientStates
-    pending: NDArray[np.float64]
+    mechanism_state: State | None
     evaluations: int
     check_ins: int
     participations: int
@@ -109,7 +117,7 @@ class Stepper:
     def _beginning(self) -> _State:
         algorithm = self._setup.algorithm
         server = algorithm.init(self._setup.streams.generator("initial parameters"))
-        return _State(0, server, {}, np.zeros(algorithm.dimension), 0, 0, 0)
+        return _State(0, server, {}, None, 0, 0, 0)
 
     def _continuation(self, checkpoint: Checkpoint) -> _State:
         self._recorder.restore(checkpoint.history)
@@ -118,7 +126,7 @@ class Stepper:
             checkpoint.step,
             checkpoint.server,
             checkpoint.clients,
-            checkpoint.pending,
+            checkpoint.mechanism_state,
             checkpoint.history.step.size,
             int(checkpoint.history.check_ins[-1:].sum()),
             checkpoint.history.participations,
@@ -166,7 +174,7 @@ class Stepper:
             step=state.step,
             server=state.server,
             clients=self.clients,
-            pending=state.pending,
+            mechanism_state=state.mechanism_state,
             history=self.history(),
             seconds=self.seconds,
         )
@@ -201,7 +209,7 @@ class Stepper:
         """
         earlier = range(schedule.first_step, self._state.step)
         admitted = (CheckIns(step, schedule.at(step)) for step in earlier)
-        return self._setup.coordinator(self._state.step, self._state.pending, admitted)
+        return self._setup.coordinator(self._state.step, self._state.mechanism_state, admitted)
 
     def _advance(self, coordinator: Coordinator, fleet: Fleet) -> Mapping[str, float] | None:
         """One step, from check-ins to the new model."""
@@ -218,7 +226,7 @@ class Stepper:
             done,
             server,
             changed,
-            coordinator.pending,
+            coordinator.mechanism_state,
             state.evaluations,
             release.checked_in,
             state.participations + release.checked_in,

@@ -65,14 +65,14 @@ class Release:
         record: the ledger's record.
         parameters: after the step, little-endian float32.
         optimizer_state: as `learner.packed` writes it.
-        pending: noisy minibatch so far in units of the lattice, little-endian float64.
+        mechanism_state: the mechanism's arrays after the step, as `releases` writes them.
         checked_in, served: counts, for the operator only.
     """
 
     record: Record
     parameters: bytes
     optimizer_state: bytes
-    pending: bytes
+    mechanism_state: bytes
     checked_in: int
     served: int
 

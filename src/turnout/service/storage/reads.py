@@ -178,14 +178,15 @@ class Reads:
         if not records:
             return None
         record = _record(records[0])
+        # A database that only an earlier turnout may go on with keeps its last column's old name.
         rows = self._rows(
-            "SELECT m.parameters, m.optimizer_state, m.pending, c.checked_in, c.served "
+            "SELECT m.*, c.checked_in, c.served "
             "FROM models m JOIN counts c ON c.step = m.step WHERE m.step = ?",
             int(step),
         )
-        if not rows or hashlib.sha256(rows[0][0]).digest() != record.model_digest:
+        if not rows or hashlib.sha256(rows[0][1]).digest() != record.model_digest:
             raise StorageError(f"the model of step {step} is damaged or missing")
-        return Release(record, *rows[0])
+        return Release(record, *rows[0][1:])
 
     def records(self, first_step: int = 0) -> Iterator[Record]:
         """See `interface.Transaction`.

@@ -148,8 +148,8 @@ class Writes(Reads):
             record.digest,
             conflict="the step is released",
         )
-        model = (release.parameters, release.optimizer_state, release.pending)
-        columns = "models (step, parameters, optimizer_state, pending)"
+        model = (release.parameters, release.optimizer_state, release.mechanism_state)
+        columns = "models (step, parameters, optimizer_state, mechanism_state)"
         self._go_on(columns, step, *model)
         counts = (int(release.checked_in), int(release.served))
         self._go_on("counts (step, checked_in, served)", step, *counts)
