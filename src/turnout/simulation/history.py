@@ -68,8 +68,14 @@ class History:
             LookupError: a column is missing.
             TypeError: a column of another type.
         """
-        types = dict.fromkeys(columns, np.float64) | _PER_STEP | _PER_EVALUATION
-        typed = {name: columns[name].astype(types[name], casting="safe") for name in types}
+        types: dict[str, type[Any]] = {
+            **dict.fromkeys(columns, np.float64),
+            **_PER_STEP,
+            **_PER_EVALUATION,
+        }
+        typed: dict[str, NDArray[Any]] = {
+            name: columns[name].astype(types[name], casting="safe") for name in types
+        }
         own = {name: typed.pop(name) for name in _PER_STEP | _PER_EVALUATION}
         return cls(**own, metrics={name.removeprefix(_METRIC): typed[name] for name in typed})
 
