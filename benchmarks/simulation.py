@@ -33,6 +33,7 @@ from turnout.learning import (
     ClassificationTask,
     Constant,
     Examples,
+    FedSGD,
     LayeredUpdates,
     LocalTraining,
     VmappedUpdates,
@@ -59,11 +60,10 @@ def turnout_rounds(
     """A whole simulation: draws, protocol, updates, noise and optimiser."""
     law = FixedSize(cohort, task.population, rounds + 2)
     scheme = Scheme(GaussianNoise(NOISE), law, Relation.ZERO_OUT)
-    optimizer = SGD(Constant(rate), MOMENTUM)
+    algorithm = FedSGD(task, SGD(Constant(rate), MOMENTUM), CLIP_NORM)
     simulation = Simulation(
         scheme,
-        task,
-        optimizer,
+        algorithm,
         expected_check_ins=float(cohort),
         seed=1,
         evaluate_every=rounds + 2,
@@ -96,7 +96,7 @@ def task_of(name: str, vmapped: bool, train: Examples, test: Examples) -> Classi
     """A task whose updates are computed one way or the other."""
     model = build_model(name, train.input_shape, 10)
     updates = (VmappedUpdates if vmapped else LayeredUpdates)(model, LocalTraining())
-    return ClassificationTask(model, train, test, CLIP_NORM, updates=updates)
+    return ClassificationTask(model, train, test, updates=updates)
 
 
 def users_a_second(cohort: int, rounds: list[Rounds], what: str) -> float:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.learning import SGD, ClassificationTask, Constant, Examples, build_model
+from turnout.learning import SGD, ClassificationTask, Constant, Examples, FedSGD, build_model
 from turnout.simulation import Simulation
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
@@ -52,9 +52,10 @@ def measure(clients: int, steps: int) -> dict[str, float]:
     started = time.perf_counter()
     examples, held_out = synthetic(clients, 1), synthetic(HELD_OUT, 2)
     model = build_model("logistic", (FEATURES,), CLASSES)
-    task = ClassificationTask(model, examples, held_out, CLIP_NORM)
+    task = ClassificationTask(model, examples, held_out)
+    algorithm = FedSGD(task, SGD(Constant(0.5)), CLIP_NORM)
     scheme = Scheme(GaussianNoise(NOISE_MULTIPLIER), CheckIn(window=steps), Relation.ADD_REMOVE)
-    simulation = Simulation(scheme, task, SGD(Constant(0.5)), seed=0, evaluate_every=steps)
+    simulation = Simulation(scheme, algorithm, seed=0, evaluate_every=steps)
     prepared, cpu = time.perf_counter(), time.process_time()
     result = simulation.run()
     seconds, cpu_seconds = time.perf_counter() - prepared, time.process_time() - cpu
@@ -62,7 +63,7 @@ def measure(clients: int, steps: int) -> dict[str, float]:
         "clients": clients,
         "steps": steps,
         "participations": result.history.participations,
-        "accuracy": float(result.history.accuracy[-1]),
+        "accuracy": float(result.history.metrics["accuracy"][-1]),
         "seconds_data": prepared - started,
         "seconds_run": seconds,
         "cpu_seconds_run": cpu_seconds,

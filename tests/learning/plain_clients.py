@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from turnout.learning import (
+    SGD,
     ClassificationTask,
     Examples,
+    FedSGD,
     Holdings,
     LayeredUpdates,
     LocalTraining,
@@ -104,22 +106,22 @@ class Case:
     clip_norm: float
     parameters: np.ndarray
 
-    def task(self, path: str = "fastest") -> ClassificationTask:
+    def task(self, path: str = "fastest") -> FedSGD:
         model = build_model(self.name, (SIDE, SIDE), CLASSES)
         made = {
             "fastest": lambda: None,
             "layered": lambda: LayeredUpdates(model, self.local),
             "vmapped": lambda: VmappedUpdates(model, self.local),
         }[path]()
-        return ClassificationTask(
+        task = ClassificationTask(
             model,
             self.examples,
             self.examples,
-            self.clip_norm,
             holdings=self.holdings,
             local=self.local,
             updates=made,
         )
+        return FedSGD(task, SGD(1.0), self.clip_norm)
 
     def update(self, client: int) -> np.ndarray:
         """One client's update before clipping."""

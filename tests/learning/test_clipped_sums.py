@@ -7,8 +7,10 @@ from plain_clients import Case, case
 from turnout.core.errors import ParameterError
 from turnout.learning import (
     MODELS,
+    SGD,
     ClassificationTask,
     Examples,
+    FedSGD,
     Holdings,
     LayeredUpdates,
     LocalTraining,
@@ -163,20 +165,20 @@ def test_evaluation_is_accuracy_and_mean_cross_entropy():
         np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.array([0, 1, 2, 1], dtype=np.int64)
     )
     model = build_model("logistic", (3,), 3)
-    task = ClassificationTask(model, examples, examples, 1.0)
+    task = ClassificationTask(model, examples, examples)
     weights = np.concatenate([4 * np.eye(3).reshape(-1), np.zeros(3)])
     found = task.evaluate(weights)
     log_of_sum = np.log(np.exp(4.0) + 2)
-    assert found.accuracy == 0.75
-    assert found.loss == pytest.approx((3 * (log_of_sum - 4) + log_of_sum) / 4, rel=1e-6)
+    assert found["accuracy"] == 0.75
+    assert found["loss"] == pytest.approx((3 * (log_of_sum - 4) + log_of_sum) / 4, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["tanh-cnn-13k", "tanh-cnn-26k"])
 def test_both_paths_evaluate_alike(name):
     made = case(name, population=90)
-    layered, vmapped = (made.task(path).evaluate(made.parameters) for path in PATHS)
-    assert layered.loss == pytest.approx(vmapped.loss, rel=1e-5)
-    assert layered.accuracy == pytest.approx(vmapped.accuracy, abs=0.02)
+    layered, vmapped = (made.task(path).task.evaluate(made.parameters) for path in PATHS)
+    assert layered["loss"] == pytest.approx(vmapped["loss"], rel=1e-5)
+    assert layered["accuracy"] == pytest.approx(vmapped["accuracy"], abs=0.02)
 
 
 def test_refusals_name_what_is_allowed():
@@ -197,7 +199,7 @@ def test_refusals_name_what_is_allowed():
     with pytest.raises(ParameterError, match="labels"):
         Examples(np.zeros((2, 3), dtype=np.float32), np.zeros(3, dtype=np.int64))
     with pytest.raises(ParameterError, match="clip_norm"):
-        ClassificationTask(task.model, made.examples, made.examples, 1e-9)
+        FedSGD(task.task, SGD(1.0), 1e-9)
     with pytest.raises(ParameterError, match="clients from 0 to 3"):
         Holdings.from_owners(np.array([0, 4]), 4)
 

@@ -74,10 +74,10 @@ def test_examples_that_are_refused(inputs, labels, name):
 def test_labels_beyond_the_models_classes_are_refused_before_anything_is_computed():
     model = build_model("logistic", (4,), 3)
     fits, beyond = (Examples(torch.ones(2, 4).numpy(), [0, top]) for top in (2, 3))
-    ClassificationTask(model, fits, fits, 1.0)
+    ClassificationTask(model, fits, fits)
     for train, test in ((beyond, fits), (fits, beyond)):
         with pytest.raises(ParameterError, match="labels = 3: expected classes from 0 to 2"):
-            ClassificationTask(model, train, test, 1.0)
+            ClassificationTask(model, train, test)
     other = Examples(np.ones((2, 5)), [0, 1])
     with pytest.raises(ParameterError, match="inputs"):
-        ClassificationTask(model, other, other, 1.0)
+        ClassificationTask(model, other, other)

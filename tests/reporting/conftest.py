@@ -44,9 +44,8 @@ def history(accuracy: float) -> History:
         dummy=np.array([0, 1, 0, 0, 0, 0], dtype=bool),
         skipped=np.zeros(STEPS, dtype=bool),
         step=np.array([0, 3, 6]),
-        accuracy=np.array([0.1, 0.5, accuracy]),
-        loss=np.array([2.3, 1.0, 0.5]),
         seconds=np.array([0.0, 0.1, 0.2]),
+        metrics={"accuracy": np.array([0.1, 0.5, accuracy]), "loss": np.array([2.3, 1.0, 0.5])},
     )
 
 

@@ -19,8 +19,7 @@ from turnout.service.charter import Charter
 from turnout.service.device import Memory
 from turnout.service.storage.opening import open_storage
 from turnout.service.wire import Invitation
-from turnout.training.building import build_task
-from turnout.training.optimizers import build_optimizer_of
+from turnout.training.building import build_algorithm
 from turnout.training.workload import gather
 
 PLAN = """
@@ -58,17 +57,16 @@ def simulated_accuracies(text: str) -> np.ndarray:
     plan = Plan.from_toml(text)
     workload = gather(plan, Path())
     prepared = prepare(plan, workload.population, workload.law)
-    task = build_task(workload)
+    algorithm = build_algorithm(workload)
     accuracies = []
     for seed in SEEDS:
         simulation = Simulation(
             prepared.scheme,
-            task,
-            build_optimizer_of(plan.optimizer, workload.law.steps),
+            algorithm,
             seed=seed,
             evaluate_every=workload.law.steps,
         )
-        accuracies.append(simulation.run().history.accuracy[-1])
+        accuracies.append(simulation.run().history.metrics["accuracy"][-1])
     return np.array(accuracies)
 
 

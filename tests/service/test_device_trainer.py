@@ -11,7 +11,7 @@ from turnout.protocol import Lattice
 from turnout.service.computation import Computation
 from turnout.service.device.trainer import own_records, trainer_on, trainer_on_dealt
 from turnout.spec import CheckIn
-from turnout.training.building import build_task
+from turnout.training.building import build_algorithm
 from turnout.training.workload import gather
 
 PLAN = """
@@ -43,7 +43,7 @@ PARAMETERS = np.random.default_rng(3).standard_normal(DIMENSION).astype(np.float
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     plan = Plan.from_toml(PLAN)
-    return build_task(gather(plan, tmp_path_factory.mktemp("plan")))
+    return build_algorithm(gather(plan, tmp_path_factory.mktemp("plan")))
 
 
 COMPUTATION = Computation("logistic-1", "standardized-1", (8, 8), 10, 2, 0.1)

@@ -110,8 +110,8 @@ def _computed(computation, clip_norm, at, inputs, labels):
     local = LocalTraining(computation.steps, computation.learning_rate)
 
     def at_norm(norm):
-        task = ClassificationTask(model, examples, examples, norm, holdings=holdings, local=local)
-        return task.clipped_sum(at, np.array([0])).total
+        task = ClassificationTask(model, examples, examples, holdings=holdings, local=local)
+        return task.clipped_sum(at, np.array([0]), norm).total
 
     moved = at_norm(UNCLIPPED)
     zero = not moved.any()

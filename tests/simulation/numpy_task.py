@@ -7,39 +7,32 @@ import numpy as np
 from turnout.protocol import UpdateSum
 
 
-@dataclass(frozen=True)
-class Score:
-    accuracy: float
-    loss: float
-
-
 class MeanTask:
     """Each client holds one point; the model wants to be their mean."""
 
-    def __init__(self, population=60, dimension=3, clip_norm=1.0, data_seed=0):
+    def __init__(self, population=60, dimension=3, data_seed=0):
         generator = np.random.default_rng(data_seed)
         self.points = generator.normal(1.0, 0.5, (population, dimension)).astype(np.float32)
-        self.clip_norm = clip_norm
         self.population, self.dimension = population, dimension
         self.asked = []
 
     def resume_parts(self):
-        return {"points": self.points, "clip_norm": self.clip_norm}
+        return {"points": self.points}
 
     def initial_parameters(self, generator):
         return generator.normal(0, 0.1, self.dimension).astype(np.float32)
 
-    def clipped_sum(self, parameters, clients):
+    def clipped_sum(self, parameters, clients, clip_norm):
         assert clients.dtype == np.int64
         self.asked.append(clients.tolist())
         gradients = parameters.astype(np.float64) - self.points[clients]
         norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-        gradients *= np.minimum(1.0, self.clip_norm / np.maximum(norms, 1e-12))
+        gradients *= np.minimum(1.0, clip_norm / np.maximum(norms, 1e-12))
         return UpdateSum(gradients.sum(axis=0), clients.size)
 
     def evaluate(self, parameters):
         gap = float(np.linalg.norm(parameters - self.points.mean(axis=0)))
-        return Score(accuracy=1.0 / (1.0 + gap), loss=gap)
+        return {"accuracy": 1.0 / (1.0 + gap), "loss": gap}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy_task import MeanTask, Momentum
 
+from turnout.learning import FedSGD
 from turnout.simulation import Simulation
 from turnout.spec import (
     AvailabilityCheckIn,
@@ -35,13 +36,23 @@ LAWS = {
 
 
 def simulation(
-    law, release=ReleaseRule.AGGREGATED, *, sigma=1.0, seed=1, task=None, optimizer=None, **options
+    law,
+    release=ReleaseRule.AGGREGATED,
+    *,
+    sigma=1.0,
+    seed=1,
+    task=None,
+    optimizer=None,
+    clip_norm=1.0,
+    algorithm=None,
+    **options,
 ):
     scheme = Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE, release)
     options.setdefault("evaluate_every", 5)
     options.setdefault("minibatch", 2 if release is ReleaseRule.ONE_CLIENT else 1)
     task = MeanTask(POPULATION) if task is None else task
-    return Simulation(scheme, task, optimizer or Momentum(), seed=seed, **options)
+    algorithm = algorithm or FedSGD(task, optimizer or Momentum(), clip_norm)
+    return Simulation(scheme, algorithm, seed=seed, **options)
 
 
 def same_run(first, second):
@@ -49,7 +60,13 @@ def same_run(first, second):
     assert (first.finished, first.steps_done) == (second.finished, second.steps_done)
     np.testing.assert_array_equal(first.parameters, second.parameters)
     assert first.parameters.dtype == second.parameters.dtype
+    assert first.clients.keys() == second.clients.keys()
+    for client, state in first.clients.items():
+        assert state.keys() == second.clients[client].keys()
+        for name, array in state.items():
+            np.testing.assert_array_equal(array, second.clients[client][name])
     ours, theirs = first.history.columns(), second.history.columns()
+    assert list(ours) == list(theirs)
     for name in ours:
         if name != "seconds":
             np.testing.assert_array_equal(ours[name], theirs[name])

@@ -24,13 +24,13 @@ class SilentTask(MeanTask):
     """Every update is zero, so the model is the noise so far; remembers each model."""
 
     def __init__(self):
-        super().__init__(POPULATION, WIDE, CLIP)
+        super().__init__(POPULATION, WIDE)
         self.models = []
 
     def initial_parameters(self, generator):
         return np.zeros(self.dimension, np.float64)
 
-    def clipped_sum(self, parameters, clients):
+    def clipped_sum(self, parameters, clients, clip_norm):
         return UpdateSum(np.zeros(self.dimension), clients.size)
 
     def evaluate(self, parameters):
@@ -57,6 +57,7 @@ def noises(release):
         release,
         sigma=SIGMA,
         task=task,
+        clip_norm=CLIP,
         optimizer=PlainDescent(),
         evaluate_every=1,
         minibatch=1,

@@ -50,7 +50,7 @@ def test_who_holds_what_depends_on_the_seed_alone(tmp_path):
     data = {"name": "digits", "clients": 100, "dealing": "by-label"}
     sums = [
         build_task(gather(plan(data=data, run={"seed": seed}), tmp_path))
-        .clipped_sum(np.zeros(650, dtype=np.float32), np.arange(10))
+        .clipped_sum(np.zeros(650, dtype=np.float32), np.arange(10), 1.0)
         .total
         for seed in (1, 1, 2)
     ]

@@ -19,10 +19,6 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import UnsupportedError
 
-_FIRST_HOMES = {"turnout.spec.laws": "turnout.spec.participation"}
-"""Packages whose classes are named by the module in which they first stood, so that a checkpoint
-outlives the move."""
-
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -142,9 +138,7 @@ def _name(value: object) -> str:
             f"a checkpoint cannot say what {_title(value)} computes: its class is made inside of "
             "a function"
         )
-    module = type(value).__module__
-    home = _FIRST_HOMES.get(module.rpartition(".")[0], module)
-    return f"{home}.{type(value).__qualname__}"
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _title(value: object) -> str:

@@ -1,15 +1,24 @@
-"""What is learned: tasks, clients' clipped updates, and how a release moves the model.
+"""What is learned: algorithms, tasks, clients' clipped updates, and how a release moves the model.
 
-`ClassificationTask` computes sums of clipped updates; an optimiser from `build_optimizer`
-(wrapped in `Averaged` where iterates are averaged) turns each release into the next model.
-A name is imported at its first use: an optimiser needs numpy alone, a task PyTorch, which takes
-seconds to load.
+`FedSGD` is the algorithm of plans: a `ClassificationTask` computes sums of clipped updates, and an
+optimiser from `build_optimizer` (wrapped in `Averaged` where iterates are averaged) turns each
+release into the next model. A name is imported at its first use: an optimiser needs numpy alone, a
+task PyTorch, which takes seconds to load.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from turnout.core.lazy import loaded_on_demand
 
 if TYPE_CHECKING:
+    from turnout.learning.algorithm import (
+        Algorithm,
+        Batched,
+        ClientState,
+        ClientStates,
+        ClientStore,
+        ServerState,
+    )
     from turnout.learning.averaging import (
         Averaged,
         Averaging,
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     )
     from turnout.learning.examples import Examples, Holdings
     from turnout.learning.features import FEATURES, apply_features, featured
+    from turnout.learning.fedsgd import FedSGD, Task
     from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
     from turnout.learning.models import MODELS, Layered, Model, build_model
     from turnout.learning.optimizers import SGD, Adam, Optimizer, build_optimizer
@@ -33,7 +43,25 @@ if TYPE_CHECKING:
         WarmUp,
         build_schedule,
     )
-    from turnout.learning.tasks import ClassificationTask, Evaluation, Task
+    from turnout.learning.tasks import ClassificationTask
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "algorithm": "Algorithm Batched ClientState ClientStates ClientStore ServerState",
+        "averaging": "Averaged Averaging ExponentialAverage LastIterate TailAverage "
+        "build_averaging",
+        "examples": "Examples Holdings",
+        "features": "FEATURES apply_features featured",
+        "fedsgd": "FedSGD Task",
+        "local_updates": "LayeredUpdates LocalTraining VmappedUpdates",
+        "models": "MODELS Layered Model build_model",
+        "optimizers": "SGD Adam Optimizer build_optimizer",
+        "schedules": "SCHEDULES Constant Cosine InverseSquareRoot Linear Schedule WarmUp "
+        "build_schedule",
+        "tasks": "ClassificationTask",
+    },
+)
 
 __all__ = [
     "FEATURES",
@@ -41,14 +69,19 @@ __all__ = [
     "SCHEDULES",
     "SGD",
     "Adam",
+    "Algorithm",
     "Averaged",
     "Averaging",
+    "Batched",
     "ClassificationTask",
+    "ClientState",
+    "ClientStates",
+    "ClientStore",
     "Constant",
     "Cosine",
-    "Evaluation",
     "Examples",
     "ExponentialAverage",
+    "FedSGD",
     "Holdings",
     "InverseSquareRoot",
     "LastIterate",
@@ -59,6 +92,7 @@ __all__ = [
     "Model",
     "Optimizer",
     "Schedule",
+    "ServerState",
     "TailAverage",
     "Task",
     "VmappedUpdates",
@@ -70,41 +104,3 @@ __all__ = [
     "build_schedule",
     "featured",
 ]
-
-_PLACES = {
-    "averaging": (
-        "Averaged",
-        "Averaging",
-        "ExponentialAverage",
-        "LastIterate",
-        "TailAverage",
-        "build_averaging",
-    ),
-    "examples": ("Examples", "Holdings"),
-    "features": ("FEATURES", "apply_features", "featured"),
-    "local_updates": ("LayeredUpdates", "LocalTraining", "VmappedUpdates"),
-    "models": ("MODELS", "Layered", "Model", "build_model"),
-    "optimizers": ("SGD", "Adam", "Optimizer", "build_optimizer"),
-    "schedules": (
-        "SCHEDULES",
-        "Constant",
-        "Cosine",
-        "InverseSquareRoot",
-        "Linear",
-        "Schedule",
-        "WarmUp",
-        "build_schedule",
-    ),
-    "tasks": ("ClassificationTask", "Evaluation", "Task"),
-}
-_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """A name of this package, from the module that has it."""
-    module = _PLACE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = found
-    return found

@@ -14,7 +14,9 @@ import numpy as np
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.learning.optimizers import Optimizer, State, Vector
+from turnout.learning.optimizers import Optimizer, State, Vector, prefixed, unprefixed
+
+_AVERAGE = "average."
 
 
 class Averaging(Protocol):
@@ -116,34 +118,21 @@ class Averaged:
 
     def init(self, parameters: Vector) -> State:
         """Both states side by side."""
-        return _joined(self.optimizer.init(parameters), self.averaging.init(parameters))
+        average = self.averaging.init(parameters)
+        return self.optimizer.init(parameters) | prefixed(_AVERAGE, average)
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
         """The next iterate, and the average with it."""
-        own, average = _parted(state)
+        own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
         parameters, own = self.optimizer.update(parameters, own, direction, step)
-        return parameters, _joined(own, self.averaging.update(average, parameters, step))
+        average = self.averaging.update(unprefixed(_AVERAGE, state), parameters, step)
+        return parameters, own | prefixed(_AVERAGE, average)
 
     def released(self, parameters: Vector, state: State) -> Vector:
         """The average."""
-        return self.averaging.value(_parted(state)[1], parameters)
-
-
-_AVERAGE = "average."
-
-
-def _joined(own: State, average: State) -> State:
-    """One flat state of two."""
-    return own | {_AVERAGE + key: value for key, value in average.items()}
-
-
-def _parted(state: State) -> tuple[State, State]:
-    """The two states again."""
-    own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
-    average = {key: state[key] for key in state if key.startswith(_AVERAGE)}
-    return own, {key.removeprefix(_AVERAGE): value for key, value in average.items()}
+        return self.averaging.value(unprefixed(_AVERAGE, state), parameters)
 
 
 def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:

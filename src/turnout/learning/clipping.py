@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from turnout.core import checks
-from turnout.core.errors import ParameterError
-
 MARGIN = 2.0**-20
 """Updates are scaled to C·(1 − MARGIN), so that float32 rounding cannot lift one above C.
 
@@ -19,16 +16,6 @@ margin is four times that and costs a millionth of C.
 
 LARGEST_NORM = 1e30
 """Updates above this count as not finite: their factor would leave float32's normal range."""
-
-SMALLEST_CLIP, LARGEST_CLIP = 1e-6, 1e6
-
-
-def check_clip_norm(clip_norm: float) -> None:
-    """Raise unless clip factors for this norm stay in float32's normal range."""
-    checks.positive(clip_norm=clip_norm)
-    if not SMALLEST_CLIP <= clip_norm <= LARGEST_CLIP:
-        expected = f"a number from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}"
-        raise ParameterError("clip_norm", clip_norm, expected)
 
 
 def is_usable(squared_norms: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ Arithmetic is in the dtype of the parameters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +23,16 @@ from turnout.learning.schedules import Schedule, as_schedule
 
 Vector = NDArray[np.floating]
 State = dict[str, NDArray]
+
+
+def prefixed(prefix: str, state: Mapping[str, NDArray]) -> State:
+    """The state under names that begin with a prefix."""
+    return {prefix + name: array for name, array in state.items()}
+
+
+def unprefixed(prefix: str, state: Mapping[str, NDArray]) -> State:
+    """The part of a state whose names begin with a prefix, without it."""
+    return {n.removeprefix(prefix): array for n, array in state.items() if n.startswith(prefix)}
 
 
 class Optimizer(Protocol):

@@ -1,10 +1,8 @@
-"""Tasks: what is learned, from whom, and how well it went."""
+"""Classification: a model, and the labelled examples that clients hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +12,6 @@ from torch.nn import functional
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
-from turnout.learning import clipping
 from turnout.learning.examples import Examples, Holdings, as_floats, as_tensor, within
 from turnout.learning.local_updates import (
     ClientBatch,
@@ -24,62 +21,6 @@ from turnout.learning.local_updates import (
 )
 from turnout.learning.models import Model
 from turnout.learning.parallel import keep_freed_memory, ordered_map
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """How good a model is on examples that no client holds.
-
-    Attributes:
-        accuracy: share of examples whose class gets the highest score, 0 to 1.
-        loss: mean cross-entropy in nats.
-    """
-
-    accuracy: float
-    loss: float
-
-
-class Task(Protocol):
-    """What a simulation or a deployment needs to know of what is learned.
-
-    Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most `clip_norm` for each
-    client, which depends on that client's own data and the parameters alone.
-
-    A run with checkpoints needs a task that is `turnout.core.identity.Resumable` as well: its
-    ``resume_parts`` names all settings and all data that the methods below depend on.
-    """
-
-    @property
-    def clip_norm(self) -> float:
-        """C, the ℓ2 bound of one client's update, the same for the whole run.
-
-        It is stated here alone: what clips is what the noise is scaled by.
-        """
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Parameters, d."""
-        ...
-
-    @property
-    def population(self) -> int:
-        """Clients, numbered from 0."""
-        ...
-
-    def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Where training starts, (d,)."""
-        ...
-
-    def clipped_sum(
-        self, parameters: NDArray[np.floating], clients: NDArray[np.integer]
-    ) -> UpdateSum:
-        """The sum of these clients' clipped updates."""
-        ...
-
-    def evaluate(self, parameters: NDArray[np.floating]) -> Evaluation:
-        """How good these parameters are."""
-        ...
 
 
 def _check_fit(model: Model, examples: Examples) -> None:
@@ -103,7 +44,8 @@ class ClassificationTask:
     """Clients hold labelled examples; the model gives a score to each class.
 
     Guarantees:
-        Each client's contribution has ℓ2 norm at most ``clip_norm``, whatever she holds.
+        Each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm``, whatever
+        the client holds.
         A client whose update is not finite, or above 1e30, or who holds nothing, contributes
         the zero vector and is counted.
         The same parameters and clients (in the same order) give the same bits, on any number
@@ -115,7 +57,6 @@ class ClassificationTask:
         model: Model,
         examples: Examples,
         held_out: Examples,
-        clip_norm: float,
         *,
         holdings: Holdings | None = None,
         local: LocalTraining | None = None,
@@ -127,12 +68,10 @@ class ClassificationTask:
             model: its input shape must fit the examples.
             examples: what the clients hold between them.
             held_out: what `evaluate` looks at.
-            clip_norm: largest ℓ2 norm of one client's update, from 1e-6 to 1e6.
             holdings: who holds what; by default client ``i`` holds example ``i``.
             local: what a client computes; by default one gradient.
             updates: how the sums are computed; by default the fastest exact way.
         """
-        clipping.check_clip_norm(clip_norm)
         holdings = holdings or Holdings.one_each(len(examples))
         if holdings.records.size and not within(holdings.records, len(examples)):
             raise ParameterError("holdings", holdings.records, f"examples below {len(examples)}")
@@ -140,17 +79,11 @@ class ClassificationTask:
         _check_fit(model, held_out)
         keep_freed_memory()
         self.model = model
-        self._clip_norm = float(clip_norm)
         self._updates = updates or local_updates(model, local or LocalTraining())
         self._holdings = holdings
         self._counts = np.diff(holdings.offsets)
         self._inputs, self._labels = as_tensor(examples.inputs), as_tensor(examples.labels)
         self._held_out = as_tensor(held_out.inputs), as_tensor(held_out.labels)
-
-    @property
-    def clip_norm(self) -> float:
-        """C, the ℓ2 bound of one client's update."""
-        return self._clip_norm
 
     @property
     def dimension(self) -> int:
@@ -168,7 +101,6 @@ class ClassificationTask:
         return {
             "model": self.model,
             "updates": self._updates,
-            "clip_norm": self.clip_norm,
             "offsets": self._holdings.offsets,
             "records": self._holdings.records,
             "inputs": self._inputs.numpy(),
@@ -182,13 +114,14 @@ class ClassificationTask:
         return self.model.initial_parameters(generator)
 
     def clipped_sum(
-        self, parameters: NDArray[np.floating], clients: NDArray[np.integer]
+        self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """Returns the sum of these clients' clipped updates.
+        """The sum of these clients' clipped updates.
 
         Args:
             parameters: (d,), read as float32.
             clients: whole numbers below the population, shape ``(clients,)``.
+            clip_norm: largest ℓ2 norm of one client's update, from 1e-6 to 1e6.
 
         Raises:
             ParameterError: parameters of another shape, or a client that does not exist.
@@ -199,15 +132,17 @@ class ClassificationTask:
             raise ParameterError("clients", clients, f"below the population, {self.population}")
 
         def partial(some: NDArray[np.int64]) -> NDArray[np.float32]:
-            return self._updates.clipped_sum(at, self._batch(some), self.clip_norm).numpy()
+            return self._updates.clipped_sum(at, self._batch(some), clip_norm).numpy()
 
         total = np.zeros(self.dimension)
         for part in ordered_map(partial, list(self._groups(clients))):
             total += part  # float32 within a batch, float64 between batches
         return UpdateSum(total, clients.size)
 
-    def evaluate(self, parameters: NDArray[np.floating]) -> Evaluation:
-        """Returns accuracy and loss on the held-out examples."""
+    def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
+        """``accuracy``, the share of held-out examples whose class gets the highest score, and
+        ``loss``, their mean cross-entropy in nats.
+        """
         at = self._checked(parameters)
         at_once = self._updates.clients_at_once(1)
         inputs, labels = (part.split(at_once) for part in self._held_out)
@@ -219,7 +154,10 @@ class ClassificationTask:
 
         scores = list(ordered_map(scored, range(len(labels))))
         size = len(self._held_out[1])
-        return Evaluation(sum(s[0] for s in scores) / size, sum(s[1] for s in scores) / size)
+        return {
+            "accuracy": sum(score[0] for score in scores) / size,
+            "loss": sum(score[1] for score in scores) / size,
+        }
 
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
         """The parameters as a tensor in memory of PyTorch's own alignment.

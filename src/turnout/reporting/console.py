@@ -51,7 +51,7 @@ class Console:
             def tell(progress: RunProgress, epsilon: float) -> None:
                 nonlocal accuracy
                 if progress.evaluation is not None:
-                    accuracy = f"accuracy {progress.evaluation.accuracy:.1%}"
+                    accuracy = f"accuracy {progress.evaluation['accuracy']:.1%}"
                 spent = f"ε {rounded_up(epsilon, 3)}{of_target}"
                 state = f"{accuracy}  {spent}  check-ins {progress.participations:,}"
                 bar.update(task, completed=progress.step, state=state)

@@ -94,8 +94,8 @@ def _history(outcome: Outcome) -> str:
     """One row for each evaluation."""
     history = outcome.history
     epsilon = outcome.epsilon_at(history.step)
-    header = ("step", "accuracy", "loss", "epsilon", "seconds")
-    columns = (history.step, history.accuracy, history.loss, epsilon, history.seconds)
+    header = ("step", *history.metrics, "epsilon", "seconds")
+    columns = (history.step, *history.metrics.values(), epsilon, history.seconds)
     return _table(header, zip(*(column.tolist() for column in columns), strict=True))
 
 

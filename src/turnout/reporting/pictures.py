@@ -41,9 +41,10 @@ def count_pictures(summary: Summary) -> list[Picture]:
 def _progress(outcome: Outcome) -> Picture:
     """Accuracy and ε over steps."""
     history = outcome.history
+    accuracy = history.metrics["accuracy"]
 
     def draw(axes: list[Axes], palette: Palette) -> None:
-        axes[0].plot(history.step, 100 * history.accuracy, color=palette.first)
+        axes[0].plot(history.step, 100 * accuracy, color=palette.first)
         axes[0].set_title("Test accuracy")
         axes[0].set_ylabel("%")
         axes[1].set_title("ε spent so far, proved")
@@ -59,7 +60,7 @@ def _progress(outcome: Outcome) -> Picture:
 
     epsilon = rounded_up(outcome.prepared.guarantee.epsilon.upper)
     text = (
-        f"Test accuracy rises from {history.accuracy[0]:.1%} to {history.accuracy[-1]:.1%} in "
+        f"Test accuracy rises from {accuracy[0]:.1%} to {accuracy[-1]:.1%} in "
         f"{history.check_ins.size} steps, while ε grows from 0 to {epsilon}."
     )
     return Picture("progress", "Accuracy and ε over the steps", text, draw, panels=2)
@@ -173,7 +174,8 @@ def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
             (everyone, palette.first, "every phone always available"),
             (outcome, palette.second, "phones as they really were"),
         ):
-            axes[0].plot(run.history.step, 100 * run.history.accuracy, color=colour, label=label)
+            accuracy = run.history.metrics["accuracy"]
+            axes[0].plot(run.history.step, 100 * accuracy, color=colour, label=label)
         axes[0].set_title("Test accuracy")
         axes[0].set_ylabel("%")
         axes[0].set_xlabel("step")

@@ -52,12 +52,12 @@ class Outcome:
     @property
     def accuracy(self) -> float:
         """Of the final model."""
-        return float(self.history.accuracy[-1])
+        return float(self.history.metrics["accuracy"][-1])
 
     @property
     def loss(self) -> float:
         """Of the final model."""
-        return float(self.history.loss[-1])
+        return float(self.history.metrics["loss"][-1])
 
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """ε after each number of steps: that of the next known point, which is not too small."""

@@ -10,19 +10,24 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.simulation.fingerprint import RunIdentity
-from turnout.simulation.history import HISTORY_TYPES, History
+from turnout.simulation.history import History
 
-FORMAT, FORMAT_BEFORE = 3, 2
-"""Format 2 had the minibatch so far in place of a mechanism's state, zeros where a rule has none.
-Format 1 did not say on which data a run is, nor what its clients compute; it is refused."""
-_OPTIMIZER, _MECHANISM, _HISTORY = "optimizer.", "mechanism.", "history."
+if TYPE_CHECKING:
+    from turnout.learning import ClientStates, ServerState
+
+FORMAT = 3
+"""Format 1 did not name a run's data; format 2 had a minibatch in place of a mechanism's state, and
+named no algorithm. Both are refused."""
+_SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
+_READERS = {1: "before 40d2d28", 2: "166f48b"}
+"""Revisions of turnout 0.1.0 that read an earlier format."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,8 +37,8 @@ class Checkpoint:
     Attributes:
         run: settings and data of the run that this belongs to.
         step: steps done.
-        parameters: the last iterate, shape ``(d,)``.
-        optimizer_state: the optimiser's arrays by name.
+        server: the server's state.
+        clients: the states of the clients that took part so far, if clients have any.
         mechanism_state: the mechanism's arrays by name; None for those it begins with.
         history: columns of the steps done.
         seconds: running time so far.
@@ -41,8 +46,8 @@ class Checkpoint:
 
     run: RunIdentity
     step: int
-    parameters: NDArray[np.floating]
-    optimizer_state: dict[str, NDArray[Any]]
+    server: ServerState
+    clients: ClientStates
     mechanism_state: Mapping[str, NDArray[Any]] | None
     history: History
     seconds: float
@@ -125,25 +130,37 @@ def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
         "data_digest": np.frombuffer(checkpoint.run.data_digest, np.uint8),
         "step": np.array(checkpoint.step),
         "seconds": np.array(checkpoint.seconds),
-        "parameters": checkpoint.parameters,
     }
+    server = {_SERVER + k: np.asarray(v) for k, v in checkpoint.server.items()}
     mechanism = {_MECHANISM + k: v for k, v in (checkpoint.mechanism_state or {}).items()}
-    optimizer = {_OPTIMIZER + k: np.asarray(v) for k, v in checkpoint.optimizer_state.items()}
     history = {_HISTORY + k: v for k, v in checkpoint.history.columns().items()}
-    return single | mechanism | optimizer | history
+    return single | server | mechanism | _stacked(checkpoint.clients) | history
+
+
+def _stacked(clients: ClientStates) -> dict[str, NDArray[Any]]:
+    """The clients' states as one array a name, whose rows are the clients of ``clients``."""
+    numbers = sorted(clients)
+    names = clients[numbers[0]] if numbers else {}
+    rows = {_CLIENTS + k: np.stack([clients[client][k] for client in numbers]) for k in names}
+    return {_CLIENTS: np.array(numbers, np.int64)} | rows
+
+
+def _group(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     """The checkpoint that named arrays are."""
-    if int(arrays["format"]) not in (FORMAT, FORMAT_BEFORE):
+    written = int(arrays["format"])
+    if written != FORMAT:
+        reader = f"revision {_READERS[written]}" if written in _READERS else "a later version"
         raise ValueError(
-            f"format {int(arrays['format'])}, not {FORMAT}, which names the run's data; another "
-            "version of turnout wrote it, so the run must start anew"
+            f"format {written}, not {FORMAT}; {reader} of turnout reads it, here the run must "
+            "start anew"
         )
-    columns = {
-        name: arrays[_HISTORY + name].astype(dtype, casting="safe")
-        for name, dtype in HISTORY_TYPES.items()
-    }
+    clients = _group(arrays, _CLIENTS)
+    numbers = clients.pop("").tolist()
     return Checkpoint(
         run=RunIdentity(
             str(arrays["fingerprint"]),
@@ -151,25 +168,15 @@ def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
             arrays["data_digest"].tobytes(),
         ),
         step=int(arrays["step"]),
-        parameters=arrays["parameters"],
-        optimizer_state=_named(_OPTIMIZER, arrays),
-        mechanism_state=_mechanism_state(arrays),
-        history=History(**columns),
+        server=_group(arrays, _SERVER),
+        clients={
+            client: {name: rows[i] for name, rows in clients.items()}
+            for i, client in enumerate(numbers)
+        },
+        mechanism_state=_group(arrays, _MECHANISM) or None,
+        history=History.of_columns(_group(arrays, _HISTORY)),
         seconds=float(arrays["seconds"]),
     )
-
-
-def _named(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays whose names begin with a prefix, without it."""
-    named = ((name.removeprefix(prefix), name) for name in arrays if name.startswith(prefix))
-    return {name: arrays[full] for name, full in named}
-
-
-def _mechanism_state(arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]] | None:
-    """The mechanism's state; where it has none, or an empty minibatch, the one it begins with."""
-    if int(arrays["format"]) == FORMAT_BEFORE:
-        return {"pending": arrays["pending"]} if arrays["pending"].any() else None
-    return _named(_MECHANISM, arrays) or None
 
 
 _DAMAGE = (

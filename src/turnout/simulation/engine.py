@@ -10,7 +10,7 @@ from a checkpoint with exactly the draws that the uninterrupted run makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,14 @@ from turnout.core.identity import Identity, identity_of
 from turnout.participation import expected_check_ins
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore
+from turnout.simulation.clients import Clients
 from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import History
 from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import ReleaseRule, Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Evaluation, Optimizer, Task
+    from turnout.learning import Algorithm, ClientStates, ClientStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Progress:
         check_ins: clients accepted in this step.
         participations: check-ins so far.
         seconds: running time so far, earlier parts included.
-        evaluation: the model's evaluation, where this step had one.
+        evaluation: the algorithm's metrics by name, where this step had an evaluation.
     """
 
     step: int
@@ -49,7 +50,7 @@ class Progress:
     check_ins: int
     participations: int
     seconds: float
-    evaluation: Evaluation | None
+    evaluation: Mapping[str, float] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +60,8 @@ class SimulationResult:
     Attributes:
         finished: whether all steps are done.
         steps_done: steps done.
-        parameters: the model, shape ``(d,)``: the last iterate, or the average that the
-            optimiser hands out.
+        parameters: the model that the algorithm hands out.
+        clients: the states of the clients that took part, if clients have any.
         history: all columns.
         seconds: running time, earlier parts included.
     """
@@ -68,48 +69,51 @@ class SimulationResult:
     finished: bool
     steps_done: int
     parameters: NDArray[np.floating]
+    clients: ClientStates
     history: History
     seconds: float
 
 
 class Simulation:
-    """A whole run of a scheme on a task.
+    """A whole run of an algorithm under a scheme.
 
     Guarantees:
         The same arguments give the same result, bit for bit, ``seconds`` apart, also when the
         run was stopped or killed and went on from a checkpoint, any number of times (given
-        that task and optimiser are functions of their arguments).
-        All noise and all participation follow the scheme; the task sees who came, never when
+        that the algorithm's methods are functions of their arguments).
+        All noise and all participation follow the scheme; the algorithm sees who came, never when
         anybody will.
+        A client's state goes to that client's own updates, to checkpoints and to evaluations, and
+        nowhere else.
 
     The randomness follows from a seed: it protects nobody. For a real deployment the same
     coordinator and clients are driven with the operating system's randomness.
 
     A checkpoint names all that decides the outcome (see `turnout.core.identity`), so a run with
-    checkpoints needs a task and an optimiser that say what they compute and on which data: those
-    of `turnout.learning` do; one of the user's own is a dataclass of plain values or has a method
-    ``resume_parts``. Classes are known by their names: their code is taken to be what it was.
+    checkpoints needs an algorithm that says what it computes and on which data: those of
+    `turnout.learning` do; one of the user's own is a dataclass of plain values and arrays or has a
+    method ``resume_parts``. Classes are known by their names: their code is taken to be what it
+    was.
 
     Args:
         scheme: participation law, noise and release rule.
-        task: model, loss and the clients' data. Its ``clip_norm`` is C, to which it clips each
-            update; the noise is scaled by the same number.
-        optimizer: makes of each release a new model.
+        algorithm: what is learned, on which data. Its ``clip_norm`` is C, to which each update is
+            clipped; the noise is scaled by the same number.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean
-            check-ins a step, which makes the task's population a public number.
+            check-ins a step, which makes the algorithm's population a public number.
         minibatch: steps accumulated before the model moves (`ReleaseRule.ONE_CLIENT`).
         seed: names all random streams.
         evaluate_every: steps between evaluations; the start and the end are always evaluated.
 
     Raises:
         ParameterError: a value outside its domain, or a law for another population.
+        UnsupportedError: clients have states, which no analysis of the scheme covers.
     """
 
     def __init__(
         self,
         scheme: Scheme,
-        task: Task,
-        optimizer: Optimizer,
+        algorithm: Algorithm,
         *,
         expected_check_ins: float | None = None,
         minibatch: int = 1,
@@ -117,14 +121,12 @@ class Simulation:
         evaluate_every: int,
     ) -> None:
         checks.count(evaluate_every=evaluate_every)
-        clip_norm = _clip_norm_of(task)
         streams = SimulationStreams(seed)
-        divisor = _divisor(scheme, task.population, expected_check_ins)
+        divisor = _divisor(scheme, algorithm.population, expected_check_ins)
         self._setup = Setup(
             scheme=scheme,
-            task=task,
-            optimizer=optimizer,
-            clip_norm=clip_norm,
+            algorithm=algorithm,
+            clients=Clients.of(algorithm, scheme, streams),
             expected_check_ins=divisor,
             minibatch=minibatch,
             streams=streams,
@@ -139,7 +141,7 @@ class Simulation:
 
     @property
     def moves(self) -> int:
-        """Model updates of the whole run: one every ``minibatch`` steps. The optimiser is told
+        """Model updates of the whole run: one every ``minibatch`` steps. The algorithm is told
         how many came before; a step that is skipped counts.
         """
         return self.steps // self._setup.minibatch
@@ -150,7 +152,7 @@ class Simulation:
         on the same data.
 
         Raises:
-            UnsupportedError: task or optimiser do not say what they compute.
+            UnsupportedError: the algorithm does not say what it computes.
         """
         return self.identity.public_digest()
 
@@ -159,17 +161,16 @@ class Simulation:
         """All that decides the outcome, data included.
 
         Raises:
-            UnsupportedError: task or optimiser do not say what they compute.
+            UnsupportedError: the algorithm does not say what it computes.
         """
         setup = self._setup
         return identity_of(
             {
                 "scheme": setup.scheme,
-                "task": setup.task,
-                "dimension": setup.task.dimension,
-                "population": setup.task.population,
-                "optimizer": setup.optimizer,
-                "clip_norm": setup.clip_norm,
+                "algorithm": setup.algorithm,
+                "dimension": setup.algorithm.dimension,
+                "population": setup.algorithm.population,
+                "clip_norm": setup.clients.bound.clip_norm,
                 "expected_check_ins": setup.expected_check_ins,
                 "minibatch": setup.minibatch,
                 "seed": setup.streams.seed,
@@ -199,6 +200,7 @@ class Simulation:
         on_progress: Callable[[Progress], None] | None = None,
         checkpoints: CheckpointStore | None = None,
         checkpoint_every: int = 1,
+        client_store: ClientStore | None = None,
     ) -> SimulationResult:
         """Run all steps, or all that are left.
 
@@ -211,16 +213,19 @@ class Simulation:
             checkpoints: where checkpoints go, if anywhere: every ``checkpoint_every`` steps,
                 at the end and on Ctrl-C.
             checkpoint_every: steps between checkpoints.
+            client_store: keeps the clients' states, if clients have any, and is emptied first; by
+                default in memory.
 
         Raises:
             StorageError: the checkpoint belongs to another run or to other data, or cannot be
                 written.
-            UnsupportedError: there are checkpoints, and task or optimiser do not say what they
-                compute.
+            UnsupportedError: there are checkpoints, and the algorithm does not say what it
+                computes.
         """
         checks.count(checkpoint_every=checkpoint_every)
         save = self._saving(checkpoints, from_checkpoint)
-        run = Stepper(self._setup, from_checkpoint)
+        store = {} if client_store is None else client_store
+        run = Stepper(self._setup, from_checkpoint, store)
         try:
             for evaluation in run.remaining():
                 if run.step % checkpoint_every == 0 or run.step == self.steps:
@@ -232,13 +237,14 @@ class Simulation:
         return SimulationResult(
             finished=run.step == self.steps,
             steps_done=run.step,
-            parameters=run.parameters,
+            parameters=run.model,
+            clients=run.clients,
             history=run.history(),
             seconds=run.seconds,
         )
 
 
-def _progress(run: Stepper, steps: int, evaluation: Evaluation | None) -> Progress:
+def _progress(run: Stepper, steps: int, evaluation: Mapping[str, float] | None) -> Progress:
     """What to tell about the step just done."""
     return Progress(
         step=run.step,
@@ -248,13 +254,6 @@ def _progress(run: Stepper, steps: int, evaluation: Evaluation | None) -> Progre
         seconds=run.seconds,
         evaluation=evaluation,
     )
-
-
-def _clip_norm_of(task: Task) -> float:
-    """C as the task states it."""
-    clip_norm = getattr(task, "clip_norm", None)
-    checks.positive(**{"task.clip_norm": clip_norm})
-    return float(task.clip_norm)
 
 
 def _divisor(scheme: Scheme, population: int, given: float | None) -> float | None:

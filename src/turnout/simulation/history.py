@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.errors import LocalProtocolError
 from turnout.protocol import Release
+
+_PER_STEP = {"check_ins": np.int64, "served": np.int64, "dummy": np.bool_, "skipped": np.bool_}
+_PER_EVALUATION = {"step": np.int64, "seconds": np.float64}
+_METRIC = "metric."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,10 +27,9 @@ class History:
         dummy: whether noise alone was released, bool.
         skipped: whether the step was left out, bool.
         step: steps done at each evaluation, int64, shape ``(evaluations,)``; likewise below.
-        accuracy: fraction of the test set, float64.
-        loss: mean test loss, float64.
         seconds: running time up to the evaluation, float64; all else repeats exactly, this
             does not.
+        metrics: the algorithm's metrics by name, float64.
     """
 
     check_ins: NDArray[np.int64]
@@ -32,9 +37,8 @@ class History:
     dummy: NDArray[np.bool_]
     skipped: NDArray[np.bool_]
     step: NDArray[np.int64]
-    accuracy: NDArray[np.float64]
-    loss: NDArray[np.float64]
     seconds: NDArray[np.float64]
+    metrics: Mapping[str, NDArray[np.float64]]
 
     @property
     def participations(self) -> int:
@@ -52,20 +56,28 @@ class History:
         return int(self.skipped.sum())
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All columns by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """All columns by name; a metric's name begins with ``metric.``."""
+        own = {name: getattr(self, name) for name in _PER_STEP | _PER_EVALUATION}
+        return own | {_METRIC + name: column for name, column in self.metrics.items()}
 
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> History:
+        """The history with these `columns`.
 
-HISTORY_TYPES: dict[str, type[Any]] = {
-    "check_ins": np.int64,
-    "served": np.int64,
-    "dummy": np.bool_,
-    "skipped": np.bool_,
-    "step": np.int64,
-    "accuracy": np.float64,
-    "loss": np.float64,
-    "seconds": np.float64,
-}
+        Raises:
+            LookupError: a column is missing.
+            TypeError: a column of another type.
+        """
+        types: dict[str, type[Any]] = {
+            **dict.fromkeys(columns, np.float64),
+            **_PER_STEP,
+            **_PER_EVALUATION,
+        }
+        typed: dict[str, NDArray[Any]] = {
+            name: columns[name].astype(types[name], casting="safe") for name in types
+        }
+        own = {name: typed.pop(name) for name in _PER_STEP | _PER_EVALUATION}
+        return cls(**own, metrics={name.removeprefix(_METRIC): typed[name] for name in typed})
 
 
 class Recorder:
@@ -76,20 +88,23 @@ class Recorder:
     """
 
     def __init__(self, steps: int, evaluations: int) -> None:
-        self._per_step = {
-            name: np.zeros(steps, HISTORY_TYPES[name])
-            for name in ("check_ins", "served", "dummy", "skipped")
-        }
-        self._per_evaluation = {
-            name: np.zeros(evaluations, HISTORY_TYPES[name])
-            for name in ("step", "accuracy", "loss", "seconds")
-        }
+        self._per_step = {name: np.zeros(steps, dtype) for name, dtype in _PER_STEP.items()}
+        self._per_evaluation: dict[str, NDArray[Any]] = {}
+        self._evaluations = evaluations
 
     def restore(self, history: History) -> None:
         """Begin with what an earlier part of the run noted."""
         for name, column in history.columns().items():
-            group = self._per_step if name in self._per_step else self._per_evaluation
-            group[name][: column.size] = column
+            if name in self._per_step:
+                self._per_step[name][: column.size] = column
+            elif history.step.size:
+                self._per_evaluation[name] = self._room(name, column)
+
+    def _room(self, name: str, start: NDArray[Any]) -> NDArray[Any]:
+        """A column of evaluations that begins with what there is."""
+        column = np.zeros(self._evaluations, _PER_EVALUATION.get(name, np.float64))
+        column[: start.size] = start
+        return column
 
     def note_release(self, release: Release) -> None:
         """Note the counts of a step."""
@@ -99,16 +114,30 @@ class Recorder:
         self._per_step["skipped"][release.step] = release.skipped
 
     def note_evaluation(
-        self, index: int, step: int, accuracy: float, loss: float, seconds: float
+        self, index: int, step: int, seconds: float, metrics: Mapping[str, float]
     ) -> None:
-        """Note the evaluation number ``index``."""
-        values = {"step": step, "accuracy": accuracy, "loss": loss, "seconds": seconds}
+        """Note the evaluation number ``index``.
+
+        Raises:
+            LocalProtocolError: metrics of other names than before.
+        """
+        values = {"step": step, "seconds": seconds}
+        values |= {_METRIC + name: float(value) for name, value in metrics.items()}
+        if not self._per_evaluation:
+            none = np.zeros(0)
+            self._per_evaluation = {name: self._room(name, none) for name in values}
+        if values.keys() != self._per_evaluation.keys():
+            raise LocalProtocolError(
+                f"the algorithm's metrics are {', '.join(metrics)}, which they were not before"
+            )
         for name, value in values.items():
             self._per_evaluation[name][index] = value
 
     def until(self, step: int, evaluations: int) -> History:
         """The first ``step`` steps and the first ``evaluations`` evaluations, copied."""
-        return History(
-            **{name: column[:step].copy() for name, column in self._per_step.items()},
-            **{name: column[:evaluations].copy() for name, column in self._per_evaluation.items()},
+        none = {name: np.zeros(0, dtype) for name, dtype in _PER_EVALUATION.items()}
+        evaluated = none | self._per_evaluation
+        return History.of_columns(
+            {name: column[:step] for name, column in self._per_step.items()}
+            | {name: column[:evaluations] for name, column in evaluated.items()}
         )

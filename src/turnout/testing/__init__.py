@@ -1,5 +1,8 @@
-"""For tests of samplers and laws, yours included: exact laws, frequency tests, conformance."""
+"""For tests of samplers, laws and algorithms, yours included: exact laws, frequency tests,
+conformance.
+"""
 
+from turnout.testing.algorithms import assert_algorithm
 from turnout.testing.enumeration import enumerate_law
 from turnout.testing.frequencies import (
     assert_binomial,
@@ -12,6 +15,7 @@ from turnout.testing.randomizers import assert_randomizer
 
 __all__ = [
     "ClientLaw",
+    "assert_algorithm",
     "assert_binomial",
     "assert_frequencies",
     "assert_law",

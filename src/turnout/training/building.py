@@ -1,4 +1,4 @@
-"""The task that a plan describes; importing this imports PyTorch."""
+"""The algorithm that a plan describes; importing this imports PyTorch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from turnout.datasets import Split, deal
 from turnout.learning import (
     ClassificationTask,
     Examples,
+    FedSGD,
     Holdings,
     Layered,
     LocalTraining,
@@ -17,7 +18,16 @@ from turnout.learning import (
 )
 from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
+from turnout.training.optimizers import build_optimizer_of
 from turnout.training.workload import Workload
+
+
+def build_algorithm(workload: Workload) -> FedSGD:
+    """Federated SGD on the clients' data, with the plan's optimiser."""
+    plan = workload.plan
+    moves = workload.law.steps // plan.protocol.minibatch
+    optimizer = build_optimizer_of(plan.optimizer, moves)
+    return FedSGD(build_task(workload), optimizer, plan.privacy.clip_norm)
 
 
 def build_task(workload: Workload) -> ClassificationTask:
@@ -29,7 +39,6 @@ def build_task(workload: Workload) -> ClassificationTask:
         model,
         train,
         test,
-        plan.privacy.clip_norm,
         holdings=_holdings(workload),
         local=LocalTraining(plan.client.steps, plan.client.learning_rate),
     )

@@ -64,14 +64,12 @@ class ReadyRun:
             ParameterError: a model that does not fit the data, or a setting out of range.
         """
         # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
-        from turnout.training.building import build_task
-        from turnout.training.optimizers import build_optimizer_of
+        from turnout.training.building import build_algorithm
 
         plan, law = workload.plan, prepared.scheme.participation
         simulation = Simulation(
             prepared.scheme,
-            build_task(workload),
-            build_optimizer_of(plan.optimizer, law.steps // plan.protocol.minibatch),
+            build_algorithm(workload),
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,

@@ -16,7 +16,7 @@ from turnout.service.computation import Computation
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
-    from turnout.learning import ClassificationTask
+    from turnout.learning import FedSGD
     from turnout.plans import Plan
     from turnout.training.workload import Workload
 
@@ -37,7 +37,7 @@ class Trainer:
             under its own id.
     """
 
-    def __init__(self, task: ClassificationTask, only: int | None = None) -> None:
+    def __init__(self, task: FedSGD, only: int | None = None) -> None:
         self._task, self._only = task, only
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
@@ -131,12 +131,12 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     return build
 
 
-def _task(workload: Workload, charter: Charter) -> ClassificationTask:
+def _task(workload: Workload, charter: Charter) -> FedSGD:
     """The plan's model over these records, if it is the one of the charter."""
-    from turnout.training.building import build_task
+    from turnout.training.building import build_algorithm
 
     _require_agreement(workload.plan, charter)
-    task, lattice = build_task(workload), charter.lattice
+    task, lattice = build_algorithm(workload), charter.lattice
     if task.dimension != lattice.dimension:
         shape = workload.data.train.inputs.shape[1:]
         expected = f"records for a model of {lattice.dimension} parameters, not {task.dimension}"

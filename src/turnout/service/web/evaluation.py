@@ -49,8 +49,8 @@ def of_plan(text: str, folder: Path) -> Evaluate:
     task = build_task(gather(Plan.from_toml(text), folder))
 
     def evaluate(parameters: Any) -> tuple[float, float]:
-        evaluation = task.evaluate(parameters)
-        return float(evaluation.accuracy), float(evaluation.loss)
+        metrics = task.evaluate(parameters)
+        return metrics["accuracy"], metrics["loss"]
 
     return evaluate
 

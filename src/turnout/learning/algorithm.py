@@ -1,0 +1,130 @@
+"""Algorithms: what is learned, from whom, and what a release does to it.
+
+An algorithm has two halves. The client's makes an update of what it was sent, of its own data and,
+where there is any, of its own state; the server's makes the next state of a release. Between them
+stands the engine, which trusts neither: it clips, sums, adds the noise and keeps the clients'
+states apart from the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.aggregates import UpdateSum
+
+ServerState = Mapping[str, NDArray[Any]]
+"""What the server remembers from step to step, as named arrays. All of it is postprocessing of
+releases, so all of it may be shown."""
+
+ClientState = Mapping[str, NDArray[Any]]
+"""What one client remembers of the steps in which it took part, as named arrays."""
+
+ClientStates = Mapping[int, ClientState]
+"""The states of the clients that took part so far, by client."""
+
+ClientStore = MutableMapping[int, ClientState]
+"""Keeps the clients' states during a run; a ``dict`` keeps them in memory."""
+
+
+class Algorithm(Protocol):
+    """A federated algorithm.
+
+    Every method is a function of its arguments and of the settings and data that the algorithm was
+    built with, and changes none of them. Of the clients' data ``client_update`` and
+    ``init_client`` read that one client's and ``evaluate`` reads any; the others read none, or the
+    model would tell what no noise covers. `turnout.testing.assert_algorithm` tests it.
+
+    A run with checkpoints needs an algorithm that says what it computes, and on which data: a
+    dataclass of plain values and arrays, or a `turnout.core.identity.Resumable`.
+    """
+
+    @property
+    def clip_norm(self) -> float:
+        """C, the ℓ2 bound of one client's update, the same for the whole run.
+
+        It is said here alone: the engine clips by it and scales the noise by it.
+        """
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of an update."""
+        ...
+
+    @property
+    def population(self) -> int:
+        """Clients, numbered from 0."""
+        ...
+
+    def init(self, generator: np.random.Generator) -> ServerState:
+        """The server's state before the first step."""
+        ...
+
+    def sent(self, state: ServerState) -> NDArray[np.floating]:
+        """The vector that each client of a step is sent; of any length."""
+        ...
+
+    def model(self, state: ServerState) -> NDArray[np.floating]:
+        """The model that is evaluated and handed out, as one vector."""
+        ...
+
+    def init_client(self, client: int) -> ClientState | None:
+        """A client's state before it first takes part; None for all where clients have none.
+
+        The names, shapes and types of its arrays are the same for all clients and all steps.
+        """
+        ...
+
+    def client_update(
+        self,
+        sent: NDArray[np.floating],
+        client_state: ClientState | None,
+        client: int,
+        generator: np.random.Generator,
+    ) -> tuple[NDArray[np.floating], ClientState | None]:
+        """A client's update, not clipped, and its state after it.
+
+        Args:
+            sent: what `sent` made of the server's state.
+            client_state: this client's own, which stays with it.
+            client: its number.
+            generator: the client's randomness in this step.
+        """
+        ...
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """The state after a release.
+
+        Args:
+            state: before it.
+            direction: the released estimate of the mean update, shape ``(dimension,)``.
+            move: how many releases moved the model before, skipped ones included.
+        """
+        ...
+
+    def evaluate(
+        self, state: ServerState, clients: ClientStates | None = None
+    ) -> Mapping[str, float]:
+        """Metrics by name, the same names each time. For whoever runs a simulation: ε covers the
+        models, but not what is said of the clients' own states and data.
+        """
+        ...
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """An algorithm, without client states, that computes many clients' updates at once."""
+
+    def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
+        """The sum of these clients' updates, each clipped to ``clip_norm``.
+
+        The engine sees that no sum is too long, and looks at some clients alone before each
+        evaluation.
+        """
+        ...

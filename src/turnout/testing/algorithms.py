@@ -1,0 +1,204 @@
+"""Conformance of a federated algorithm: what the engine takes for granted of it.
+
+Small data are enough: a handful of clients, a model of a few numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.learning.algorithm import Algorithm, Batched, ClientState, ServerState
+from turnout.randomness import SimulationStreams
+from turnout.simulation import FileCheckpoints, Simulation, SimulationResult
+from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
+
+Data = TypeVar("Data")
+_LAW = CheckIn(window=3, windows=3)
+_SEED, _SLACK = 1, 1e-5
+_STREAMS = SimulationStreams(_SEED)
+
+
+def assert_algorithm(
+    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data], hostile: Sequence[Data]
+) -> None:
+    """Fails unless an algorithm keeps the promises of `turnout.learning.Algorithm`.
+
+    Args:
+        make: builds the algorithm on clients' data, entry by entry the clients'; at least two.
+        data: what some clients may hold, each entry unlike the next.
+        hostile: what the worst of them may hold: huge, not finite, of the wrong sign.
+
+    Raises:
+        AssertionError: a promise that is broken.
+    """
+    algorithm = make(data)
+    assert algorithm.population == len(data) >= 2, "population"
+    _assert_nothing_is_changed(algorithm)
+    _assert_clipped(make, data, hostile)
+    _assert_own_data_only(make, data)
+    _assert_server_sees_no_data(make, data, hostile)
+    _assert_batches(algorithm)
+    _assert_no_direction(algorithm)
+    _assert_repeatable(make, data)
+
+
+def _started(algorithm: Algorithm) -> ServerState:
+    return algorithm.init(_STREAMS.generator("init"))
+
+
+def _updated(algorithm: Algorithm, client: int) -> tuple[NDArray[Any], ClientState | None]:
+    """A client's update and its state after it, of its second step where it has a state."""
+    sent, state = algorithm.sent(_started(algorithm)), algorithm.init_client(client)
+    if state is not None:
+        first = _STREAMS.generator("client", client, 0)
+        _, state = algorithm.client_update(sent, state, client, first)
+    second = _STREAMS.generator("client", client, 1)
+    update, state = algorithm.client_update(sent, state, client, second)
+    return np.asarray(update), state
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two results are equal bit for bit; names, shapes and types too."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return all(map(_same, one, other))
+    if one is None or other is None:
+        return one is other
+    first, second = np.asarray(one), np.asarray(other)
+    return (first.dtype, first.shape) == (second.dtype, second.shape) and (
+        first.tobytes() == second.tobytes()
+    )
+
+
+def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
+    """Each method leaves the states that it is given as they were."""
+    state, clients = _started(algorithm), {0: algorithm.init_client(0)}
+    kept = {name: np.array(array) for name, array in state.items()}
+    own = None if clients[0] is None else {k: np.array(v) for k, v in clients[0].items()}
+    sent = algorithm.sent(state)
+    algorithm.client_update(sent, clients[0], 0, _STREAMS.generator("client", 0, 0))
+    assert _same(own, clients[0]), "client_update changes the state that it is given"
+    algorithm.server_update(state, np.ones(algorithm.dimension), 0)
+    algorithm.evaluate(state, {})
+    assert _same(kept, state), "the server's state is changed in place"
+
+
+def _assert_clipped(
+    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data], hostile: Sequence[Data]
+) -> None:
+    """Whatever one client holds, it moves a sum by C at most; the engine clips what is mapped."""
+    for held in hostile:
+        algorithm = make([held, *data[1:]])
+        limit = algorithm.clip_norm * (1 + _SLACK)
+        assert 0 < limit < math.inf, "clip_norm"
+        if isinstance(algorithm, Batched):
+            sent, everybody = algorithm.sent(_started(algorithm)), np.arange(len(data))
+            alone = algorithm.clipped_sum(sent, everybody[:1]).total
+            others = algorithm.clipped_sum(sent, everybody[1:]).total
+            moved = algorithm.clipped_sum(sent, everybody).total - others
+            norms = [float(np.linalg.norm(alone)), float(np.linalg.norm(moved))]
+            assert max(norms) <= limit * (1 + _SLACK), f"an update moves the sum by {max(norms)}"
+            assert np.isfinite(norms).all(), "an update is not finite"
+        with np.errstate(all="ignore"):  # hostile numbers may overflow on their own client
+            result = _simulation(algorithm).run()
+        assert np.isfinite(result.parameters).all(), f"{held} makes the model not finite"
+
+
+def _assert_own_data_only(
+    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data]
+) -> None:
+    """A client's update and state are the same whatever the others hold."""
+    first, last = make(data), make([*data[:1], *data[2:], data[1]])
+    assert _same(first.init_client(0), last.init_client(0)), "a state depends on others' data"
+    assert _same(_updated(first, 0), _updated(last, 0)), "an update depends on others' data"
+    moved = _updated(make([data[1], *data[1:]]), 0)
+    assert not _same(_updated(first, 0), moved), "an update does not depend on the client's data"
+
+
+def _assert_server_sees_no_data(
+    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data], hostile: Sequence[Data]
+) -> None:
+    """All that the server does is the same whatever the clients hold."""
+    direction = _STREAMS.generator("direction").normal(size=make(data).dimension)
+    seen: list[tuple[object, ...]] = []
+    for held in (data, [*data[1:], data[0]], [hostile[0], *data[1:]]):
+        algorithm = make(held)
+        state = _started(algorithm)
+        after = algorithm.server_update(state, direction, 0)
+        seen.append((state, after, algorithm.sent(after), algorithm.model(after)))
+    assert all(_same(seen[0], other) for other in seen[1:]), "the server's half depends on data"
+
+
+def _assert_batches(algorithm: Algorithm) -> None:
+    """A batch's sum is that of its clients one by one, each clipped; and they have no states."""
+    if not isinstance(algorithm, Batched):
+        return
+    assert algorithm.init_client(0) is None, "clients have states, but updates come in batches"
+    everybody = np.arange(algorithm.population)
+    sent = algorithm.sent(_started(algorithm))
+    alone = np.array([_updated(algorithm, client)[0] for client in everybody.tolist()])
+    norms = np.linalg.norm(alone, axis=1, keepdims=True)
+    expected = (alone * np.minimum(1, algorithm.clip_norm / np.maximum(norms, 1e-300))).sum(axis=0)
+    found = algorithm.clipped_sum(sent, everybody)
+    gap = float(np.linalg.norm(found.total - expected))
+    assert found.count == everybody.size, "a batch counts other clients"
+    limit = _SLACK * algorithm.clip_norm * everybody.size
+    assert gap <= limit, f"a batch is {gap} away from its clients one by one"
+
+
+def _assert_no_direction(algorithm: Algorithm) -> None:
+    """A release of zero leads to a state like the one before: its names, shapes and types."""
+    state = _started(algorithm)
+    for move in range(2):
+        after = algorithm.server_update(state, np.zeros(algorithm.dimension), move)
+        assert after.keys() == state.keys(), "server_update changes the names of the state"
+        for name, array in after.items():
+            like = (np.shape(state[name]), np.asarray(state[name]).dtype)
+            assert (np.shape(array), np.asarray(array).dtype) == like, f"{name} changes its kind"
+            assert np.isfinite(array).all(), f"{name} is not finite after a direction of zero"
+        state = after
+
+
+def _simulation(algorithm: Algorithm) -> Simulation:
+    scheme = Scheme(GaussianNoise(1.0), _LAW, Relation.ADD_REMOVE)
+    return Simulation(scheme, algorithm, seed=_SEED, evaluate_every=4)
+
+
+def _assert_repeatable(make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data]) -> None:
+    """The same bits again, and also when the run is stopped after any step and goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = _simulation(make(data)).run()
+        assert _same_run(whole, _simulation(make(data)).run()), "the same seed gives other bits"
+        for stop in range(0, _LAW.steps, 2):
+            store = FileCheckpoints(Path(folder) / f"{stop}.npz")
+            _stopped(_simulation(make(data)), store, stop)
+            rest = _simulation(make(data)).run(from_checkpoint=store.load())
+            assert _same_run(whole, rest), f"other bits when stopped after step {stop}"
+
+
+def _stopped(run: Simulation, store: FileCheckpoints, stop: int) -> None:
+    """Run until a step is done."""
+
+    def halt(progress: Any) -> None:
+        if progress.step == stop:
+            raise KeyboardInterrupt
+
+    run.run(checkpoints=store, on_progress=halt)
+
+
+def _same_run(one: SimulationResult, other: SimulationResult) -> bool:
+    """Whether models, clients' states and histories agree, running times apart."""
+    columns = [dict(result.history.columns(), seconds=None) for result in (one, other)]
+    return (
+        _same(one.parameters, other.parameters)
+        and _same(one.clients, other.clients)
+        and _same(*columns)
+    )

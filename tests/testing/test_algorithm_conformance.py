@@ -1,0 +1,265 @@
+"""The conformance suite of algorithms: ours pass it, and one that breaks a promise does not."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from turnout.core.aggregates import UpdateSum
+from turnout.learning import (
+    SGD,
+    Adam,
+    Averaged,
+    ClassificationTask,
+    Examples,
+    ExponentialAverage,
+    FedSGD,
+    Holdings,
+    build_model,
+)
+from turnout.testing import assert_algorithm
+
+CLIENTS, EXAMPLES, FEATURES = 5, 2, 3
+RANDOM = np.random.default_rng(0)
+DATA = [RANDOM.normal(size=FEATURES) for _ in range(CLIENTS)]
+HOSTILE = [np.full(FEATURES, value) for value in (1e200, -1e9, np.nan)]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the clients' points, each sent as its gap to the mean of this client's models."""
+
+    points: np.ndarray
+    clip_norm: float = 1.0
+
+    @property
+    def population(self):
+        return len(self.points)
+
+    @property
+    def dimension(self):
+        return FEATURES
+
+    def init(self, generator):
+        return {"mean": generator.normal(size=FEATURES), "moves": np.array(0)}
+
+    def sent(self, state):
+        return state["mean"]
+
+    model = sent
+
+    def init_client(self, client):
+        return {"sum": np.zeros(FEATURES), "steps": np.array(0)}
+
+    def client_update(self, sent, client_state, client, generator):
+        total, steps = client_state["sum"] + sent, client_state["steps"] + 1
+        noise = 0.1 * generator.normal(size=FEATURES)
+        return total / steps - self.points[client] + noise, {"sum": total, "steps": steps}
+
+    def server_update(self, state, direction, move):
+        return {"mean": state["mean"] - 0.5 * direction, "moves": state["moves"] + 1}
+
+    def evaluate(self, state, clients=None):
+        return {"taken part": len(clients or {}), "norm": float(np.linalg.norm(state["mean"]))}
+
+
+@dataclass(frozen=True)
+class Batch(Mean):
+    """The same without memory, for all clients at once."""
+
+    def init_client(self, client):
+        return None
+
+    def client_update(self, sent, client_state, client, generator):
+        return self.clipped_sum(sent, np.array([client])).total, None
+
+    def gaps(self, sent, clients):
+        gaps = np.nan_to_num(sent - self.points[clients], posinf=0, neginf=0)
+        return np.clip(gaps, -1e100, 1e100)
+
+    def clipped_sum(self, sent, clients):
+        gaps = self.gaps(sent, clients)
+        norms = np.linalg.norm(gaps, axis=1, keepdims=True)
+        return UpdateSum((gaps * np.minimum(1, 1 / np.maximum(norms, 1e-9))).sum(0), len(clients))
+
+
+def conform(kind):
+    assert_algorithm(lambda data: kind(np.array(data)), DATA, HOSTILE)
+
+
+@pytest.mark.parametrize("kind", [Mean, Batch])
+def test_conforming_algorithms_pass(kind):
+    conform(kind)
+
+
+def test_federated_sgd_conforms():
+    def make(data):
+        held = np.array(data, np.float32).reshape(-1, FEATURES)
+        examples = Examples(held, np.arange(len(held)) // EXAMPLES % 2)
+        owners = np.arange(len(held)) // EXAMPLES
+        task = ClassificationTask(
+            build_model("logistic", (FEATURES,), 2),
+            examples,
+            Examples(np.eye(FEATURES, dtype=np.float32), np.array([0, 1, 0])),
+            holdings=Holdings.from_owners(owners, len(data)),
+        )
+        return FedSGD(task, Averaged(Adam(0.1), ExponentialAverage(0.8)), 0.25)
+
+    rows = [RANDOM.normal(size=(EXAMPLES, FEATURES)) for _ in range(CLIENTS)]
+    hostile = [np.full((EXAMPLES, FEATURES), value) for value in (1e30, np.nan, np.inf)]
+    assert_algorithm(make, rows, hostile)
+
+
+class LongBatch(Batch):
+    """Does not clip."""
+
+    def clipped_sum(self, sent, clients):
+        return UpdateSum(self.gaps(sent, clients).sum(axis=0), len(clients))
+
+
+class LongTogether(Batch):
+    """Clips one client, but not several."""
+
+    def clipped_sum(self, sent, clients):
+        if len(clients) == 1:
+            return super().clipped_sum(sent, clients)
+        return UpdateSum(self.gaps(sent, clients).sum(axis=0), len(clients))
+
+
+class OtherBatch(Batch):
+    """A batch is another sum than its clients'."""
+
+    def clipped_sum(self, sent, clients):
+        found = super().clipped_sum(sent, clients)
+        return UpdateSum(0.5 * found.total, found.count) if len(clients) > 1 else found
+
+
+class Miscounted(Batch):
+    def clipped_sum(self, sent, clients):
+        found = super().clipped_sum(sent, clients)
+        return UpdateSum(found.total, min(found.count, 3))
+
+
+class Peeking(Mean):
+    """Clients subtract the mean of everybody's points."""
+
+    def client_update(self, sent, client_state, client, generator):
+        update, after = super().client_update(sent, client_state, client, generator)
+        return update + np.nan_to_num(self.points[-1]), after
+
+
+class PeekingState(Mean):
+    def init_client(self, client):
+        return {"sum": np.nan_to_num(self.points[-1]), "steps": np.array(0)}
+
+
+class Blind(Mean):
+    """Clients do not look at their data."""
+
+    def client_update(self, sent, client_state, client, generator):
+        return sent, client_state
+
+
+class InformedStart(Mean):
+    """The model starts from the clients' data, which no noise covers."""
+
+    def init(self, generator):
+        return {"mean": np.nan_to_num(self.points[0]), "moves": np.array(0)}
+
+
+class InformedServer(Mean):
+    def server_update(self, state, direction, move):
+        pulled = np.tanh(np.nan_to_num(self.points[0]))
+        return super().server_update(state, direction - 0.1 * pulled, move)
+
+
+class InPlace(Mean):
+    def server_update(self, state, direction, move):
+        state["mean"][:] -= 0.5 * direction
+        return state
+
+
+class InPlaceClient(Mean):
+    def client_update(self, sent, client_state, client, generator):
+        client_state["sum"][:] += sent
+        return sent - self.points[client], client_state
+
+
+@dataclass(frozen=True)
+class Hidden(Mean):
+    """Keeps what decides an update outside of the client's state: a checkpoint misses it."""
+
+    seen: dict[int, int] = field(default_factory=dict)
+
+    def resume_parts(self):
+        return {"points": self.points}
+
+    def client_update(self, sent, client_state, client, generator):
+        update, after = super().client_update(sent, client_state, client, generator)
+        self.seen[client] = self.seen.get(client, 0) + 1
+        return update / self.seen[client], after
+
+
+class Unseeded(Mean):
+    def client_update(self, sent, client_state, client, generator):
+        other = np.random.default_rng()
+        return super().client_update(sent, client_state, client, other)
+
+
+class UnseededServer(Mean):
+    def server_update(self, state, direction, move):
+        noise = 1e-3 * np.random.default_rng().normal(size=FEATURES)
+        return super().server_update(state, direction + noise, move)
+
+
+class Divided(Mean):
+    """The server normalises the direction, of which zero has none."""
+
+    def server_update(self, state, direction, move):
+        with np.errstate(invalid="ignore"):
+            return super().server_update(state, direction / np.linalg.norm(direction), move)
+
+
+class Growing(Mean):
+    def server_update(self, state, direction, move):
+        return super().server_update(state, direction, move) | {f"move {move}": direction}
+
+
+WRONG = {
+    LongBatch: "an update moves the sum",
+    LongTogether: "an update moves the sum",
+    OtherBatch: "a batch is",
+    Miscounted: "a batch counts",
+    Peeking: "an update depends on others",
+    PeekingState: "a state depends on others",
+    Blind: "does not depend on the client's data",
+    InformedStart: "the server's half depends",
+    InformedServer: "the server's half depends",
+    InPlace: "changed in place",
+    InPlaceClient: "changes the state that it is given",
+    Hidden: "other bits when stopped",
+    Unseeded: "depends on others' data|other bits",
+    UnseededServer: "depends on data|other bits",
+    Divided: "not finite after a direction of zero",
+    Growing: "changes the names",
+}
+
+
+@pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.__name__)
+def test_a_broken_promise_is_noticed(kind):
+    with pytest.raises(AssertionError, match=WRONG[kind]):
+        conform(kind)
+
+
+def test_federated_sgd_without_its_clip_norm_is_noticed():
+    class Unclipped(FedSGD):
+        def clipped_sum(self, sent, clients):
+            return self.task.clipped_sum(sent, clients, 100.0)
+
+    def make(data):
+        examples = Examples(np.array(data, np.float32), np.arange(len(data)) % 2)
+        task = ClassificationTask(build_model("logistic", (FEATURES,), 2), examples, examples)
+        return Unclipped(task, SGD(0.1), 1e-3)
+
+    with pytest.raises(AssertionError, match="an update moves the sum"):
+        assert_algorithm(make, DATA, [np.ones(FEATURES)])

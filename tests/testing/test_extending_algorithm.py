@@ -1,0 +1,50 @@
+"""The algorithm of docs/extending.md does what is said of it, as a file and nothing else."""
+
+import pytest
+from test_extending import example
+
+ALGORITHM = example("algorithm: own_offsets.py")
+RUN, SUITE = example("run of the algorithm"), example("test of the algorithm")
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """What the page's file defines."""
+    (tmp_path / "own_offsets.py").write_text(ALGORITHM)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "own_offsets", raising=False)
+    return {"OwnOffsets": __import__("own_offsets").OwnOffsets}
+
+
+def test_the_example_is_short():
+    assert len(ALGORITHM.splitlines()) < 40
+
+
+def test_the_algorithm_conforms_as_the_page_shows_it(names):
+    exec(SUITE, names)
+
+
+def test_an_algorithm_that_reads_other_clients_data_fails(names):
+    class Nosy(names["OwnOffsets"]):
+        def client_update(self, sent, client_state, client, generator):
+            return super().client_update(sent, client_state, 1, generator)
+
+    with pytest.raises(AssertionError, match="depends on others' data"):
+        exec(SUITE, names | {"OwnOffsets": Nosy})
+
+
+def test_clients_that_keep_their_offsets_are_predicted_better(names):
+    exec(RUN, names)
+    kept = names["run"].history.metrics["loss"]
+    assert kept[-1] < 0.01 < kept[0]
+
+    class Forgetful(names["OwnOffsets"]):
+        """Clients begin anew each time, and nobody knows an offset."""
+
+        def client_update(self, sent, client_state, client, generator):
+            update, _ = super().client_update(sent, client_state, client, generator)
+            return update, client_state
+
+    names |= {"OwnOffsets": Forgetful}
+    exec(RUN, names)
+    assert names["run"].history.metrics["loss"][-1] > 0.5
