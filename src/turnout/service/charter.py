@@ -136,12 +136,12 @@ class Charter:
         if self.charged_steps[-1] != self.steps:
             raise ParameterError("charged_steps", self.charged_steps, f"{self.steps} at the end")
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.scheme.participation.steps
 
-    @property
+    @cached_property
     def asks_one(self) -> bool:
         """Whether an update is sent by one of those who checked in, and not by all."""
         return self.scheme.release.asks_one
