@@ -137,12 +137,12 @@ class Charter:
         if self.charged_steps[-1] != self.steps:
             raise ParameterError("charged_steps", self.charged_steps, f"{self.steps} at the end")
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.scheme.participation.steps
 
-    @property
+    @cached_property
     def asks_one(self) -> bool:
         """Whether an update is sent by one of those who checked in, and not by all."""
         return self.scheme.release.asks_one
@@ -195,6 +195,8 @@ class Charter:
         Floats are written by ``float.hex``, so that the same terms have the same digest in every
         language.
         """
+        from turnout.spec.codec import scheme_to_dict
+
         document = {
             "format": FORMAT,
             "plan": self.plan,
