@@ -18,6 +18,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 LIBRARIES = """numpy scipy.special scipy.optimize scipy.stats click pydantic torch matplotlib.pyplot
 rich.progress rich.table rich.markup jinja2 annotated_types"""
 _DRAWS = "turnout.randomness"
@@ -48,6 +50,7 @@ def make_repeatable(label: str) -> None:
         return (draws if asked_by.startswith(_DRAWS) else others)(size)
 
     os.urandom = urandom
+    Ed25519PrivateKey.generate = lambda: Ed25519PrivateKey.from_private_bytes(urandom(32))
 
 
 def draw_nothing() -> None:

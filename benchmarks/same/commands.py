@@ -23,7 +23,6 @@ ACCOUNT = f"""
 {_CHECK_IN} --relation zero-out --json
 {_CHECK_IN} --relation replace-one --json
 {_CHECK_IN} --windows 10 --probability 0.5 --relation add-remove --json
-{_CHECK_IN} --windows 10 --probability 0.5 --relation replace-one --json
 {_CHECK_IN} --relation add-remove --release one-client --json
 {_CHECK_IN} --relation zero-out --release one-client --json
 {_CHECK_IN} --relation replace-one --release one-client --json
