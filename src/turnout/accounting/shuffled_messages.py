@@ -17,7 +17,7 @@ from functools import lru_cache
 from turnout.accounting.divergence.blocks import Block, Decomposition, NeighbourBound, merged
 from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling import BlanketBlock
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.pair import worst_pair
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core import checks
 from turnout.spec import FixedRandomizer

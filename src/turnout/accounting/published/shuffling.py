@@ -25,7 +25,7 @@ import math
 from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published import shuffling_rdp
 from turnout.accounting.published.results import Paper, Status
-from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
+from turnout.accounting.shuffling.blanket.blocks import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError

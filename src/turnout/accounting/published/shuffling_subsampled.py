@@ -26,7 +26,7 @@ from turnout.accounting.published.shuffling_rdp import (
     blanket_size,
     sub_gaussian_moments,
 )
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 
