@@ -21,8 +21,7 @@ from shuffled_renyi.divergence import (
 )
 
 from turnout.accounting.divergence.renyi import block_renyi
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock, clones_2021
 from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,

@@ -11,7 +11,7 @@ import shuffle_truths as truths
 
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.accounting.shuffling.sampling.averaged import averaged_window
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (

@@ -22,8 +22,7 @@ from turnout.accounting.shuffling.approximate.blocks import (
 )
 from turnout.accounting.shuffling.approximate.price import ApproximatePrice, local_delta
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import clones_pair
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.pair import clones_pair, worst_pair
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
 from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError

@@ -20,8 +20,7 @@ from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket import cells as blanket_cells
 from turnout.accounting.shuffling.blanket import curve as blanket_curve
 from turnout.accounting.shuffling.blanket.cells import Cells
-from turnout.accounting.shuffling.blanket.coins import at_least, heads
-from turnout.accounting.shuffling.blanket.curve import BlanketCurve
+from turnout.accounting.shuffling.blanket.curve import BlanketCurve, at_least, heads
 from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,

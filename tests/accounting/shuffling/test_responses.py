@@ -12,7 +12,7 @@ from response_truths import binary_delta, binary_law
 
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.runs import run_epsilon
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 

@@ -10,8 +10,7 @@ import pytest
 import shuffle_truths as truths
 
 from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
-from turnout.accounting.shuffling.blanket.pair import clones_pair
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.pair import clones_pair, worst_pair
 from turnout.accounting.shuffling.messages import UpperMessages
 from turnout.accounting.shuffling.sampling.cells import Grain
 from turnout.accounting.shuffling.sampling.mixtures import Sample

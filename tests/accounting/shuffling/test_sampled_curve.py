@@ -16,10 +16,9 @@ from turnout.accounting.shuffling.blanket.pair import (
     hadamard_pair,
     kary_pair,
     trinomial_pair,
+    worst_pair,
 )
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.accounting.shuffling.sampling import cells as sampled_cells
-from turnout.accounting.shuffling.sampling import curve as sampled_curve
 from turnout.accounting.shuffling.sampling.cells import Grain, SampledCurve
 from turnout.core.errors import ParameterError
 
@@ -97,7 +96,7 @@ def test_groups_with_the_walk_of_the_other_end_are_noticed(name, coarse, monkeyp
         last = np.array([1.0, 5.0, 11.0])[np.searchsorted([2.0, 6.0], coins, side="right")]
         return best_events(pair, last, excess, k)
 
-    monkeypatch.setattr(sampled_curve, "best_events", longest)
+    monkeypatch.setattr(sampled_cells, "best_events", longest)
     monkeypatch.setattr(sampled_cells, "_lowered", lambda m, _: np.ones(m.size))
     assert shortfall(name, rate=0.9) > 1e-4
 

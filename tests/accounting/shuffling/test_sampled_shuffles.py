@@ -16,8 +16,12 @@ from turnout.accounting.divergence.pairs import PurePair
 from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, kary_pair
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.pair import (
+    BlanketPair,
+    clones_pair,
+    kary_pair,
+    worst_pair,
+)
 from turnout.accounting.shuffling.sampling import mixtures
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
 from turnout.accounting.shuffling.sampling.mixtures import Group, Mixture, groups

@@ -30,8 +30,8 @@ from turnout.accounting.shuffling.blanket.pair import (
     third_value_pair,
     trinomial_cell,
     trinomial_pair,
+    worst_pair,
 )
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
 from turnout.core.errors import ParameterError
 
 ROUNDING = 1e-12

@@ -21,8 +21,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.accounting.budgets.entries import Entries, entries_from, require_kind, with_entry
-from turnout.accounting.budgets.terms import Terms, require_terms
+from turnout.accounting.budgets.terms import (
+    Entries,
+    Terms,
+    entries_from,
+    require_kind,
+    require_terms,
+    with_entry,
+)
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.renyi import RenyiBounds, checked_orders, run_renyi
 from turnout.core import checks

@@ -16,8 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turnout.accounting import pricing
-from turnout.accounting.budgets.entries import require_kind
-from turnout.accounting.budgets.terms import Terms, as_windows, require_terms, window_count
+from turnout.accounting.budgets.terms import (
+    Terms,
+    as_windows,
+    require_kind,
+    require_terms,
+    window_count,
+)
 from turnout.accounting.calibration.costs import CostModel, Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS

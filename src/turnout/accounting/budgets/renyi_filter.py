@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from turnout.accounting.budgets.entries import require_kind
 from turnout.accounting.budgets.odometer import (
     CANDIDATES,
     LEFT_OUT_SHARE,
@@ -20,7 +19,7 @@ from turnout.accounting.budgets.odometer import (
     renyi_budget,
 )
 from turnout.accounting.budgets.plan import largest
-from turnout.accounting.budgets.terms import Terms
+from turnout.accounting.budgets.terms import Terms, require_kind
 from turnout.accounting.divergence.renyi import run_renyi
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError

@@ -50,11 +50,11 @@ class LossLaw:
         """The points."""
         return self.gap * (self.lowest + np.arange(self.masses.size))
 
-    def to_dp_accounting(self, *, pessimistic: bool = True) -> PLDPmf:
-        """The same law for dp-accounting."""
+    def to_dp_accounting(self) -> PLDPmf:
+        """The same pessimistic law for dp-accounting."""
         from dp_accounting.pld import pld_pmf
 
-        return pld_pmf.DensePLDPmf(self.gap, self.lowest, self.masses, self.infinity, pessimistic)
+        return pld_pmf.DensePLDPmf(self.gap, self.lowest, self.masses, self.infinity, True)
 
 
 @dataclass(frozen=True, slots=True)

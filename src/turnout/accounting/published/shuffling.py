@@ -25,7 +25,7 @@ import math
 from turnout.accounting.divergence.pairs.prices import log_expm1
 from turnout.accounting.published import shuffling_rdp
 from turnout.accounting.published.results import Paper, Status
-from turnout.accounting.shuffling.blanket.clones import clones_2021, pair_epsilon
+from turnout.accounting.shuffling.blanket.blocks import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -143,9 +143,7 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
     return bisected(within, 50.0, 0.0, halvings=100).holding
 
 
-def stronger_clones_2023(
-    local_epsilon: float, clients: int, delta: float, rounds: int = 1
-) -> float:
+def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> float:
     """ε of shuffled ε₀-messages by the stronger clones pair.
 
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
@@ -161,7 +159,7 @@ def stronger_clones_2023(
     >>> round(stronger_clones_2023(1.0, 100_000, 1e-6), 4)
     0.0124
     """
-    return pair_epsilon(stronger_clones_pair(local_epsilon), clients, delta, rounds)
+    return pair_epsilon(stronger_clones_pair(local_epsilon), clients, delta)
 
 
 def lemma_2_3_1_first(

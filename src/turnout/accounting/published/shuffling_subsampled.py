@@ -26,7 +26,7 @@ from turnout.accounting.published.shuffling_rdp import (
     blanket_size,
     sub_gaussian_moments,
 )
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 
@@ -125,19 +125,13 @@ def lemma_4_3_1(
 
 
 def lemma_4_4_1(
-    local_epsilon: float,
-    clients: int,
-    probability: float,
-    inner_delta: float,
-    *,
-    records: int = 1,
-    bound: ShuffleBound = clones_2021,
+    local_epsilon: float, clients: int, probability: float, inner_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ) of one round to which each client comes by a coin of her own.
+    """(ε, δ) of one round to which each client comes by a coin of its own, with one record.
 
     Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
-    numbers: ε = ln(1 + (3q/2m)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, and
-    δ = (q/m)δ̃ + 2e^{ε₀}e^{−qn/12}. The lemma puts e^{−c'qn} for the last term, "for some constant
+    numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,
+    and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma puts e^{−c'qn} for the last term, "for some constant
     c' in (0, 1)", which no constant gives: it needs c' ≤ 1/12 − (ε₀ + ln 2)/(qn).
 
     Args:
@@ -145,23 +139,13 @@ def lemma_4_4_1(
         clients: n.
         probability: q in (0, 1], of coming.
         inner_delta: δ̃ in (0, 1).
-        records: m, of which a client who comes draws one.
-        bound: (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound; falls with messages.
 
     Raises:
         UnsupportedError: δ would be 1.
     """
-    expected = _check_coins(local_epsilon, clients, probability, inner_delta, records)
+    expected = _expected(local_epsilon, clients, probability, inner_delta)
     missed = math.exp(min(local_epsilon + math.log(2) - expected / 12, 0.0))
-    point = _by_coins(
-        local_epsilon,
-        clients,
-        probability,
-        inner_delta,
-        records=records,
-        bound=bound,
-        missed=missed,
-    )
+    point = _by_coins(local_epsilon, clients, probability, inner_delta, missed)
     if point.delta >= 1:
         raise UnsupportedError(
             f"Lemma 4.4.1 proves nothing: so few clients are expected ({expected:.4g}) that "
@@ -171,28 +155,13 @@ def lemma_4_4_1(
 
 
 def lemma_4_4_1_as_printed(
-    local_epsilon: float,
-    clients: int,
-    probability: float,
-    inner_delta: float,
-    *,
-    constant: float,
-    records: int = 1,
-    bound: ShuffleBound = clones_2021,
+    local_epsilon: float, clients: int, probability: float, inner_delta: float, *, constant: float
 ) -> PrivacyPoint:
     """UNSAFE: `lemma_4_4_1` with e^{−c'qn} for what happens when too few or too many come."""
-    expected = _check_coins(local_epsilon, clients, probability, inner_delta, records)
+    expected = _expected(local_epsilon, clients, probability, inner_delta)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)
-    return _by_coins(
-        local_epsilon,
-        clients,
-        probability,
-        inner_delta,
-        records=records,
-        bound=bound,
-        missed=missed,
-    )
+    return _by_coins(local_epsilon, clients, probability, inner_delta, missed)
 
 
 def amplified(epsilon: float, chance: float) -> float:
@@ -206,30 +175,18 @@ def amplified(epsilon: float, chance: float) -> float:
 
 
 def _by_coins(
-    local_epsilon: float,
-    clients: int,
-    probability: float,
-    inner_delta: float,
-    *,
-    records: int,
-    bound: ShuffleBound,
-    missed: float,
+    local_epsilon: float, clients: int, probability: float, inner_delta: float, missed: float
 ) -> PrivacyPoint:
     few = max(1, math.ceil(probability * clients / 2 * (1 - 1e-15)))
-    chance = min(1.0, 1.5 * probability) / records
-    epsilon = amplified(bound(local_epsilon, few, inner_delta), chance)
-    delta = probability / records * inner_delta + missed
-    return PrivacyPoint(epsilon, delta * (1 + _ROUNDING))
+    epsilon = amplified(clones_2021(local_epsilon, few, inner_delta), min(1.0, 1.5 * probability))
+    return PrivacyPoint(epsilon, (probability * inner_delta + missed) * (1 + _ROUNDING))
 
 
-def _check_coins(
-    local_epsilon: float, clients: int, probability: float, inner_delta: float, records: int
-) -> float:
+def _expected(local_epsilon: float, clients: int, probability: float, inner_delta: float) -> float:
     """How many clients are expected."""
-    checks.positive(local_epsilon=local_epsilon)
-    checks.count(clients=clients, records=records)
+    checks.positive(local_epsilon=local_epsilon, probability=probability)
+    checks.count(clients=clients)
     checks.probability(probability=probability)
-    checks.positive(probability=probability)
     checks.open_unit(inner_delta=inner_delta)
     return probability * clients
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from scipy.special import betainc
 
 from turnout.accounting.published.results import THESIS, Paper, PrivacyPoint
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.roots import bisected

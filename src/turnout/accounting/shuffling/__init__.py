@@ -7,8 +7,7 @@ need an order of speaking that is uniform and unknown to the adversary and to wh
 """
 
 from turnout.accounting.shuffling.approximate.blocks import shuffled_gaussian
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock, clones_2021
 from turnout.accounting.shuffling.blanket.pair import (
     BlanketPair,
     clones_pair,

@@ -12,8 +12,12 @@ from turnout.accounting.shuffling.approximate.blocks import (
     LeakingBlock,
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, kary_pair
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.pair import (
+    BlanketPair,
+    clones_pair,
+    kary_pair,
+    worst_pair,
+)
 from turnout.accounting.shuffling.responses.attained import (
     AlikeGaussianBlock,
     IdenticalOthersBlock,

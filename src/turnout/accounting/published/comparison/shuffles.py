@@ -32,8 +32,7 @@ from turnout.accounting.published.shuffling_blanket import (
 from turnout.accounting.published.shuffling_rdp import theorem_5_3_1, theorem_5_3_2
 from turnout.accounting.published.shuffling_subsampled import lemma_4_3_1, theorem_5_4_1
 from turnout.accounting.published.strong_composition import kov_of_shuffle
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
-from turnout.accounting.shuffling.blanket.clones import clones_2021
+from turnout.accounting.shuffling.blanket.blocks import BlanketBlock, clones_2021
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, stronger_clones_pair
 from turnout.accounting.shuffling.sampling.blocks import SubsampledBlock
 from turnout.core.bounds import Bounds

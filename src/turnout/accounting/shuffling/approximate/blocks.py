@@ -230,14 +230,8 @@ def shuffled_gaussian(
     """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
 
     Source: `approximate.price`, with ε₀ and δ₀ of the Gaussian. The least of this and of what the
-    messages are worth on their own. All clients of a round do the same to their records.
-
-    Args:
-        noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
-            another record moves a message by up to 2C.
-        clients: n ≥ 1; each sends one message a round.
-        delta: δ in (0, 1).
-        rounds: r ≥ 1; each is shuffled afresh.
+    messages are worth on their own. All clients of a round do the same to their records. σ and n
+    are those of `GaussianMessagesBlock`; each round is shuffled afresh.
 
     Returns:
         ε under replace-one, never below the true one; what the messages are worth on their own
@@ -249,14 +243,12 @@ def shuffled_gaussian(
     alone = [(PairBlock(GaussianPair(noise_multiplier / (2 * math.sqrt(rounds)))), 1)]
     run = [(GaussianMessagesBlock(noise_multiplier, clients), rounds)]
     found: list[float] = []
-    refusal = None
     for candidate in (alone, run):
         try:
             found.append(run_epsilon(candidate, Direction.REMOVE, Side.UPPER, delta, 0))
-        except NumericalError as error:
-            refusal = error
-    if refusal is not None and not found:
-        raise refusal
+        except NumericalError:
+            if candidate is run and not found:
+                raise
     return min(found)
 
 

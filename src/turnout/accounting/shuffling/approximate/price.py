@@ -37,8 +37,7 @@ from scipy.special import ndtr
 from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
-from turnout.accounting.shuffling.blanket.supremum import worst_pair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, worst_pair
 
 FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number

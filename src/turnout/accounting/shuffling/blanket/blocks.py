@@ -1,4 +1,4 @@
-"""One shuffle of one message a client, as a block of a run."""
+"""One shuffle of one message a client, as a block of a run, and the clones bound by it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.polygons import (
     PricedSide,
     nodes_down_to,
     nodes_near,
     upper_polygon,
 )
+from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import BlanketPair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 
@@ -169,3 +171,33 @@ def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -
     points, first = np.unique(points, return_index=True)
     # The convex polygon below these points, whose sides only move down.
     return upper_polygon(points, values[first] * (1.0 - _ROUNDING))
+
+
+def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 1) -> float:
+    """ε of shuffled ε₀-messages, composed over rounds, by the clones pair.
+
+    Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1, numerically: the
+    smallest published bound for adaptive randomizers, which needs an order of speaking that is
+    uniform and unknown to the adversary and to whoever chooses the next randomizer.
+    `turnout.accounting.price` quotes `worst_pair`, up to 30 % less.
+
+    Returns:
+        ε under replace-one, never below the true one; hardly above r·ε₀, rounded up.
+
+    >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
+    0.0153
+    """
+    return pair_epsilon(clones_pair(local_epsilon), clients, delta, rounds)
+
+
+def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1) -> float:
+    """ε of a blanket pair's messages, composed over rounds.
+
+    Returns:
+        ε in either direction, never below the pair's; hardly above r times the pair's own ε₀.
+    """
+    checks.open_unit(delta=delta)
+    checks.count(rounds=rounds)
+    run = [(BlanketBlock(pair, clients), rounds)]
+    amplified = run_epsilon(run, Direction.REMOVE, Side.UPPER, delta, 0)
+    return min(amplified, rounds * pair.local_epsilon * (1.0 + 8 * UNIT_ROUNDOFF))
