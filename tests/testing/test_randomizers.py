@@ -105,6 +105,11 @@ class TooFewBits(Response):
         return super().message_bits - 1
 
 
+class OtherBytes(Response):
+    def unpack(self, data, n, questions=None):
+        return super().unpack(data, n)[::-1]
+
+
 class LongerBytes(Response):
     def pack(self, messages):
         return super().pack(messages) + b"\0"
@@ -134,7 +139,8 @@ class WrongSubset(SubsetSelection):
         (WrongSubset(1.0, 4, size=2), "two shuffled messages"),
         (BiasedDecoder(1.0, 3), "the estimate of"),
         (WrongError(1.0, 3), "squared error"),
-        (TooFewBits(1.0, 3), "other messages are read"),
+        (TooFewBits(1.0, 3), "do not fit"),
+        (OtherBytes(1.0, 3), "other messages are read"),
         (LongerBytes(1.0, 3), "bits, not"),
         (OtherSampler(1.0, 3), "is sent with"),
     ],

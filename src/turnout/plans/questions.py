@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import TYPE_CHECKING, Annotated, Self, Union
 
 from pydantic import BaseModel, Field, ValidationError
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import OpenUnit, Positive, Section
 from turnout.plans.laws import SECTIONS, LawSection
-from turnout.plans.randomizers import AnySection
-from turnout.plans.refusals import MISSING, choices, refusal, tables
+from turnout.plans.randomizers import RANDOMIZERS, AnySection
+from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.shuffles import (
     MISSING_LEVEL,
     SHUFFLED,
@@ -122,8 +122,8 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
         given = shuffled_flags(str(scheme), given, unknown)
         kind = str(given["randomizer"])
     given["randomizer"] = kind
-    if kind not in _kinds():
-        raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, _kinds()))}")
+    if kind not in RANDOMIZERS:
+        raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, RANDOMIZERS))}")
     if unknown is not None:
         given |= _stand_in(unknown, str(scheme), kind, given)
     promise = {name: given.pop(name) for name in _Promise.model_fields if name in given}
@@ -244,38 +244,27 @@ def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
 
     fields = _law(scheme).model_fields
     own = [name for name in UNKNOWNS if name.replace("-", "_") in fields]
-    noise = _kinds()[randomizer].noise
+    noise = RANDOMIZERS[randomizer].noise
     return [*([noise] if noise else []), *own, DELTA]
 
 
 def _law(scheme: str) -> type[BaseModel]:
     """The section of a scheme."""
-    law = SCHEMES[scheme]
-    return next(kind for kind in tables(Question, "participation") if law in _words(kind))
-
-
-def _kinds() -> dict[str, type[Any]]:
-    """The sections of all randomizers by name."""
-    return {word: kind for kind in tables(Question, "randomizer") for word in _words(kind)}
+    return {**_SECTIONS, **SHUFFLED}[SCHEMES[scheme]]
 
 
 def _owners() -> dict[str, list[str]]:
     """The randomizers that have a parameter, by its name."""
     owners: dict[str, list[str]] = {}
-    for kind, section in _kinds().items():
+    for kind, section in RANDOMIZERS.items():
         for name in section.model_fields:
             owners.setdefault(name, []).append(kind)
     return owners
 
 
-def _words(section: type[BaseModel]) -> list[str]:
-    """The words that choose a section."""
-    return choices(next(iter(section.model_fields.values())).annotation)
-
-
 def _named(unknown: str, randomizer: str) -> str:
     """The unknown's own name."""
-    return _kinds()[randomizer].noise or unknown if unknown == NOISE else unknown
+    return RANDOMIZERS[randomizer].noise or unknown if unknown == NOISE else unknown
 
 
 def _stand_in(

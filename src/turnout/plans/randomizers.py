@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
@@ -59,13 +60,19 @@ class TableSection(RandomizerSection):
 
 
 all_mechanisms()  # whose files register what questions may ask
-SECTIONS = (*(_section_of(*each) for each in asked_randomizers().items()), TableSection)
-"""The sections of all randomizers that are known when plans are loaded."""
+RANDOMIZERS: Mapping[str, type[RandomizerSection]] = {
+    **{word: _section_of(word, kind) for word, kind in asked_randomizers().items()},
+    "table": TableSection,
+}
+"""The sections of all randomizers that are known when plans are loaded, by their words."""
 
 if TYPE_CHECKING:
     AnySection = RandomizerSection
 else:
-    AnySection = Annotated[Union[SECTIONS], Field(discriminator="randomizer")]  # noqa: UP007
+    AnySection = Annotated[
+        Union[tuple(RANDOMIZERS.values())],  # noqa: UP007
+        Field(discriminator="randomizer"),
+    ]
 
 
 @lru_cache(maxsize=4)

@@ -5,6 +5,7 @@ No plan has them: training sends updates to a coordinator, not messages through 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -28,8 +29,6 @@ from turnout.spec import (
 from turnout.spec.randomizers import Randomizer, is_adaptive
 from turnout.spec.registry import shuffled_randomizers
 
-SHUFFLED = ("shuffle", "subsampled-shuffle", "self-sampled-shuffle")
-"""Schemes whose messages go through a shuffler."""
 CLIENTS = "clients there are, all of whom follow the protocol"
 ROUNDS = "rounds, each of which is shuffled afresh"
 ORDER = "who may know which client sends which message"
@@ -94,6 +93,12 @@ class CountedCheckInSection(section_of(CheckIn)):
 
 Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSampledShuffleSection
 """The laws under which a shuffler hides who sent what."""
+SHUFFLED: Mapping[str, type[Shuffled]] = {
+    "shuffle": ShuffleSection,
+    "subsampled-shuffle": SubsampledShuffleSection,
+    "self-sampled-shuffle": SelfSampledShuffleSection,
+}
+"""Their sections, by the words of schemes whose messages go through a shuffler."""
 
 
 def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:

@@ -19,6 +19,7 @@ _DIGITS = 4  # of swept values that are not whole
 _MOST_POINTS = 1000
 _FLAGS = {"first": "--from", "last": "--to"}
 _CHECK_IN = "check-in"
+_LEAST = {"windows": 1, "rounds": 1}
 _WHOLE = ("window", "windows", "clients", "rounds")
 
 
@@ -27,6 +28,10 @@ class Sweep(Section):
 
     needed: ClassVar[tuple[str, ...]]
     """Parameters that are swept or given."""
+    parameters: ClassVar[tuple[str, ...]]
+    """All that may be swept or are shown as fixed."""
+    kept: ClassVar[tuple[str, ...]]
+    """What a setting has besides."""
 
     # Each family says what they may be.
     against: Any
@@ -58,18 +63,22 @@ class Sweep(Section):
         return sorted({self.first, *inner, self.last})
 
     def fixed(self) -> dict[str, float]:
-        """The parameters that stay as they are, but for δ and who is compared."""
-        raise NotImplementedError
+        """The parameters that stay as they are, unless they say who is compared."""
+        said = {name: getattr(self, name) or _LEAST.get(name) for name in self.parameters}
+        return {name: value for name, value in said.items() if name != self.key and value}
 
     def at(self, value: float) -> dict[str, Any]:
         """The setting with one value of what is swept."""
-        raise NotImplementedError
+        kept = {name: getattr(self, name) for name in self.kept}
+        return {**kept, **self.fixed(), self.key: value}
 
 
 class CheckInSweep(Sweep):
     """Check-ins with Gaussian noise, and every other way to come."""
 
     needed: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window")
+    parameters: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window", "windows")
+    kept: ClassVar[tuple[str, ...]] = ("delta", "relation", "clients", "tolerance")
 
     against: Literal["noise-multiplier", "window", "windows"] = Field(description="what is swept")
     first: Positive = Field(description="first value of what is swept")
@@ -80,25 +89,13 @@ class CheckInSweep(Sweep):
     delta: OpenUnit = Field(description="the δ of (ε, δ)")
     relation: Relation = Field(description="the neighbouring relation; there is no default")
 
-    def fixed(self) -> dict[str, float]:
-        """Noise, window and windows, unless swept."""
-        kept = {
-            "noise_multiplier": self.noise_multiplier,
-            "window": self.window,
-            "windows": self.windows or 1,
-        }
-        return {name: value for name, value in kept.items() if name != self.key and value}
-
-    def at(self, value: float) -> dict[str, Any]:
-        """The setting with one value of what is swept."""
-        kept = {name: getattr(self, name) for name in ("delta", "relation", "clients", "tolerance")}
-        return {"windows": 1, **kept, **self.fixed(), self.key: value}
-
 
 class ShuffleSweep(Sweep):
     """Shuffled messages of an ε₀-LDP randomizer, by every bound."""
 
     needed: ClassVar[tuple[str, ...]] = ("epsilon0", "clients", "delta")
+    parameters: ClassVar[tuple[str, ...]] = ("epsilon0", "clients", "rounds", "sampled", "delta")
+    kept: ClassVar[tuple[str, ...]] = ("tolerance",)
 
     against: Literal["epsilon0", "clients", "rounds", "delta"] | None = Field(
         None, description="what is swept"
@@ -129,21 +126,6 @@ class ShuffleSweep(Sweep):
             assert self.delta is not None
             return [self.delta]
         return super().values()
-
-    def fixed(self) -> dict[str, float]:
-        """All parameters that are not swept."""
-        kept = {
-            "epsilon0": self.epsilon0,
-            "clients": self.clients,
-            "rounds": self.rounds or 1,
-            "sampled": self.sampled,
-            "delta": self.delta,
-        }
-        return {name: value for name, value in kept.items() if name != self.key and value}
-
-    def at(self, value: float) -> dict[str, Any]:
-        """The setting with one value of what is swept."""
-        return {"tolerance": self.tolerance, **self.fixed(), self.key: value}
 
 
 _FAMILIES: dict[str, type[Sweep]] = {_CHECK_IN: CheckInSweep, "shuffle": ShuffleSweep}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.randomizers.interface import FrequencyRandomizer, Rows, pure_mse, pure_variance
+from turnout.randomizers.interface import FrequencyRandomizer, Rows
 from turnout.randomizers.levels import law_within
 from turnout.randomizers.packing import pack_rows, unpack_rows
 from turnout.spec import FixedRandomizer
@@ -64,14 +64,6 @@ class BitmapRandomizer(FrequencyRandomizer):
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """The counts themselves."""
         return counts
-
-    def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold."""
-        return pure_variance(self.own, self.other, self.shares(frequencies, clients), clients)
-
-    def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, whatever the clients hold."""
-        return pure_mse(self.own, self.other, self.items, clients)
 
     def pack(self, messages: NDArray) -> bytes:
         """The messages as ⌈n · k / 8⌉ bytes."""

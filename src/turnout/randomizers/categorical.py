@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from turnout.randomizers.indexed import IndexedRandomizer
-from turnout.randomizers.interface import pure_mse, pure_variance
 from turnout.randomizers.registry import mechanism
 from turnout.spec import KaryResponse
 
@@ -72,12 +71,3 @@ class KaryRandomizedResponse(IndexedRandomizer):
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """The counts themselves."""
         return counts
-
-    def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold."""
-        shares = self.shares(frequencies, clients)
-        return pure_variance(self.gain + self.offset, self.offset, shares, clients)
-
-    def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, whatever the clients hold."""
-        return pure_mse(self.gain + self.offset, self.offset, self.items, clients)

@@ -11,12 +11,7 @@ from scipy import special
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.lattice_numbers import (
-    on_lattice,
-    pack_numbers,
-    unpack_numbers,
-    within_32_bits,
-)
+from turnout.randomizers.lattice_numbers import NoisyNumber, on_lattice
 from turnout.randomness import Source, rounded_gaussian
 from turnout.spec import GaussianNoise
 
@@ -25,7 +20,7 @@ _SLACK = 2.0**-44
 
 
 @dataclass(frozen=True)
-class GaussianRandomizer:
+class GaussianRandomizer(NoisyNumber):
     """A number in [−C, C] plus Gaussian noise of standard deviation σ·C, rounded to steps.
 
     The number is put on a lattice first; a whole number plus rounded noise is the rounded sum, a
@@ -63,11 +58,6 @@ class GaussianRandomizer:
         """What prices the message."""
         return GaussianNoise(self.noise_multiplier)
 
-    @property
-    def message_bits(self) -> int:
-        """Bits of a client's message."""
-        return 32
-
     def delta(self, epsilon: float) -> float:
         """The δ at which the message is (``epsilon``, δ)-private (replace-one), rounded up."""
         checks.non_negative(epsilon=epsilon)
@@ -87,41 +77,19 @@ class GaussianRandomizer:
     @property
     def variance_bound(self) -> float:
         """Variance of `decode` at most: noise, rounding of the noise and of the value."""
-        step = self.clip / self.half_steps
-        return (self.noise_multiplier * self.clip + step / 2) ** 2 + step**2 / 4
+        return (self.noise_multiplier * self.clip + self.unit / 2) ** 2 + self.unit**2 / 4
 
-    def mse_bound(self, clients: int) -> float:
-        """Largest expected squared error of the mean of `decode` over n clients."""
-        checks.count(clients=clients)
-        return self.variance_bound / clients
+    @property
+    def unit(self) -> float:
+        """A step."""
+        return self.clip / self.half_steps
 
-    def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in steps from −C, cut to 32 bits.
-
-        Args:
-            values: finite numbers, shape (n,); beyond ±C they are clipped.
-            source: where the clients' randomness comes from.
-        """
+    def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Steps from −C, of any size."""
         places = on_lattice(values, self.clip, 2 * self.half_steps, source)
 
         def read(size: int) -> bytes:
             return source.below(256, size).astype(np.uint8).tobytes()
 
         deviation = self.noise_multiplier * self.half_steps
-        return within_32_bits(places + rounded_gaussian(deviation, places.size, read))
-
-    def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
-        """Unbiased estimates of the (clipped) numbers, shape (n,)."""
-        return np.asarray(messages) * (self.clip / self.half_steps) - self.clip
-
-    def pack(self, messages: NDArray[np.int64]) -> bytes:
-        """The messages as 4·n bytes."""
-        return pack_numbers(messages)
-
-    def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:
-        """The n messages in ``data``.
-
-        Raises:
-            ParameterError: this is not what n clients sent.
-        """
-        return unpack_numbers(data, n)
+        return places + rounded_gaussian(deviation, places.size, read)

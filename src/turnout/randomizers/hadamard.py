@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,8 @@ from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential_below
 from turnout.randomizers.registry import mechanism
 from turnout.spec import FixedRandomizer
+
+Number = TypeVar("Number", np.int64, np.float64)
 
 
 @mechanism("one-bit-hadamard", rank=6)
@@ -224,16 +226,16 @@ class HadamardResponse(IndexedRandomizer):
         return float((spread / self.gain**2 - 1) / clients)
 
 
-def walsh_hadamard(table: NDArray[np.int64]) -> NDArray[np.int64]:
+def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
     """Σ_i (−1)^⟨i, j⟩ table[…, i] for every j, by butterflies.
 
     Args:
-        table: shape (…, K), K a power of two.
+        table: shape (…, K), K a power of two, of int64 or float64.
 
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]
     """
-    out = np.array(table, dtype=np.int64)
+    out = np.array(table)
     size, half = out.shape[-1], 1
     while half < size:
         pairs = out.reshape(*out.shape[:-1], size // (2 * half), 2, half)

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
-from turnout.randomizers.interface import pure_mse, pure_variance
 from turnout.randomizers.levels import check_level, exponential_below, law_within
 from turnout.randomizers.registry import mechanism
 from turnout.spec import FixedRandomizer
@@ -119,15 +118,6 @@ class LocalHashing(IndexedRandomizer):
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Read out of the table of functions and cells digit by digit."""
         return _hashed(counts, self.reply_count, self.digits)[: self.items]
-
-    def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold."""
-        shares = self.shares(frequencies, clients)
-        return pure_variance(self.gain + self.offset, self.offset, shares, clients)
-
-    def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, whatever the clients hold."""
-        return pure_mse(self.gain + self.offset, self.offset, self.items, clients)
 
 
 def best_cells(epsilon: float, items: int) -> int:

@@ -107,17 +107,31 @@ class FrequencyRandomizer(ABC):
         return np.array(sums, dtype=np.int64)
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold; `mse_bound` at most.
+        """Variance of each estimated frequency, given what the clients hold.
+
+        Source: Wang, Blocki, Li, Jha, Locally differentially private protocols for frequency
+            estimation, USENIX Security 2017, Theorem 2, for scores of 0 and 1; else `mse_bound`.
 
         Args:
             frequencies: share of the clients that hold each item, shape (k,).
             clients: n, at least 1.
         """
-        return np.full(self.items, self.mse_bound(clients))
+        shares = self.shares(frequencies, clients)
+        if self.score_values != (0, 1):
+            return np.full(self.items, self.mse_bound(clients))
+        own, other = self.gain + self.offset, self.offset
+        spread = shares * float(own * (1 - own)) + (1 - shares) * float(other * (1 - other))
+        return spread / (clients * float(own - other) ** 2)
 
-    @abstractmethod
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared ℓ2 error of the raw estimate, over what the clients hold."""
+        """Largest expected squared ℓ2 error of the raw estimate, over what the clients hold.
+
+        For scores of 0 and 1 the sum of `variance` over all items, which no frequencies change.
+        """
+        checks.count(clients=clients)
+        own, other = self.gain + self.offset, self.offset
+        spread = own * (1 - own) + (self.items - 1) * other * (1 - other)
+        return float(spread / (clients * (own - other) ** 2))
 
     @abstractmethod
     def encode(self, values: ArrayLike, source: Source) -> Codes | Rows:
@@ -156,22 +170,3 @@ class FrequencyRandomizer(ABC):
         if array.shape != (self.items,) or not np.all((array >= 0) & (array <= 1)):
             raise ParameterError("frequencies", array.shape, f"{self.items} numbers in [0, 1]")
         return array
-
-
-def pure_variance(
-    own: Fraction, other: Fraction, frequencies: NDArray[np.float64], clients: int
-) -> NDArray[np.float64]:
-    """Variance where a message supports its own item with ``own``, any other with ``other``.
-
-    Source: Wang, Blocki, Li, Jha, Locally differentially private protocols for frequency
-        estimation, USENIX Security 2017, Theorem 2.
-    """
-    spread = frequencies * float(own * (1 - own)) + (1 - frequencies) * float(other * (1 - other))
-    return spread / (clients * float(own - other) ** 2)
-
-
-def pure_mse(own: Fraction, other: Fraction, items: int, clients: int) -> float:
-    """Sum of `pure_variance` over all items, which no frequencies can change."""
-    checks.count(clients=clients)
-    spread = own * (1 - own) + (items - 1) * other * (1 - other)
-    return float(spread / (clients * (own - other) ** 2))

@@ -22,12 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.lattice_numbers import (
-    on_lattice,
-    pack_numbers,
-    unpack_numbers,
-    within_32_bits,
-)
+from turnout.randomizers.lattice_numbers import NoisyNumber, on_lattice
 from turnout.randomizers.levels import check_level, exponential_below, level_above
 from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
@@ -38,7 +33,7 @@ HALVING = 2**16
 
 
 @dataclass(frozen=True)
-class LaplaceRandomizer:
+class LaplaceRandomizer(NoisyNumber):
     """A number in [−C, C] plus Laplace noise of scale 2C/ε, in steps of about 2C·ln 2/(m·ε).
 
     Source: Dwork, McSherry, Nissim, Smith, TCC 2006; Ghosh, Roughgarden, Sundararajan, STOC 2009
@@ -91,11 +86,6 @@ class LaplaceRandomizer:
         return FixedRandomizer(self.epsilon0)
 
     @property
-    def message_bits(self) -> int:
-        """Bits of a client's message."""
-        return 32
-
-    @property
     def step(self) -> float:
         """Length of a step, in the unit of ``clip``."""
         return 2 * self.clip / self.steps
@@ -110,40 +100,19 @@ class LaplaceRandomizer:
         noise = 3 * m**2 + 2 * m * float(shares @ levels) + float(shares @ levels**2)
         return (noise + 0.25) * self.step**2
 
-    def mse_bound(self, clients: int) -> float:
-        """Largest expected squared error of the mean of `decode` over n clients."""
-        checks.count(clients=clients)
-        return self.variance_bound / clients
+    @property
+    def unit(self) -> float:
+        """Half a step."""
+        return self.step / 2
 
-    def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in half steps from −C, cut to 32 bits.
-
-        Args:
-            values: finite numbers, shape (n,); beyond ±C they are clipped.
-            source: where the clients' randomness comes from.
-        """
+    def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Half steps from −C, of any size."""
         places = on_lattice(values, self.clip, self.steps, source)
         levels = _halvings(places.size, source) * self.halving
         drawn = source.below(LARGEST_RANGE, places.size)
         levels += np.searchsorted(np.cumsum(level_weights(self.halving)), drawn, side="right")
         signs = 2 * source.below(2, places.size) - 1
-        return within_32_bits(2 * places + signs * (2 * levels + 1))
-
-    def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
-        """Unbiased estimates of the (clipped) numbers, shape (n,)."""
-        return np.asarray(messages) * (self.step / 2) - self.clip
-
-    def pack(self, messages: NDArray[np.int64]) -> bytes:
-        """The messages as 4·n bytes."""
-        return pack_numbers(messages)
-
-    def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:
-        """The n messages in ``data``.
-
-        Raises:
-            ParameterError: this is not what n clients sent.
-        """
-        return unpack_numbers(data, n)
+        return 2 * places + signs * (2 * levels + 1)
 
 
 @cache

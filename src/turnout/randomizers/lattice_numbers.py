@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness import Source
 
@@ -34,22 +37,61 @@ def on_lattice(values: ArrayLike, clip: float, steps: int, source: Source) -> ND
     return lower.astype(np.int64)
 
 
-def pack_numbers(messages: NDArray[np.int64]) -> bytes:
-    """Four bytes each, little-endian, two's complement."""
-    return messages.astype("<i4").tobytes()
+class NoisyNumber(ABC):
+    """A number in [−C, C] as whole steps with noise, cut to 32 bits.
 
-
-def unpack_numbers(data: bytes, n: int) -> NDArray[np.int64]:
-    """The numbers that `pack_numbers` packed.
-
-    Raises:
-        ParameterError: a wrong length.
+    The cut is a function of the message alone, so it costs no privacy.
     """
-    if len(data) != 4 * n:
-        raise ParameterError("data", f"{len(data)} bytes", f"{4 * n} bytes")
-    return np.frombuffer(data, dtype="<i4").astype(np.int64)
 
+    clip: float
 
-def within_32_bits(messages: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Messages cut to 32 bits: a function of the message alone, so it costs no privacy."""
-    return np.clip(messages, -(2**31), 2**31 - 1)
+    @property
+    @abstractmethod
+    def unit(self) -> float:
+        """What a message's number counts, in the unit of ``clip``."""
+
+    @property
+    @abstractmethod
+    def variance_bound(self) -> float:
+        """Variance of `decode` at most."""
+
+    @abstractmethod
+    def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Noisy numbers in units from −C, of any size."""
+
+    @property
+    def message_bits(self) -> int:
+        """Bits of a client's message."""
+        return 32
+
+    def mse_bound(self, clients: int) -> float:
+        """Largest expected squared error of the mean of `decode` over n clients."""
+        checks.count(clients=clients)
+        return self.variance_bound / clients
+
+    def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
+        """Noisy numbers in units from −C, cut to 32 bits.
+
+        Args:
+            values: finite numbers, shape (n,); beyond ±C they are clipped.
+            source: where the clients' randomness comes from.
+        """
+        return np.clip(self.noisy(values, source), -(2**31), 2**31 - 1)
+
+    def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
+        """Unbiased estimates of the (clipped) numbers, shape (n,)."""
+        return np.asarray(messages) * self.unit - self.clip
+
+    def pack(self, messages: NDArray[np.int64]) -> bytes:
+        """Four bytes each, little-endian, two's complement."""
+        return messages.astype("<i4").tobytes()
+
+    def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:
+        """The n messages in ``data``.
+
+        Raises:
+            ParameterError: this is not what n clients sent.
+        """
+        if len(data) != 4 * n:
+            raise ParameterError("data", f"{len(data)} bytes", f"{4 * n} bytes")
+        return np.frombuffer(data, dtype="<i4").astype(np.int64)

@@ -76,6 +76,13 @@ def law_within(epsilon0: float, total_variation: Fraction | float) -> FixedRando
     return FixedRandomizer(epsilon0) if above >= 1.0 else BoundedVariation(epsilon0, above)
 
 
+def float_below(probability: Fraction) -> Fraction:
+    """A multiple of 2⁻⁶² at most ``probability`` that a float holds."""
+    exact = on_grid_below(probability)
+    value = float(exact)
+    return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+
+
 def on_grid_below(probability: Fraction) -> Fraction:
     """The largest multiple of 2⁻⁶² that is at most ``probability``."""
     return Fraction(math.floor(probability * LARGEST_RANGE), LARGEST_RANGE)

@@ -18,15 +18,8 @@ def bits_for(count: int) -> int:
 
 
 def pack_codes(codes: NDArray[np.int64], bits: int) -> bytes:
-    """⌈n · bits / 8⌉ bytes.
-
-    Args:
-        codes: shape (n,), each from 0 to 2^bits − 1.
-        bits: from 0 to 62.
-    """
-    shifts = np.arange(bits, dtype=np.int64)
-    digits = (np.asarray(codes, dtype=np.int64)[:, None] >> shifts).astype(np.uint8) & np.uint8(1)
-    return np.packbits(digits.ravel(), bitorder="little").tobytes()
+    """Codes of ``bits`` bits each, from 0 to 62, as ⌈n · bits / 8⌉ bytes."""
+    return pack_fields(codes, (bits,))
 
 
 def unpack_codes(data: bytes, n: int, bits: int, count: int) -> NDArray[np.int64]:
@@ -35,13 +28,59 @@ def unpack_codes(data: bytes, n: int, bits: int, count: int) -> NDArray[np.int64
     Raises:
         ParameterError: a wrong length, padding that is not 0, or a code that is no message.
     """
-    digits = _bits(data, n * bits).reshape(n, bits)
-    codes = np.zeros(n, dtype=np.int64)
-    for position in range(bits):
-        codes |= digits[:, position].astype(np.int64) << position
+    codes = _fields(data, n, (bits,))[:, 0]
     if n and int(codes.max(initial=0)) >= count:
         raise ParameterError("data", int(codes.max()), f"codes below {count}")
     return codes
+
+
+def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
+    """⌈n · Σ widths / 8⌉ bytes, lowest bit first.
+
+    Args:
+        rows: shape (n, len(widths)), the j-th column below 2^widths[j].
+        widths: bits of each column, from 0 to 62.
+    """
+    rows = np.asarray(rows, dtype=np.int64).reshape(-1, len(widths))
+    limits = np.array([1 << width for width in widths], dtype=np.int64)
+    if not (np.all(rows >= 0) and np.all(rows < limits)):
+        raise ParameterError("messages", "out of range", "numbers that fit their fields")
+    digits = np.empty((len(rows), sum(widths)), dtype=np.uint8)
+    start = 0
+    for column, width in enumerate(widths):
+        for position in range(width):
+            digits[:, start + position] = (rows[:, column] >> position) & 1
+        start += width
+    return np.packbits(digits.ravel(), bitorder="little").tobytes()
+
+
+def unpack_fields(data: bytes, clients: int, radices: tuple[int, ...]) -> NDArray[np.int64]:
+    """What `pack_fields` packed, shape (clients, len(radices)).
+
+    Args:
+        data: the bytes.
+        clients: n.
+        radices: how many values each number can take.
+
+    Raises:
+        ParameterError: a wrong length, padding that is not 0, or a number that none can have.
+    """
+    rows = _fields(data, clients, tuple(bits_for(radix) for radix in radices))
+    if np.any(rows >= np.array(radices, dtype=np.int64)):
+        raise ParameterError("data", "a number out of range", f"numbers below {radices}")
+    return rows
+
+
+def _fields(data: bytes, clients: int, widths: tuple[int, ...]) -> NDArray[np.int64]:
+    total = sum(widths)
+    digits = _bits(data, clients * total).reshape(clients, total)
+    rows = np.zeros((clients, len(widths)), dtype=np.int64)
+    start = 0
+    for column, width in enumerate(widths):
+        for position in range(width):
+            rows[:, column] |= digits[:, start + position].astype(np.int64) << position
+        start += width
+    return rows
 
 
 def pack_rows(rows: NDArray[np.uint64], columns: int) -> bytes:

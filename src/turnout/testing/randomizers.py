@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.accounting import epsilon_upper, shuffled_price
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation import FrequencyTally, estimate_frequencies
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.bitmaps import BitmapRandomizer
@@ -131,7 +131,11 @@ def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
     source = SimulationStreams(1).source("conformance")
     held = np.repeat(np.asarray(values), _SENT, axis=0)
     messages = _encoded(randomizer, held, source)
-    data, bits = randomizer.pack(messages), len(held) * randomizer.message_bits
+    bits = len(held) * randomizer.message_bits
+    try:
+        data = randomizer.pack(messages)
+    except ParameterError as error:
+        raise AssertionError(f"messages do not fit {bits} bits") from error
     assert 8 * len(data) == bits, f"{len(held)} messages take {8 * len(data)} bits, not {bits}"
     asked = [messages // randomizer.reply_count] if getattr(randomizer, "public", False) else []
     read = randomizer.unpack(data, len(held), *asked)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomizers.vectors.flips import (
     epsilon_of_flips,
     flip_probability,
@@ -23,7 +23,6 @@ from turnout.randomizers.vectors.flips import (
     sampled_bit,
 )
 from turnout.randomizers.vectors.public import PublicRandomness
-from turnout.randomizers.vectors.rotations import hadamard_transform
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
 from turnout.spec import PureRandomizer
@@ -111,9 +110,7 @@ class L1Randomizer(VectorRandomizer):
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
         """Sum of the signs of each row, shape (D,): `mean` transforms it once for all."""
-        words = np.asarray(messages, dtype=np.int64).reshape(-1)
-        if np.any(words < 0) or np.any(words >= self.radices[0]):
-            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+        words = self.single_words(messages)
         rows = words >> 1 if self.public_seed is None else self._public_rows(first, len(words))
         sums = np.bincount(rows, weights=2.0 * (words & 1) - 1, minlength=self.rows)
         return sums.astype(np.float64)
@@ -121,7 +118,7 @@ class L1Randomizer(VectorRandomizer):
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
         """The estimated mean, shape (d,)."""
         scale = self.radius / ((1 - 2 * self.flip) * clients)
-        return hadamard_transform(total[None])[0, : self.dimension] * scale
+        return walsh_hadamard(total[None])[0, : self.dimension] * scale
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
         """E‖y − x‖² of each client, exact."""

@@ -30,7 +30,7 @@ from scipy.special import betainc, betaincinv, betaln, ndtr, ndtri
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_below
+from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
 from turnout.randomizers.vectors.flips import rounded_by_chance
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, VectorRandomizer
 from turnout.randomness import Source
@@ -101,9 +101,7 @@ class CapRandomizer(VectorRandomizer):
         """p, a multiple of 2⁻⁶² that a float holds, at most e^ε·q/(1 − q + e^ε·q)."""
         q = Fraction(self.share * (1 - _SLACK))
         odds = exponential_below(self.epsilon) * q / (1 - q)
-        exact = on_grid_below(odds / (1 + odds))
-        value = float(exact)
-        return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+        return float_below(odds / (1 + odds))
 
     @property
     def epsilon0(self) -> float:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from turnout.core import checks
+from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomizers.vectors.public import PublicRandomness
 
 FloatArray = NDArray[np.float64]
@@ -106,11 +107,11 @@ class HadamardRotation(Rotation):
 
     def forward(self, vectors: FloatArray) -> FloatArray:
         """U x of each row."""
-        return hadamard_transform(self._padded(vectors) * self._one) / np.sqrt(self.width)
+        return walsh_hadamard(self._padded(vectors) * self._one) / np.sqrt(self.width)
 
     def backward(self, vectors: FloatArray) -> FloatArray:
         """Uᵀ w of each row."""
-        turned = hadamard_transform(vectors) / np.sqrt(self.width) * self._one
+        turned = walsh_hadamard(vectors) / np.sqrt(self.width) * self._one
         return turned[:, : self.dimension]
 
 
@@ -162,16 +163,3 @@ def _cosine(rows: FloatArray) -> FloatArray:
 
 def _inverse_cosine(rows: FloatArray) -> FloatArray:
     return np.asarray(fft.idct(rows, norm="ortho", axis=1), dtype=np.float64)
-
-
-def hadamard_transform(vectors: FloatArray) -> FloatArray:
-    """H v of each row, Sylvester's order, no scaling; the width is a power of two."""
-    result = np.array(vectors, dtype=np.float64)
-    rows, width = result.shape
-    half = 1
-    while half < width:
-        pairs = result.reshape(rows, width // (2 * half), 2, half)
-        above, below = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
-        pairs[:, :, 0], pairs[:, :, 1] = above, below
-        half *= 2
-    return result

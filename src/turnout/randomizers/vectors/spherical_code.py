@@ -25,7 +25,7 @@ from scipy.special import betainc
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_below
+from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
 from turnout.randomizers.vectors.flips import rounded_by_chance
 from turnout.randomizers.vectors.public import PublicRandomness, normals
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
@@ -119,9 +119,7 @@ class SphericalCode(VectorRandomizer):
     def preference(self) -> Fraction:
         """P, a multiple of 2⁻⁶² that a float holds."""
         odds = exponential_below(self.epsilon) * self._t / (2 * self.directions - self._t)
-        exact = on_grid_below(odds / (1 + odds))
-        value = float(exact)
-        return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+        return float_below(odds / (1 + odds))
 
     @property
     def epsilon0(self) -> float:
@@ -178,9 +176,7 @@ class SphericalCode(VectorRandomizer):
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
         """The sum of the words named, shape (d,)."""
-        named = np.asarray(messages, dtype=np.int64).reshape(-1)
-        if np.any(named < 0) or np.any(named >= self.radices[0]):
-            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+        named = self.single_words(messages)
         clients = np.arange(first, first + len(named))
         step = max(1, _AT_ONCE // self.dimension)
         total = np.zeros(self.dimension)

@@ -6,7 +6,6 @@ the true one, all others being equally likely.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.randomizers.levels import check_level, exponential_below, level_above, on_grid_below
+from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
 from turnout.randomizers.vectors.flips import rounded_by_chance
 from turnout.randomizers.vectors.kashin import KashinFrame, level_of
 from turnout.randomizers.vectors.public import PublicRandomness
@@ -76,9 +75,7 @@ class SampledSigns(VectorRandomizer):
     def preference(self) -> Fraction:
         """P, a multiple of 2⁻⁶² that a float holds."""
         e = exponential_below(self.epsilon)
-        exact = on_grid_below(e / (e + 2**self.samples - 1))
-        value = float(exact)
-        return Fraction(math.nextafter(value, 0.0) if value > exact else value)
+        return float_below(e / (e + 2**self.samples - 1))
 
     @property
     def epsilon0(self) -> float:
@@ -113,9 +110,7 @@ class SampledSigns(VectorRandomizer):
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
         """Sums of the signs of each coordinate, shape (D,)."""
-        words = np.asarray(messages, dtype=np.int64).reshape(-1)
-        if np.any(words < 0) or np.any(words >= self.radices[0]):
-            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+        words = self.single_words(messages)
         signs = 2.0 * ((words[:, None] >> np.arange(self.samples)) & 1) - 1
         places = self._places(first, len(words))
         width = self.frame.width

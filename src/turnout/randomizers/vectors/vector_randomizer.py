@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.randomizers.packing import bits_for
-from turnout.randomizers.vectors.packing import pack_fields, unpack_fields
+from turnout.randomizers.packing import bits_for, pack_fields, unpack_fields
 from turnout.randomness import Source
 from turnout.spec import PureRandomizer
 
@@ -138,6 +137,17 @@ class VectorRandomizer(ABC):
             ParameterError: not that many messages, or a number that none can have.
         """
         return unpack_fields(data, clients, self.radices)
+
+    def single_words(self, messages: NDArray) -> IntArray:
+        """Messages of one number each, shape (n,).
+
+        Raises:
+            ParameterError: a number that no message has.
+        """
+        words = np.asarray(messages, dtype=np.int64).reshape(-1)
+        if np.any(words < 0) or np.any(words >= self.radices[0]):
+            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+        return words
 
     def checked(self, values: ArrayLike) -> FloatArray:
         """The vectors as floats, scaled to norm at most 1.
