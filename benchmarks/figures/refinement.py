@@ -26,7 +26,7 @@ from turnout.refinement import (
     LimitedAnswers,
     enough_randomness,
     least_key_bits,
-    recoverable,
+    multi_level,
 )
 from turnout.refinement.limited import binary_entropy
 from turnout.reporting.drawing import Picture
@@ -64,7 +64,7 @@ def figure_7_3() -> Picture:
 
 
 def key_bits(size: int, family: str) -> Callable[[float], float]:
-    return lambda epsilon: recoverable(size, epsilon, family).cascade.key_bits(0)
+    return lambda epsilon: multi_level(size, (math.inf, epsilon), family).cascade.key_bits(0)
 
 
 def figure_7_7() -> Picture:
@@ -248,11 +248,11 @@ def unary(epsilon: float) -> UnaryEncoding:
 
 
 def recoverable_bits(epsilon: float, family: str) -> float:
-    return recoverable(SIZE, epsilon, family).cascade.randomness_bits
+    return multi_level(SIZE, (math.inf, epsilon), family).cascade.randomness_bits
 
 
 def recovered_error(epsilon: float, family: str) -> float:
-    levels = recoverable(SIZE, epsilon, family)
+    levels = multi_level(SIZE, (math.inf, epsilon), family)
     uniform = np.full(SIZE, 1 / SIZE)
     # As for the others, the clients' values are given: less the variance of drawing them.
     drawn = float((uniform - uniform**2).sum())

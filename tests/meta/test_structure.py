@@ -36,8 +36,8 @@ PUBLIC = {
     "randomness": "ByteStream OSRandomness SimulationRandomness SimulationStreams Source "
     "rounded_gaussian system_bytes",
     "refinement": "Cascade Direct Key KeyMismatchError Level LevelEstimate LimitedAnswers "
-    "MultiLevel OneBit Release Step encode_sequence enough_randomness estimate hadamard "
-    "heavy_count key_entropy least_key_bits multi_level projective recoverable refine "
+    "MultiLevel OneBit Release Step enough_randomness estimate hadamard "
+    "heavy_count key_entropy least_key_bits multi_level projective refine "
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",

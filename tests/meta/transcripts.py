@@ -49,6 +49,9 @@ MASKS = {
 """What no two runs share, in any output."""
 RANDOM = {
     "turnout refine decode": r"\d\.\d{4}",
+    "turnout refine limited": r"\d\.\d{4}|(?<=%; )[\d.]+ %|[\d.]+%|^[\d,]+",
+    "turnout estimate heavy-hitters": r"\d\.\d{4}",
+    "turnout estimate user-mean": r"(?<=minutes )[ \d.]+",
 }
 """Estimates that the operating system's randomness moves, by the command that prints them."""
 DIGITS = 8

@@ -12,10 +12,14 @@ import pytest
 from turnout.core.errors import ParameterError
 from turnout.randomizers import SubsetSelection
 from turnout.randomness import SimulationStreams
-from turnout.refinement import heavy_count, key_entropy, least_key_bits, recoverable
+from turnout.refinement import heavy_count, key_entropy, least_key_bits, multi_level
 from turnout.refinement.groups import Group, bent_set
 from turnout.refinement.projective import points, singer_set
 from turnout.refinement.recovery import heavy_optimum
+
+
+def recoverable(size, epsilon, family="minimal"):
+    return multi_level(size, (math.inf, epsilon), family)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 10, 57])
@@ -210,7 +214,7 @@ def test_spread_sets_are_the_same_everywhere():
     ("make", "match"),
     [
         (lambda: recoverable(10, 0.0), "above 0"),
-        (lambda: recoverable(10, 1.0, "sylvester"), "family"),
+        (lambda: recoverable(10, 1.0, "sylvester"), "mechanism"),
         (lambda: heavy_optimum(1, 1.0), "size"),
         (lambda: heavy_optimum(2, -1.0), "at least 0"),
         (lambda: key_entropy(2, 1.0, 3), "at most size"),

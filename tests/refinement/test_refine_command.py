@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import click
 import numpy as np
@@ -12,6 +13,7 @@ from turnout.cli.main import EXIT_CODES
 from turnout.cli.refine import refine
 from turnout.core.errors import ParameterError, StorageError, TurnoutError
 from turnout.estimation.private.columns import item_blocks, read_labels
+from turnout.refinement import enough_randomness, least_key_bits
 
 
 def run(*words):
@@ -91,9 +93,46 @@ def test_columns_and_labels(tmp_path):
     assert table == pytest.approx({"Bonn": 0.5, "Ulm": 0.5, "Köln": 0.0}, abs=1e-9)
 
 
+def test_the_minimal_key_gives_every_value_back(data, tmp_path):
+    out = tmp_path / "kept"
+    text = run(
+        "encode", data, "--size", 4, "--epsilon", 0.5, "inf", "--mechanism", "minimal", "--out", out
+    )
+    held, least = re.search(r"has ([\d.]+) bits.* ([\d.]+) is the least", text).groups()
+    assert held == least == f"{least_key_bits(4, 0.5):.3f}"
+    run("decode", out, "--key", out / "key-inf", "--values", tmp_path / "back.npy")
+    assert np.array_equal(np.load(tmp_path / "back.npy"), np.load(data))
+
+
+@pytest.mark.parametrize("randomness", [0.3, 2])
+def test_frequencies_from_few_random_bits(data, randomness):
+    words = ["limited", data, "--size", 4, "--epsilon", 2, "--randomness", randomness]
+    found = json.loads(run(*words, "--confidence", 1 - 1e-9, "--json"))
+    assert found["randomness_bits"] <= randomness * (1 + 1e-12)
+    assert found["enough_randomness_bits"] == enough_randomness(2)
+    assert abs(found["clients"] - found["share_asked"] * 20_000) < 6 * 20_000**0.5
+    assert (found["share_asked"] == 1) == (randomness == 2)
+    truth = np.bincount(np.load(data), minlength=4) / 20_000
+    for row in found["frequencies"]:
+        assert row["low"] <= truth[int(row["value"])] <= row["high"]
+    shown = run(*words)
+    assert "replace-one, local model" in shown
+    assert f"{found['share_asked']:.1%} of 20,000 clients were asked" in shown
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "match"),
     [
+        (
+            ["limited", "values.npy", "--epsilon", "1", "--randomness", "1"],
+            click.UsageError,
+            "--size",
+        ),
+        (
+            ["limited", "values.npy", "--size", "4", "--epsilon", "1", "--randomness", "0"],
+            ParameterError,
+            "randomness_bits",
+        ),
         (["decode", "A/public", "--key", "B/key-1"], StorageError, "belongs to release"),
         (["decode", "A/public", "--key", "A/public"], StorageError, "a key is needed"),
         (["decode", "A/key-1"], StorageError, "a release is needed"),
@@ -145,7 +184,7 @@ def test_a_refused_key_prints_no_estimate(data, tmp_path):
     assert result.output == ""
 
 
-@pytest.mark.parametrize("command", ["encode", "decode"])
+@pytest.mark.parametrize("command", ["encode", "decode", "limited"])
 def test_help_has_examples(command):
     text = run(command, "--help")
     assert f"\n    turnout refine {command} " in text

@@ -13,12 +13,10 @@ from turnout.refinement import (
     Level,
     MultiLevel,
     OneBit,
-    encode_sequence,
     estimate,
     hadamard,
     multi_level,
     projective,
-    recoverable,
     spread,
 )
 from turnout.testing import assert_frequencies, assert_rejects_law
@@ -202,17 +200,13 @@ def test_projection_and_intervals():
         estimate(levels, 0 * levels.totals(messages), 1)
 
 
-def test_a_sequence_has_noise_of_its_own_for_every_value():
+def test_every_value_has_noise_of_its_own():
     source = SimulationStreams(8).source("sequence")
-    levels = recoverable(7, 1.0)
-    values = np.arange(60).reshape(20, 3) % 7
-    messages, keys = encode_sequence(levels, values, source)
-    assert messages.shape == (20, 3)
-    assert keys.shape == (1, 20, 3)
+    levels = multi_level(7, (math.inf, 1.0), "minimal")
+    values = np.repeat(np.arange(7), 30)
+    messages, keys = levels.encode(values, source)
     assert np.array_equal(levels.at_level(messages, keys[0]), values)
-    assert not np.array_equal(keys[0][:, 0], keys[0][:, 1])
-    with pytest.raises(ParameterError, match="clients, values a client"):
-        encode_sequence(levels, values[0], source)
+    assert all(np.ptp(keys[0][values == value]) for value in range(7))
 
 
 def test_the_default_mechanism_loses_little_on_every_level():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -15,7 +15,9 @@ from turnout.cli.options import WHOLE
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from turnout.refinement import Key, LevelEstimate, Release
+    from numpy.typing import NDArray
+
+    from turnout.refinement import Key, Release
     from turnout.refinement.multilevel import Mechanism
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -26,6 +28,10 @@ Examples:
   turnout refine encode ages.npy --size 120 --epsilon 0.5 1 4 --out release
   turnout refine encode survey.csv --column town --labels towns.txt \\
       --epsilon 0.5 inf --out release
+"""
+_LIMITED_EXAMPLES = """\b
+Examples:
+  turnout refine limited ages.npy --size 120 --epsilon 1 --randomness 0.5
 """
 _DECODE_EXAMPLES = """\b
 Examples:
@@ -63,6 +69,39 @@ def refine() -> None:
     """Releases data for several analysts, each at her own privacy level."""
 
 
+def _values_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say which values there can be, and where they stand."""
+    for option in (
+        click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file."),
+        click.option(
+            "--labels", type=_FILE, metavar="FILE", help="All values by name, one a line."
+        ),
+        click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."),
+    ):
+        command = option(command)
+    return command
+
+
+def _shown_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say how much of an estimate is shown, and how."""
+    for option in (
+        click.option("--out", type=_FILE, metavar="FILE", help="Also write all rows as CSV."),
+        click.option("--json", "as_json", is_flag=True, help="Print everything as JSON."),
+        click.option(
+            "--top", type=click.IntRange(1), default=20, help="How many rows; 20 by default."
+        ),
+        click.option(
+            "--confidence",
+            type=float,
+            default=0.95,
+            help="Of each interval; 0.95 by default.",
+            metavar="P",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @refine.command(cls=_SeveralLevels, epilog=_ENCODE_EXAMPLES)
 @click.argument("data", type=_FILE)
 @click.option(
@@ -75,14 +114,13 @@ def refine() -> None:
     help="Privacy levels, several numbers. Everybody sees the smallest; each other gets a key. "
     "inf: that key gives every value back.",
 )
-@click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1.")
-@click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
-@click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+@_values_options
 @click.option(
     "--mechanism",
-    type=click.Choice(["one-bit", "k-ary", "hadamard", "projective"]),
+    type=click.Choice(["one-bit", "k-ary", "hadamard", "projective", "minimal"]),
     help="By default the one that loses least on any level. one-bit: for epsilon up to about 1. "
-    "projective, hadamard: more bits, for larger epsilon. k-ary: for few values.",
+    "projective, hadamard: more bits, for larger epsilon. k-ary: for few values. minimal: the key "
+    "of inf with the least randomness.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where files go."
@@ -102,21 +140,13 @@ def encode(
     DATA is a .npy, .csv or .parquet file with one value a client. Which values there can be is
     public and must not come from the data, so --size or --labels is needed.
     """
-    import numpy as np
-
-    from turnout.estimation.private.columns import item_blocks, read_labels
-    from turnout.refinement import multi_level
+    from turnout.refinement import least_key_bits, multi_level
     from turnout.refinement import refine as refined
     from turnout.refinement.folder import write_release
 
-    if (size is None) == (labels is None):
-        raise click.UsageError(
-            "say with --size K or --labels FILE which values there can be: that is published, "
-            "so it is not taken from the data"
-        )
-    names = () if labels is None else read_labels(labels)
+    names = _names(size, labels)
     levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
-    values = np.concatenate(list(item_blocks(data, levels.size, names, column)))
+    values = _values(data, levels.size, names, column)
     release, keys = refined(levels, values, labels=names)
     paths = write_release(out, release, keys)
     click.echo(
@@ -127,8 +157,98 @@ def encode(
     for path, (who, epsilon) in zip(paths, shown, strict=True):
         seen = "sees every value" if epsilon == float("inf") else f"sees epsilon = {epsilon:g}"
         click.echo(f"  {path}: {who} {seen}")
+    if mechanism == "minimal":
+        least = least_key_bits(levels.size, levels.epsilons[-1])
+        click.echo(
+            f"The largest key has {levels.cascade.key_bits(0):.3f} bits of randomness a client; "
+            f"{least:.3f} is the least that gives every value back."
+        )
     click.echo("Each epsilon is of one client's value, replace-one, local model. Several keys")
     click.echo("together show what the largest shows. Give each key to its analyst, and keep none.")
+
+
+def _names(size: int | None, labels: Path | None) -> tuple[str, ...]:
+    """What values are called; empty where they are numbers."""
+    from turnout.estimation.private.columns import read_labels
+
+    if (size is None) == (labels is None):
+        raise click.UsageError(
+            "say with --size K or --labels FILE which values there can be: that is published, "
+            "so it is not taken from the data"
+        )
+    return () if labels is None else read_labels(labels)
+
+
+def _values(data: Path, size: int, names: tuple[str, ...], column: str | None) -> NDArray[Any]:
+    """The clients' values."""
+    import numpy as np
+
+    from turnout.estimation.private.columns import item_blocks
+
+    return np.concatenate(list(item_blocks(data, size, names, column)))
+
+
+@refine.command(epilog=_LIMITED_EXAMPLES)
+@click.argument("data", type=_FILE)
+@click.option(
+    "--epsilon", type=float, required=True, help="ε of a client's one answer, at most 30."
+)
+@click.option(
+    "--randomness",
+    type=float,
+    required=True,
+    metavar="R",
+    help="Random bits that a client has, on average; whoever has fewer than it takes is asked "
+    "less often.",
+)
+@_values_options
+@_shown_options
+def limited(
+    *,
+    data: Path,
+    epsilon: float,
+    randomness: float,
+    size: int | None,
+    labels: Path | None,
+    column: str | None,
+    confidence: float,
+    top: int,
+    as_json: bool,
+    out: Path | None,
+) -> None:
+    """Estimates frequencies from answers that use few random bits.
+
+    Each client answers one public yes-no question, privately on its own (local model,
+    replace-one). Which values there can be is public, so --size or --labels is needed.
+    """
+    from turnout.randomness import OSRandomness
+    from turnout.refinement import LimitedAnswers, enough_randomness
+    from turnout.refinement.hadamard import public_seed
+    from turnout.reporting import refined_tables
+
+    names, source = _names(size, labels), OSRandomness()
+    answers = LimitedAnswers(size or len(names), epsilon, randomness, public_seed(source))
+    values = _values(data, answers.size, names, column)
+    found = answers.answered(answers.totals(answers.encode(values, source)))
+    names = names or tuple(map(str, range(answers.size)))
+    rows = refined_tables.level_rows(names, found, confidence)
+    if out is not None:
+        refined_tables.write_rows(out, rows)
+    limits = {
+        "randomness_bits": answers.entropy_bits,
+        "enough_randomness_bits": enough_randomness(epsilon),
+        "share_asked": answers.share,
+    }
+    if as_json:
+        record = refined_tables.level_record(found, confidence, rows)
+        click.echo(json.dumps({**record, **limits}, indent=2))
+        return
+    refined_tables.show_level(found, confidence, rows, top)
+    click.echo(
+        f"{answers.entropy_bits:.3g} bits of randomness a client on average, of "
+        f"{limits['enough_randomness_bits']:.3g} that help; {answers.share:.1%} of "
+        f"{len(values):,} clients were asked"
+    )
 
 
 @refine.command(epilog=_DECODE_EXAMPLES)
@@ -137,12 +257,7 @@ def encode(
 @click.option(
     "--epsilon", type=float, metavar="E", help="The level that is meant; anything else is refused."
 )
-@click.option(
-    "--confidence", type=float, default=0.95, help="Of each interval; 0.95 by default.", metavar="P"
-)
-@click.option("--top", type=click.IntRange(1), default=20, help="How many rows; 20 by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("--out", type=_FILE, metavar="FILE", help="Also write all rows as CSV.")
+@_shown_options
 @click.option(
     "--values", type=_FILE, metavar="FILE", help="With the key of inf: write every value (.npy)."
 )
@@ -162,20 +277,22 @@ def decode(
     PUBLIC is the public file. Without a key it is read at the level that everybody has.
     """
     from turnout.refinement.folder import read_key, read_release
+    from turnout.reporting import refined_tables
 
     release = read_release(public)
     key = None if key_file is None else read_key(key_file)
     _check_level(release, key, epsilon)
     estimate = release.at(key)
-    rows = _rows(release, estimate, confidence)
+    names = release.labels or tuple(map(str, range(release.levels.size)))
+    rows = refined_tables.level_rows(names, estimate, confidence)
     if values is not None:
         _write_values(release, key, values)
     if out is not None:
-        _write_rows(out, rows)
+        refined_tables.write_rows(out, rows)
     if as_json:
-        click.echo(json.dumps(_document(estimate, confidence, rows), indent=2))
+        click.echo(json.dumps(refined_tables.level_record(estimate, confidence, rows), indent=2))
     else:
-        _show(estimate, confidence, rows, top)
+        refined_tables.show_level(estimate, confidence, rows, top)
 
 
 def _check_level(release: Release, key: Key | None, epsilon: float | None) -> None:
@@ -187,74 +304,6 @@ def _check_level(release: Release, key: Key | None, epsilon: float | None) -> No
         raise click.UsageError(f"epsilon = {epsilon:g} needs its key: --key FILE")
     if key is not None and key.epsilon != epsilon:
         raise ParameterError("key", key.epsilon, f"the key for epsilon = {epsilon:g}")
-
-
-def _rows(
-    release: Release, estimate: LevelEstimate, confidence: float
-) -> list[dict[str, str | float]]:
-    """One row a value, the most frequent first."""
-    low, high = estimate.interval(confidence)
-    names = release.labels or tuple(map(str, range(release.levels.size)))
-    order = sorted(range(len(names)), key=lambda value: -estimate.raw[value])
-    return [
-        {
-            "value": names[value],
-            "frequency": float(estimate.frequencies[value]),
-            "low": float(low[value]),
-            "high": float(high[value]),
-            "raw": float(estimate.raw[value]),
-            "population_standard_error": float(estimate.standard_errors[value]),
-        }
-        for value in order
-    ]
-
-
-def _document(
-    estimate: LevelEstimate, confidence: float, rows: list[dict[str, str | float]]
-) -> dict[str, object]:
-    exact = estimate.epsilon == float("inf")
-    return {
-        "epsilon": None if exact else estimate.epsilon,
-        "guarantee": estimate.guarantee,
-        "clients": estimate.clients,
-        "confidence": confidence,
-        "frequencies": rows,
-    }
-
-
-def _show(
-    estimate: LevelEstimate, confidence: float, rows: list[dict[str, str | float]], top: int
-) -> None:
-    """A table of the most frequent values."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table("value", title=f"{estimate.clients:,} clients", box=None, title_justify="left")
-    interval = f"{100 * confidence:g} % interval"
-    for column in ("frequency", interval, "± noise and sampling"):
-        table.add_column(column, justify="right")
-    for row in rows[:top]:
-        table.add_row(
-            str(row["value"]),
-            f"{row['frequency']:.4f}",
-            f"{row['low']:.4f} to {row['high']:.4f}",
-            f"{row['population_standard_error']:.4f}",
-        )
-    console.print(table, highlight=False)
-    if len(rows) > top:
-        console.print(f"and {len(rows) - top:,} values more (--top, --out)", highlight=False)
-    console.print(estimate.guarantee, highlight=False, soft_wrap=True)
-
-
-def _write_rows(path: Path, rows: list[dict[str, str | float]]) -> None:
-    from turnout.reporting.folder import write
-
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write(path, file.getvalue().encode())
 
 
 def _write_values(release: Release, key: Key | None, path: Path) -> None:

@@ -5,13 +5,7 @@ from turnout.refinement.designs import Direct, OneBit, hadamard, projective, spr
 from turnout.refinement.estimates import LevelEstimate, estimate
 from turnout.refinement.limited import LimitedAnswers, enough_randomness
 from turnout.refinement.multilevel import MultiLevel, multi_level
-from turnout.refinement.recovery import (
-    encode_sequence,
-    heavy_count,
-    key_entropy,
-    least_key_bits,
-    recoverable,
-)
+from turnout.refinement.recovery import heavy_count, key_entropy, least_key_bits
 from turnout.refinement.release import Key, KeyMismatchError, Release, refine
 
 __all__ = [
@@ -26,7 +20,6 @@ __all__ = [
     "OneBit",
     "Release",
     "Step",
-    "encode_sequence",
     "enough_randomness",
     "estimate",
     "hadamard",
@@ -35,7 +28,6 @@ __all__ = [
     "least_key_bits",
     "multi_level",
     "projective",
-    "recoverable",
     "refine",
     "spread",
 ]

@@ -23,8 +23,10 @@ from scipy.optimize import brentq
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.estimation import project_simplex
 from turnout.randomizers.levels import check_level, exponential_below
 from turnout.randomness import OSRandomness, Source
+from turnout.refinement.estimates import LevelEstimate
 from turnout.refinement.hadamard import Questions, Variant, seeded_words, transform
 from turnout.refinement.multilevel import checked_values
 
@@ -189,6 +191,13 @@ class LimitedAnswers:
             raise ParameterError("clients", int(asked.sum()), f"at least {order}")
         inside = (totals[1] / asked - float(self.no)) / contrast
         return transform(2 * inside - 1)[: self.size] / order
+
+    def answered(self, totals: NDArray[np.int64]) -> LevelEstimate:
+        """The estimate with its error bars, from sums of `totals`."""
+        raw = self.frequencies(totals)
+        projected, asked = project_simplex(raw), int(totals.sum())
+        errors = np.sqrt(np.maximum(self.variance(projected, asked), 0))
+        return LevelEstimate(self.epsilon, asked, raw, projected, errors)
 
     def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
         """Variance of `frequencies`, values being independent draws from ``shares``.

@@ -4,8 +4,8 @@ Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j =
 and takes it off: Y^j = Y^d − L^j has the law of the ε_j mechanism, exactly. Analysts who pool
 their keys know what the one with the largest ε knows.
 
-Unit: one client with one value (T values of hers: `turnout.refinement.recovery`). Trust: local;
-whoever holds all keys of a release must be trusted like the analyst of the largest ε.
+Unit: one client with one value; T values of hers, each with noise of its own, have T·ε.
+Trust: local; whoever holds all keys of a release must be trusted like the analyst of the largest ε.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,10 +23,11 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness import OSRandomness, Source
 from turnout.refinement.cascade import Cascade, Level
-from turnout.refinement.designs import Direct, OneBit, hadamard, projective
+from turnout.refinement.designs import Direct, OneBit, hadamard, projective, spread
 from turnout.refinement.hadamard import public_seed
+from turnout.refinement.recovery import heavy_count
 
-Mechanism = Literal["one-bit", "k-ary", "hadamard", "projective"]
+Mechanism = Literal["one-bit", "k-ary", "hadamard", "projective", "minimal"]
 _BLOCK = 2**18
 
 
@@ -187,6 +188,9 @@ def multi_level(
         epsilons: levels in any order, each once; the smallest is public.
         mechanism: "one-bit": one bit a client, good for ε up to about 1 (thesis §7.4).
             "k-ary": k-ary randomized response, good where e^ε is above ``size``.
+            "minimal": the key of least entropy that recovers every value (Theorem 7.5.1), for the
+            levels infinity and one other; its heavy elements are chosen so that the public can
+            estimate.
             "projective" and "hadamard": log₂ of about ``size`` bits a client, best at
             ``design_epsilon``; the former has the least error, the latter the smaller group.
             None: all analysts must share one, so the one is taken whose largest loss on any
@@ -207,11 +211,13 @@ def multi_level(
         return MultiLevel(OneBit(size, public_seed(source or OSRandomness())), levels)
     if mechanism == "k-ary":
         return MultiLevel(Direct(size), levels)
+    if mechanism == "minimal":
+        return MultiLevel(spread(size, heavy_count(size, finite[0])), levels)
     if mechanism == "hadamard":
         return MultiLevel(hadamard(size, design_epsilon or finite[0]), levels)
     if mechanism == "projective":
         return MultiLevel(projective(size, design_epsilon or finite[0]), levels)
-    raise ParameterError("mechanism", mechanism, "'one-bit', 'k-ary', 'hadamard' or 'projective'")
+    raise ParameterError("mechanism", mechanism, f"one of {', '.join(get_args(Mechanism))}")
 
 
 def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -> MultiLevel:

@@ -11,18 +11,9 @@ sufficient is Lemma 7.5.1: message = value + key in a group of as many elements 
 from __future__ import annotations
 
 import math
-from typing import Literal
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError
-from turnout.randomness import Source
-from turnout.refinement.designs import Direct, hadamard, projective, spread
-from turnout.refinement.multilevel import MultiLevel
 
-RecoveryFamily = Literal["minimal", "hadamard", "projective", "k-ary"]
 _SERIES_BELOW = 0.5
 _TERMS = 24
 
@@ -79,58 +70,8 @@ def least_key_bits(size: int, epsilon: float, samples: int = 1) -> float:
     """The least entropy of a key that hides ``samples`` values with ε and recovers them.
 
     Source: Theorems 7.5.1 and 7.6.1, Girgis 2023 [girgis2023thesis]: keys cannot be reused, so
-    it is ``samples`` times what one value needs. A necessary amount; `recoverable` with
-    family "minimal" needs no more.
+    it is ``samples`` times what one value needs. A necessary amount; `multi_level` with the
+    mechanism "minimal" needs no more.
     """
     checks.count(samples=samples)
     return samples * key_entropy(size, epsilon, heavy_count(size, epsilon))
-
-
-def recoverable(size: int, epsilon: float, family: RecoveryFamily = "minimal") -> MultiLevel:
-    """A mechanism whose one key gives every value back, while everybody else has ε.
-
-    Args:
-        size: how many values.
-        epsilon: of the public messages.
-        family: "minimal": the key of least entropy (Theorem 7.5.1), s* heavy elements of
-            ℤ_size chosen so that the public can estimate. "hadamard" and "projective": better
-            public estimates for a larger key. "k-ary": randomized response.
-    """
-    checks.positive(epsilon=epsilon)
-    if family == "minimal":
-        design = spread(size, heavy_count(size, epsilon))
-    elif family == "hadamard":
-        design = hadamard(size, epsilon)
-    elif family == "projective":
-        design = projective(size, epsilon)
-    elif family == "k-ary":
-        design = Direct(size)
-    else:
-        raise ParameterError("family", family, "'minimal', 'hadamard', 'projective' or 'k-ary'")
-    return MultiLevel(design, (math.inf, epsilon))
-
-
-def encode_sequence(
-    levels: MultiLevel, values: ArrayLike, source: Source | None = None
-) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
-    """Messages and keys of T values a client, every one with noise of its own.
-
-    Source: §7.6, Girgis 2023 [girgis2023thesis]. ε holds for each single value (neighbours
-    differ in one of them); all T values of a client together have T·ε. A key used for two
-    values would show their difference without any noise, so no function takes a key to encode
-    with.
-
-    Args:
-        levels: the mechanism.
-        values: whole numbers, shape (n, T).
-        source: the operating system's by default.
-
-    Returns:
-        messages of shape (n, T), keys of shape (d − 1, n, T). Value t of client i is number
-        i·T + t for `MultiLevel.totals`.
-    """
-    held = np.asarray(values)
-    if held.ndim != 2:
-        raise ParameterError("values", held.shape, "shape (clients, values a client)")
-    messages, keys = levels.encode(held.ravel(), source)
-    return messages.reshape(held.shape), keys.reshape(len(keys), *held.shape)
