@@ -48,7 +48,7 @@ def test_noise_that_gives_less_than_it_promises_is_refused(small_plan):
 def test_noise_alone_is_priced(small_plan):
     text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
     prepared = prepare(Plan.from_toml(text), 1437)
-    assert prepared.scheme.noise_multiplier == 2.0
+    assert prepared.noise.noise_multiplier == 2.0
     assert prepared.guarantee.epsilon.upper > 0
 
 

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 from protocol_driver import std_itself, unexpected_noise
 
 from turnout.core.errors import ParameterError
-from turnout.protocol import UpdateSum
+from turnout.protocol import IntegerSum, UpdateSum
 
 # Multiples of 2⁻¹⁰ below 2¹⁰: sums of a few are exact in float64, as for lattice updates.
 lattice = hnp.arrays(np.int64, 3, elements=st.integers(-(2**20), 2**20)).map(lambda v: v / 2**10)
@@ -22,9 +22,22 @@ def parts(value):
     return value.total.tolist(), value.count, value.noised
 
 
-@given(sums(), sums(), sums())
-def test_is_a_commutative_monoid(a, b, c):
-    zero = UpdateSum.zero(3)
+whole = hnp.arrays(np.int64, 3, elements=st.integers(-(2**60), 2**60))
+bits = hnp.arrays(np.bool_, 3)
+
+
+def triples(kind, vectors):
+    one = st.builds(kind, vectors, st.integers(0, 50))
+    return st.tuples(st.just(kind.zero(3)), one, one, one)
+
+
+@given(
+    st.tuples(st.just(UpdateSum.zero(3)), sums(), sums(), sums())
+    | triples(IntegerSum, whole)
+    | triples(IntegerSum, bits)
+)
+def test_is_a_commutative_monoid(values):
+    zero, a, b, c = values
     assert parts(a + zero) == parts(zero + a) == parts(a)
     assert parts(a + b) == parts(b + a)
     assert parts((a + b) + c) == parts(a + (b + c))
@@ -35,6 +48,18 @@ def test_adds_in_float64_whatever_comes_in():
     one = UpdateSum(np.ones(1, np.float32), 1)
     assert (one + tiny).total[0] == 1 + 2.0**-30
     assert (one + tiny).total.dtype == np.float64
+
+
+def test_whole_numbers_stay_exact_and_nothing_else_is_added_to_them():
+    large = IntegerSum([2**53], 1) + IntegerSum(np.ones(1, np.int32), 1)
+    assert large.total.tolist() == [2**53 + 1]
+    assert (large.total.dtype, large.count) == (np.int64, 2)
+    with pytest.raises(ParameterError, match="int64"):
+        IntegerSum([0.5], 1)
+    with pytest.raises(ParameterError, match="IntegerSum"):
+        large + UpdateSum([1.0], 1)
+    with pytest.raises(ParameterError, match="int64"):
+        large.with_noise(1.0, std_itself)
 
 
 def test_noise_is_that_of_every_client_who_has_none_yet():

@@ -23,7 +23,7 @@ class PreparedPlan:
     Attributes:
         plan: as it was written.
         population: clients of the run.
-        scheme: what runs; its noise multiplier is final.
+        scheme: what runs; its noise is final.
         guarantee: what it is worth, in both directions.
     """
 
@@ -31,6 +31,13 @@ class PreparedPlan:
     population: int
     scheme: Scheme
     guarantee: Guarantee
+
+    @property
+    def noise(self) -> GaussianNoise:
+        """The scheme's randomizer; training has no other."""
+        noise = self.scheme.randomizer
+        assert isinstance(noise, GaussianNoise)
+        return noise
 
 
 def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) -> PreparedPlan:
@@ -56,12 +63,8 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
     chosen = plan.law(population) if law is None else law
 
     def scheme_for(noise_multiplier: float) -> Scheme:
-        return Scheme(
-            GaussianNoise(noise_multiplier),
-            chosen,
-            privacy.relation,
-            plan.protocol.release,
-        )
+        noise = GaussianNoise(noise_multiplier)
+        return Scheme(noise, chosen, privacy.relation, plan.protocol.release)
 
     noise_multiplier = privacy.noise_multiplier
     if noise_multiplier is None:

@@ -65,7 +65,7 @@ class Console:
         rows = {
             "test accuracy": f"[bold]{outcome.accuracy:.2%}[/bold] (loss {outcome.loss:.4f})",
             "steps": f"{history.check_ins.size:,}",
-            "noise multiplier": f"{prepared.scheme.noise_multiplier:.5g}",
+            "noise multiplier": f"{prepared.noise.noise_multiplier:.5g}",
             "training time": f"{outcome.seconds:.1f} s",
         }
         if summary.trace is not None:

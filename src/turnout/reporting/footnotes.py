@@ -13,7 +13,6 @@ from turnout.spec import (
     FixedRandomizer,
     PureRandomizer,
     Relation,
-    ReleaseRule,
     Scheme,
     SpeakingOrder,
     TrustModel,
@@ -86,7 +85,7 @@ class Footnotes:
         from turnout.accounting import published_epsilon
 
         shuffled = scheme.trust is TrustModel.SHUFFLED
-        averaged = scheme.release is ReleaseRule.AVERAGED
+        averaged = scheme.release.shows_counts
         promised = _assumed(scheme)
         hopeful = averaged and not promised and scheme.relation is not Relation.ADD_REMOVE
         of_class = isinstance(scheme.randomizer, FixedRandomizer) and not shuffled
@@ -160,7 +159,7 @@ def _assumed(scheme: Scheme) -> tuple[str, ...]:
     if clients == 1:
         return ("the client is the only one: nobody hides it",)
     follow = f"all {clients:,} clients follow the protocol"
-    if scheme.release is ReleaseRule.AVERAGED:
+    if scheme.release.shows_counts:
         return (follow, _DRAWN_UNSEEN)
     return (follow, _HIDDEN_ORDER) if scheme.order is SpeakingOrder.HIDDEN else (follow,)
 

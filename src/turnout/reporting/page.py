@@ -205,7 +205,7 @@ def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]
     """What the trace did, row by row."""
     statistics, everyone = trace.statistics, trace.everyone
     lost = everyone.accuracy - summary.outcome.accuracy
-    noise = everyone.prepared.scheme.noise_multiplier
+    noise = everyone.prepared.noise.noise_multiplier
     return [
         ("Phones in the trace", f"{statistics.clients:,}"),
         ("Never available", f"{statistics.never_available:,} phones"),

@@ -14,7 +14,6 @@ from turnout import __version__
 from turnout.plans import PreparedPlan
 from turnout.reporting.guarantees import guarantee_record
 from turnout.simulation import History
-from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.participation import TraceStatistics
@@ -120,9 +119,9 @@ class Summary:
 def _run_record(outcome: Outcome) -> dict[str, Any]:
     """Noise, expected counts and time of a run."""
     prepared, history = outcome.prepared, outcome.history
-    averaged = prepared.scheme.release is ReleaseRule.AVERAGED
+    averaged = prepared.scheme.release.shows_counts
     return {
-        "noise_multiplier": prepared.scheme.noise_multiplier,
+        "noise_multiplier": prepared.noise.noise_multiplier,
         "clients": prepared.population,
         "steps": int(history.check_ins.size),
         "expected_dummy_steps": 0.0 if averaged else outcome.expected_empty_steps,

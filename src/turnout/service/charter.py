@@ -29,7 +29,7 @@ from turnout.service.wire import (
     REQUEST_FORMAT,
     UPDATE_FORMAT,
 )
-from turnout.spec import ReleaseRule, Scheme
+from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.protocol import Coordinator, Mechanism
@@ -122,7 +122,7 @@ class Charter:
         checks.non_negative(**{f"charged[{i}]": e for i, e in enumerate(self.charged)})
         if self.expected_check_ins is not None:
             checks.positive(expected_check_ins=self.expected_check_ins)
-        if self.scheme.release is ReleaseRule.AVERAGED:
+        if self.scheme.release.shows_counts:
             raise UnsupportedError(
                 "averaged check-ins show how many came in every step; serve release = 'aggregated' "
                 "or 'one-client'"
@@ -144,7 +144,7 @@ class Charter:
     @property
     def asks_one(self) -> bool:
         """Whether an update is sent by one of those who checked in, and not by all."""
-        return self.scheme.release is ReleaseRule.ONE_CLIENT
+        return self.scheme.release.asks_one
 
     def spent(self, steps: int) -> float:
         """ε, as a proved upper bound, once so many steps are released.

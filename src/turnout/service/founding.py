@@ -19,7 +19,6 @@ from turnout.service.computation import Computation
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.interface import Storage, Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
-from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.plans import PreparedPlan
@@ -86,7 +85,7 @@ def founding(text: str, folder: Path, timing: Timing) -> Founding:
         charged_steps=tuple(int(step) for step in curve.steps),
         charged=tuple(float(epsilon) for epsilon in curve.epsilon),
         lattice=Lattice.for_noise(
-            prepared.scheme.noise_multiplier, plan.privacy.clip_norm, task.dimension
+            prepared.noise.noise_multiplier, plan.privacy.clip_norm, task.dimension
         ),
         expected_check_ins=_divisor(prepared, workload),
         minibatch=plan.protocol.minibatch,
@@ -102,7 +101,7 @@ def founding(text: str, folder: Path, timing: Timing) -> Founding:
 
 def _divisor(prepared: PreparedPlan, workload: Workload) -> float | None:
     """The public constant by which aggregated sums are divided."""
-    if prepared.scheme.release is not ReleaseRule.AGGREGATED:
+    if prepared.scheme.release.asks_one:
         return None
     given = prepared.plan.protocol.expected_check_ins
     if given is not None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import get_args
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import ParameterError
 from turnout.spec.classes import hold_members, plain_numbers
 from turnout.spec.forms import normal_form
 from turnout.spec.neighbours import PrivacyUnit, Relation, SpeakingOrder, TrustModel
-from turnout.spec.randomizers import FIXED_RANDOMIZERS, GaussianNoise, Randomizer
+from turnout.spec.randomizers import FIXED_RANDOMIZERS, Randomizer
 from turnout.spec.registry import ParticipationLaw, all_laws, is_registered
 from turnout.spec.releases import ReleaseRule
 
@@ -72,19 +72,6 @@ class Scheme:
         if own is not None and self.population != own:
             raise ParameterError("population", self.population, f"the law's own, {own}")
         plain_numbers(self)
-
-    @property
-    def noise_multiplier(self) -> float:
-        """σ of Gaussian noise, the one randomizer that training executes.
-
-        Raises:
-            UnsupportedError: the randomizer is another one.
-        """
-        if not isinstance(self.randomizer, GaussianNoise):
-            raise UnsupportedError(
-                f"only Gaussian noise has a noise multiplier, not {type(self.randomizer).__name__}"
-            )
-        return self.randomizer.noise_multiplier
 
 
 def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:

@@ -19,11 +19,11 @@ from turnout.reporting.words import (
 from turnout.service.dashboard.charts import Chart, epsilon_chart, quality_charts
 from turnout.service.web.views import PublicView
 from turnout.service.wire import Phase
-from turnout.spec import PrivacyUnit, Relation, ReleaseRule, TrustModel
+from turnout.spec import PrivacyUnit, Relation, TrustModel
 
 _RULES = {
-    ReleaseRule.AGGREGATED: "the noisy sum of all who came",
-    ReleaseRule.ONE_CLIENT: "the noisy update of one of those who came",
+    "aggregated": "the noisy sum of all who came",
+    "one-client": "the noisy update of one of those who came",
 }
 _PHASES = {
     Phase.CHECK_INS: "taking check-ins",
@@ -176,13 +176,12 @@ def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
 
 
 def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
-    rule = ReleaseRule(view.release)
     relation = Relation(view.relation)
     unit, trust = PrivacyUnit(view.unit), TrustModel(view.trust_model)
     return (
         ("Task", view.task),
         ("Clients n", f"{view.population:,}; n counts honest devices"),
-        ("A step releases", f"{rule.value}: {_RULES.get(rule, rule.value)}"),
+        ("A step releases", f"{view.release}: {_RULES[view.release]}"),
         ("A step lasts", f"{view.step_seconds:g} s"),
         ("Relation", f"{relation.value}: {RELATIONS[relation]}"),
         ("Unit", f"{unit.value}: {UNITS[unit]}"),

@@ -10,7 +10,6 @@ from turnout.service.dashboard.band import band
 from turnout.service.dashboard.charts import Chart, check_in_chart
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView
-from turnout.spec import ReleaseRule
 
 RECENT = 20
 """Published steps that warnings look at."""
@@ -88,7 +87,7 @@ def _warnings(view: OperatorView) -> list[str]:
     if empty:
         found.append(f"Nobody came in {len(empty)} of the last {len(recent)} steps.")
     silent = [c for c in recent if c.checked_in and not c.served]
-    if silent and view.public.release == ReleaseRule.ONE_CLIENT:
+    if silent and view.public.release == "one-client":
         found.append(
             f"In {len(silent)} of the last {len(recent)} steps the device that was asked for its "
             "update did not send it."

@@ -32,7 +32,6 @@ from turnout.service.device.link import Link, connection
 from turnout.service.device.pace import Limits, Pace
 from turnout.service.device.trainer import Trainer, TrainerOf, trainer_on_dealt
 from turnout.service.wire import STATUS_PATH, Invitation
-from turnout.spec import ReleaseRule
 
 _TOLD_EVERY_SECONDS = 0.5
 _CONNECTIONS = 32
@@ -242,13 +241,13 @@ class _Crowd:
     ) -> None:
         self._memories = [diary.memory for diary in diaries]
         self._link, self._watch, self._patience = link, watch, patience_seconds
-        self._rule = ReleaseRule.AGGREGATED
+        self._asks_one = False
 
     def told_by(self, trainer_of: TrainerOf) -> TrainerOf:
         """The same trainers; whoever asks for one knows the terms."""
 
         def told(charter: Charter) -> Trainer:
-            self._rule = charter.scheme.release
+            self._asks_one = charter.asks_one
             return trainer_of(charter)
 
         return told
@@ -282,7 +281,7 @@ class _Crowd:
                     await self._link.get(STATUS_PATH, _STATUS_BYTES)
 
     def _stands(self, steps: int) -> Standing:
-        return standing(self._memories, steps, self._rule)
+        return standing(self._memories, steps, self._asks_one)
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
         """What became of all runs; those that were cut short are cancelled."""

@@ -17,7 +17,6 @@ from turnout.participation import expected_turns, is_far_below
 from turnout.service.device.link import Link, UnreachableError
 from turnout.service.device.memory import Memory, law_of
 from turnout.service.wire import STATUS_PATH, Phase
-from turnout.spec import ReleaseRule
 
 _AHEAD = "to come"
 _REASONS = {
@@ -66,17 +65,17 @@ class Standing:
         return f"{said}; {lost[most]} {most}: {_REASONS[most]}"
 
 
-def standing(memories: Sequence[Memory], steps: int, rule: ReleaseRule) -> Standing:
+def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
     """How the turns of devices stand once so many steps are over.
 
     Args:
         memories: the devices', of one task.
         steps: that are published; what the law lets expect after them.
-        rule: with ``one-client`` a device that is not asked has taken its turn as well.
+        asks_one: a device that is not asked has taken its turn as well.
     """
     tally = sum((memory.tally() for memory in memories), Counter[str]())
     taken = tally["accepted"]
-    if rule is ReleaseRule.ONE_CLIENT:
+    if asks_one:
         taken += tally.pop("passed over", 0)
         tally["not asked"] = taken - tally["accepted"]
         tally = +tally

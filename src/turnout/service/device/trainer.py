@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError, StorageError
 from turnout.service.charter import Charter
 from turnout.service.computation import Computation
+from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
     from turnout.datasets import Split
@@ -180,8 +181,8 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     if privacy.epsilon is not None:
         said_and_held.append(("privacy.epsilon", privacy.epsilon, charter.target))
     if privacy.noise_multiplier is not None:
-        multiplier = scheme.noise_multiplier
-        said_and_held.append(("privacy.noise_multiplier", privacy.noise_multiplier, multiplier))
+        noise = GaussianNoise(privacy.noise_multiplier)
+        said_and_held.append(("privacy.noise_multiplier", noise, scheme.randomizer))
     if not isinstance(plan.participation, AvailabilitySection):  # whose law is in a trace
         law = plan.law(charter.population)
         said_and_held.append(("participation", law, scheme.participation))

@@ -26,7 +26,6 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.service.device.trainer import Trainer
@@ -73,7 +72,7 @@ class Turns:
         cover: bool = False,
         random_bytes: ByteStream = system_bytes,
     ) -> None:
-        self._asks_one = charter.scheme.release is ReleaseRule.ONE_CLIENT
+        self._asks_one = charter.asks_one
         if cover and self._asks_one:
             raise UnsupportedError(
                 "cover traffic looks like an update of release = 'aggregated'; with 'one-client' "

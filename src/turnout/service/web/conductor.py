@@ -21,7 +21,6 @@ from turnout.service.storage.writer import BusyError
 from turnout.service.web import heads, logs
 from turnout.service.web.running import STORAGE_FAILED, Running
 from turnout.service.wire import Phase
-from turnout.spec import ReleaseRule
 
 T = TypeVar("T")
 
@@ -55,7 +54,6 @@ class Conductor:
     ) -> None:
         self._running, self._wait_for = running, wait_for
         self._on_publish = on_publish
-        self._asks_one = running.charter.scheme.release is ReleaseRule.ONE_CLIENT
         self._forgetting: asyncio.Task[None] | None = None
         self._to_forget = False
 
@@ -101,7 +99,7 @@ class Conductor:
         shown = running.shown
         if shown.phase is Phase.CHECK_INS:
             await until(shown.phase_ends)
-            if self._asks_one:
+            if running.charter.asks_one:
                 await self._submit(running.engine.close_check_ins)
                 shown = replace(
                     shown,

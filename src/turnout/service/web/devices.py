@@ -24,7 +24,6 @@ from turnout.service.wire import (
     requests_path,
     updates_path,
 )
-from turnout.spec import ReleaseRule
 
 ENROLMENT_BYTES, NO_BODY_BYTES = 1024, 64
 """Most bytes that are read of an enrolment, and of what has no body."""
@@ -69,7 +68,7 @@ class DeviceJobs:
         engine = self.running.engine
         if len(body) != engine.charter.lattice.encoded_size:
             raise RemoteProtocolError("cover is as long as an update")
-        if engine.charter.scheme.release is not ReleaseRule.AGGREGATED:
+        if engine.charter.asks_one:
             raise RemoteProtocolError("cover hides nothing where one of many is asked")
         with suppress(RemoteProtocolError):  # it need not be one; the work is what counts
             engine.inspect(body, digest)

@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
 from turnout.randomness import Source, rounded_gaussian
 from turnout.service.charter import Charter
 from turnout.service.engine import Engine, Published, SetBackError
 from turnout.service.learner import Learner
-from turnout.service.releases import IntegerNoise
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.interface import Event, Storage, Transaction
 from turnout.service.storage.writer import Writer
@@ -133,7 +133,7 @@ class Running:
         most_jobs: int = 4096,
         most_bytes: int = 64 << 20,
         source: Source | None = None,
-        noise: IntegerNoise = rounded_gaussian,
+        noise: Noise = rounded_gaussian,
     ) -> None:
         self.storage, self._end, self.most_bytes = storage, end, most_bytes
         self.head_file, self.clock = head_file, clock or MonotonicClock()

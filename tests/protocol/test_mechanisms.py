@@ -1,5 +1,7 @@
 """Each release rule on cases small enough to do by hand, and the law of its noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from protocol_driver import (
@@ -8,6 +10,7 @@ from protocol_driver import (
     mechanism,
     no_noise,
     run_step,
+    scheme,
     source,
     std_itself,
     unexpected_noise,
@@ -15,9 +18,15 @@ from protocol_driver import (
 )
 from scipy import stats
 
-from turnout.protocol import UpdateSum
+from turnout.core.errors import (
+    LocalProtocolError,
+    ParameterError,
+    RemoteProtocolError,
+    UnsupportedError,
+)
+from turnout.protocol import Clipping, Lattice, UpdateSum, mechanism_for
 from turnout.randomness import SimulationStreams
-from turnout.spec import CheckIn, EveryStep, ReleaseRule
+from turnout.spec import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
 
 FALSE_ALARM = 1e-9
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
@@ -116,6 +125,51 @@ def test_averaged_gives_every_update_its_own_noise_and_divides_by_the_count():
 def test_averaged_skips_a_step_to_which_nobody_came():
     release = run_step(coordinator(AVERAGED), {}, unexpected_noise)
     assert (release.direction, release.skipped, release.dummy) == (None, True, False)
+
+
+def bounds():
+    return [Clipping(2, 3.0), Lattice(0.25, 3.0, 2)]
+
+
+@pytest.mark.parametrize("bound", bounds(), ids=lambda bound: type(bound).__name__)
+def test_the_clip_norm_bounds_what_a_client_sends(bound):
+    built = mechanism_for(scheme(AGGREGATED), bound, expected_check_ins=4.0)
+    assert built.clip_norm == 3.0
+    message = built.encode(np.array([1.5, -2.0]), source())
+    assert bound.to_model(message.total).tolist() == [1.5, -2.0]
+    assert message.count == 1
+    built.require(message)
+    for wrong in ([np.nan, 0.0], [0.0]):
+        with pytest.raises(LocalProtocolError, match=r"finite|shape"):
+            built.encode(np.array(wrong), source())
+    twice = message + message
+    with pytest.raises(RemoteProtocolError, match="not clipped"):
+        built.require(type(twice)(twice.total, 1))
+
+
+def test_floating_point_updates_are_scaled_down_to_the_clip_norm():
+    message = mechanism(clip_norm=1.0).encode(np.array([3.0, -4.0], np.float32), source())
+    assert message.total.tolist() == pytest.approx([0.6, -0.8])
+
+
+def test_a_lattice_releases_whole_numbers_and_moves_the_model_in_its_own_units():
+    # C/step = 4, sigma = 2: noise of 8 steps; (3 + 8, -2 + 8) * 0.25 / 4.
+    lattice = Lattice(0.25, 1.0, 2)
+    built = mechanism_for(scheme(AGGREGATED, sigma=2.0), lattice, expected_check_ins=4.0)
+    total = built.encode(np.array([0.75, -0.5]), source())
+    whole_std = lambda std, dimension: np.full(dimension, std).astype(np.int64)  # noqa: E731
+    released, state = built.release(total, built.initial_state(), 0, whole_std)
+    assert (released.total.tolist(), released.total.dtype) == ([11, 6], np.int64)
+    assert released.direction.tolist() == [0.6875, 0.375]
+    assert state == {}
+    with pytest.raises(ParameterError, match="int64"):
+        built.release(total, {}, 0, std_itself)
+
+
+def test_only_gaussian_noise_is_executed():
+    laplace = replace(scheme(), randomizer=LaplaceNoise(1.0))
+    with pytest.raises(UnsupportedError, match="not LaplaceNoise"):
+        mechanism_for(laplace, Clipping(2, 1.0), expected_check_ins=1.0)
 
 
 @pytest.mark.parametrize("rule", [ONE_CLIENT, AVERAGED])
