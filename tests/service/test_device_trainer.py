@@ -60,6 +60,7 @@ def charter(plan=PLAN, dimension=DIMENSION, population=40):
 
 
 def records(simulated, client):
+    simulated = simulated.task
     holdings = simulated._holdings
     mine = holdings.records[holdings.offsets[client] : holdings.offsets[client + 1]]
     data = datasets.digits().train

@@ -30,7 +30,7 @@ from turnout.learning import (
 )
 from turnout.reporting.folder import SIMULATOR
 from turnout.simulation import FileCheckpoints, Simulation
-from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
 
 CLIENTS, FEATURES = 30, 6
 LAW = CheckIn(window=4, windows=2)
@@ -173,22 +173,6 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(tmp_path, written
     with pytest.raises(StorageError, match=line) as caught:
         FileCheckpoints(path).load()
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
-def test_a_checkpoint_of_the_second_format_goes_on(tmp_path, release):
-    """It had the minibatch so far under a name of its own, zeros where a rule has none."""
-    path, run = tmp_path / "run.npz", simulation(CheckIn(window=5), release)
-    kept = MemoryCheckpoints()
-    whole = run.run(checkpoints=kept)
-    for checkpoint in kept.kept:
-        FileCheckpoints(path).save(checkpoint)
-        with np.load(path) as arrays:
-            old = dict(arrays)
-        pending = old.pop("mechanism.pending", np.zeros_like(old["parameters"], np.float64))
-        np.savez(path, **(old | {"format": np.array(2), "pending": pending}))
-        again = run.run(from_checkpoint=FileCheckpoints(path).load())
-        assert same_run(whole, again)
 
 
 class SilentTask(MeanTask):
