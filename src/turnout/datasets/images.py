@@ -86,12 +86,7 @@ LOADERS: dict[str, Callable[[], ImageData]] = {
 
 
 def load(name: str) -> ImageData:
-    """The data set of that name.
-
-    Raises:
-        ParameterError: no such name.
-        StorageError: a file is missing (the text says how to get it) or damaged.
-    """
+    """The data set of that name."""
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
     return LOADERS[name]()

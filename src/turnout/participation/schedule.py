@@ -111,9 +111,6 @@ class Schedule:
     def at(self, step: int) -> NDArray[np.integer]:
         """The clients of one step, a view of shape (count,).
 
-        Args:
-            step: counted over the whole run.
-
         Raises:
             ParameterError: the schedule does not cover the step.
         """

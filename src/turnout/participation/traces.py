@@ -58,9 +58,6 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
         steps_per_day: steps a day, for example 48 half hours.
         first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
-
-    Raises:
-        ParameterError: another shape or other values.
     """
     values = _checked(trace)
     known, available = ~np.isnan(values), values == 1

@@ -159,10 +159,6 @@ class Device:
         self._pace, self._random_bytes = pace or Pace(), random_bytes
         self._remote = Remote(link, diary)
 
-    def tally(self) -> Counter[str]:
-        """How many of its turns ended how, or are to come; no slots."""
-        return self._diary.memory.tally()
-
     async def run(self) -> Counter[str]:
         """Take part until there is nothing left to do; what became of its turns.
 
@@ -185,7 +181,7 @@ class Device:
         await self._patiently(self._enrol)
         while await self._step(turns):
             pass
-        return self.tally()
+        return self._diary.memory.tally()
 
     async def _step(self, turns: Turns) -> bool:
         """Look at the step in progress and sleep; False when it may leave."""

@@ -66,11 +66,7 @@ class StateFile:
             self._lock = None
 
     def load(self) -> bytes | None:
-        """What was stored last; None where nothing ever was.
-
-        Raises:
-            StorageError: it is there, but cannot be read.
-        """
+        """What was stored last; None where nothing ever was."""
         self._require_lock()
         try:
             return self._path.read_bytes()
@@ -125,11 +121,7 @@ class Diary:
             self.memory.require(invitation)
 
     def keep(self) -> None:
-        """Make the memory durable as it is now.
-
-        Raises:
-            StorageError: it may not be; nothing may be sent then.
-        """
+        """Make the memory durable as it is now."""
         self._file.store(self.memory.encoded())
 
 

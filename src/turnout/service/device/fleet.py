@@ -133,12 +133,7 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
 
 
 async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
-    """All devices of one process, until each is done.
-
-    Raises:
-        ParameterError: a token that is none, or two for one device.
-        StorageError: another process uses a state file, or it is damaged.
-    """
+    """All devices of one process, until each is done."""
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
         diaries = [

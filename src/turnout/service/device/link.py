@@ -164,11 +164,7 @@ class Link:
 
 
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:
-    """What carries a device's requests, to be closed by whoever asked for it.
-
-    Raises:
-        ParameterError: no such certificates.
-    """
+    """What carries a device's requests, to be closed by whoever asked for it."""
     # Its log would join a device with a slot.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -73,11 +73,7 @@ class Memory:
         )
 
     def require(self, invitation: Invitation) -> None:
-        """Nothing where this memory began with the invitation.
-
-        Raises:
-            StorageError: it is of another task, client or law.
-        """
+        """Nothing where this memory began with the invitation."""
         begun = (self.task, self.coordinator_key, self.population, self.law, self.client)
         if begun != (
             invitation.task,

@@ -23,11 +23,7 @@ def migrations(dialect: str) -> tuple[str, ...]:
 
 
 def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
-    """The scripts that a database of a version still needs.
-
-    Raises:
-        StorageError: a newer turnout made it.
-    """
+    """The scripts that a database of a version still needs."""
     if not 0 <= version <= len(scripts):
         raise StorageError(
             f"the database has schema {version} of a newer turnout, this one knows {len(scripts)}"

@@ -98,9 +98,6 @@ class Writer:
 
         Args:
             job: is given the storage, and may use its `tidy`.
-
-        Raises:
-            BusyError, StorageError: as `submit`.
         """
         future: Future[T] = Future()
         self._put(_Queued(job, 0, alone=True, future=future))

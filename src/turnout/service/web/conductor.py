@@ -163,11 +163,7 @@ class Conductor:
         running.withheld = False
 
     async def _witnessed(self, record: Record | None) -> WitnessReceipt | None:
-        """The witness's receipt for the head after a record; None without a witness.
-
-        Raises:
-            SetBackError, WitnessError: see `witness.client.Witness`.
-        """
+        """The witness's receipt for the head after a record; None without a witness."""
         running = self._running
         if running.witness is None:
             return None

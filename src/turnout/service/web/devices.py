@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,10 +9,9 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.service.engine import Upload
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.running import Running
-from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
+from turnout.service.web.signed import EnrolmentRoute, Job, SignedRoute, enrolment_of
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
-    PREFIX,
     UPDATE_FORMAT,
     Answer,
     Phase,
@@ -87,32 +85,28 @@ class DeviceJobs:
 
 def signed_routes(running: Running) -> dict[str, SignedRoute]:
     """All routes that take signed requests, by path."""
-    jobs = DeviceJobs(running)
-    size = running.charter.lattice.encoded_size
-    steps = f"{PREFIX}/steps/{{step}}"
-
-    def empty(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
-        name = path(0).rpartition("/")[2]
-        return SignedRoute(running, name, path, NO_BODY_BYTES, prepare)
-
-    def filled(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
-        name = path(0).rpartition("/")[2]
-        return SignedRoute(running, name, path, size, prepare, body_format=UPDATE_FORMAT)
-
-    return {
-        enrolments_path(): EnrolmentRoute(
+    jobs, size = DeviceJobs(running), running.charter.lattice.encoded_size
+    enrolments = enrolments_path()
+    routes: dict[str, SignedRoute] = {
+        enrolments: EnrolmentRoute(
             running,
             "enrolments",
-            lambda _: enrolments_path(),
+            lambda _: enrolments,
             ENROLMENT_BYTES,
             jobs.enrol,
             body_format=ENROLMENT_FORMAT,
-        ),
-        f"{steps}/check-ins": empty(check_ins_path, jobs.check_in),
-        f"{steps}/requests": empty(requests_path, jobs.request),
-        f"{steps}/updates": filled(updates_path, jobs.update),
-        f"{steps}/covered": filled(covers_path, jobs.cover),
+        )
     }
+    for path, limit, prepare, body_format in (
+        (check_ins_path, NO_BODY_BYTES, jobs.check_in, ""),
+        (requests_path, NO_BODY_BYTES, jobs.request, ""),
+        (updates_path, size, jobs.update, UPDATE_FORMAT),
+        (covers_path, size, jobs.cover, UPDATE_FORMAT),
+    ):
+        template = path("{step}")
+        name = template.rpartition("/")[2]
+        routes[template] = SignedRoute(running, name, path, limit, prepare, body_format=body_format)
+    return routes
 
 
 def _require_empty(body: bytes) -> None:

@@ -119,14 +119,7 @@ class PublicView:
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """One published step's counts.
-
-    Attributes:
-        step: from 0.
-        checked_in: devices that came.
-        served: updates that went into the sum.
-        expected: devices that the participation law lets expect of the whole population.
-    """
+    """One published step's counts."""
 
     step: int
     checked_in: int
