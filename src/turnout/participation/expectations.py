@@ -41,9 +41,6 @@ def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.flo
         law: who takes part when.
         population: clients of the run, at least 1.
 
-    Returns:
-        float64 array of shape (steps,).
-
     Raises:
         ParameterError: a population that does not fit the law.
         UnsupportedError: an unknown law or draw.

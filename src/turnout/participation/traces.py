@@ -83,9 +83,6 @@ def day_profile(
         per_step: shape (steps,); a NaN is left out of the mean.
         steps_per_day: steps a day.
         first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
-
-    Returns:
-        float64 array of shape (steps_per_day,); NaN where there was no number.
     """
     values = np.asarray(per_step, dtype=np.float64)
     if values.ndim != 1:

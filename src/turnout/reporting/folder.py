@@ -77,11 +77,7 @@ def _json(record: dict[str, Any]) -> str:
 
 
 def write(path: Path, data: str | bytes) -> None:
-    """Puts a file in its place, whole.
-
-    Raises:
-        StorageError: the file system refuses.
-    """
+    """Puts a file in its place, whole."""
     fresh = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -285,8 +285,6 @@ class Invitation:
     Attributes:
         task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads, 32 bytes.
-        client: its id.
-        population: clients of the run.
         law: the participation law, as `spec.codec` writes objects of the spec.
         secret: one-time, 32 bytes.
     """

@@ -133,12 +133,9 @@ class Device:
         It speaks in the steps that it drew and, with cover, in all; never by its own clock.
 
     Args:
-        invitation: what the operator handed out.
         diary: its durable memory, open for as long as it runs.
-        link: the coordinator's address.
         trainer_of: builds what computes its updates, once the charter is known.
         cover: in every step that is not its own, send as much as if it were.
-        pace: how it waits.
         random_bytes: what is sent as cover; the operating system's.
     """
 

@@ -49,13 +49,7 @@ class Trial:
     """What all processes of a fleet share.
 
     Attributes:
-        url: the coordinator's address.
-        tokens: one invitation a device.
         data: the data set that the simulation would deal; None takes the plan's.
-        folder: where the state files are.
-        ca: certificates to trust; None takes the system's.
-        cover: send cover traffic.
-        allow_http: take an address without encryption.
         patience_seconds: all devices end once the coordinator gave none of them any answer for
             so long. Where it said before that all steps are over, they end at once.
     """
@@ -109,9 +103,6 @@ class FleetResult:
             self.gone + other.gone,
             self.left + other.left,
         )
-
-
-NOBODY = FleetResult(Standing(), Counter(), None)
 
 
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
@@ -208,7 +199,7 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
         else:
             latest[index] = said
         tell(sum(latest.values(), Standing()))
-    return sum(results.values(), NOBODY)
+    return sum(results.values(), FleetResult(Standing(), Counter(), None))
 
 
 class _Crowd:

@@ -58,7 +58,6 @@ class Link:
         http: carries the requests; one may serve many devices.
         url: the coordinator's address; paths of the protocol are appended.
         allow_http: take ``http://`` to another machine, where whoever listens reads updates.
-        random_bytes: where nonces come from.
 
     Raises:
         ParameterError: no such address, or one without encryption.

@@ -35,14 +35,11 @@ class Memory:
         task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads.
         population, law: what its slots were drawn by.
-        client: its id.
-        key: its own key.
         turns: its slots and where each stands.
         enrolled: whether the coordinator knows its key.
         head: the highest signed head that it saw; None before the first.
         digests: slot → SHA-256 of the one update that it may send for it.
         answers: slot → what became of what it sent.
-        receipt: the last one.
     """
 
     task: str

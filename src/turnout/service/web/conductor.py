@@ -42,7 +42,6 @@ class Conductor:
         is closed before the witness has signed for the head before.
 
     Args:
-        running: the task.
         on_publish: called in the event loop with each published model.
         wait_for: the first step takes check-ins, but its time begins once so many devices are
             enrolled.

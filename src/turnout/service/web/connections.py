@@ -71,8 +71,6 @@ class Entry:
     """One open connection.
 
     Attributes:
-        peer: its address.
-        held: the connection itself.
         since: when it began to wait for what it awaits.
         bounded: whether its address has a bound of its own.
         awaits: what it is waiting for, which may take so long as is ``allowed``.
@@ -118,10 +116,7 @@ class Connections:
         known, and none that waits for an answer or whose signed body is on its way.
 
     Args:
-        most: entries.
-        most_of_peer: entries of one address.
         exempt: whether an address has no bound of its own, as a proxy that many come through.
-        clock: monotonic seconds.
     """
 
     def __init__(

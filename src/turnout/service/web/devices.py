@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from turnout.core.errors import RemoteProtocolError
 from turnout.service.engine import Upload
 from turnout.service.storage.writes import Transaction
 from turnout.service.web.running import Running
-from turnout.service.web.signed import EnrolmentRoute, Job, SignedRoute, enrolment_of
+from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
     UPDATE_FORMAT,
@@ -46,16 +47,6 @@ class DeviceJobs:
             return running.engine.enrol(tx, client, secret, key)
 
         return job
-
-    def check_in(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """A check-in without a body."""
-        _require_empty(body)
-        return lambda tx: self.running.engine.check_in(tx, client, step)
-
-    def request(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Is my update asked for?"""
-        _require_empty(body)
-        return lambda tx: self.running.engine.requested(tx, client, step)
 
     def update(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
         """An update."""
@@ -98,8 +89,8 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
         )
     }
     for path, limit, prepare, body_format in (
-        (check_ins_path, NO_BODY_BYTES, jobs.check_in, ""),
-        (requests_path, NO_BODY_BYTES, jobs.request, ""),
+        (check_ins_path, NO_BODY_BYTES, _bare(running.engine.check_in), ""),
+        (requests_path, NO_BODY_BYTES, _bare(running.engine.requested), ""),
         (updates_path, size, jobs.update, UPDATE_FORMAT),
         (covers_path, size, jobs.cover, UPDATE_FORMAT),
     ):
@@ -109,6 +100,12 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
     return routes
 
 
-def _require_empty(body: bytes) -> None:
-    if body:
-        raise RemoteProtocolError("this request has no body")
+def _bare(ask: Callable[[Transaction, int, int], Receipt]) -> Prepare:
+    """The job of a request that has no body."""
+
+    def prepare(client: int, step: int, body: bytes, digest: bytes) -> Job:
+        if body:
+            raise RemoteProtocolError("this request has no body")
+        return lambda tx: ask(tx, client, step)
+
+    return prepare

@@ -82,8 +82,6 @@ class HeadFile:
         A head is written only over the one that this process read or wrote last.
 
     Args:
-        path: the file.
-        address: of the database.
         former: where an earlier version wrote; read at the start and never written.
         begin: the file is missing, and that is known.
     """

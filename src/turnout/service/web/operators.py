@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import os
 from collections import OrderedDict
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -138,7 +139,7 @@ class Operators:
         if not await self.known(request):
             return _not_known()
         view = await self._running.operator()
-        return JSONResponse(view.document(), headers=_NO_STORE)
+        return JSONResponse(asdict(view), headers=_NO_STORE)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus metrics."""
