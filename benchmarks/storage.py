@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 from turnout.service.ledger import Record
@@ -87,7 +88,7 @@ def overhead(jobs: int = 20_000, together: int = 16) -> float:
 
         def __exit__(self, *_: object) -> None: ...
 
-    with Writer(Nothing(), print) as writer:  # pyright: ignore[reportArgumentType]
+    with closing(Writer(Nothing(), print)) as writer:  # pyright: ignore[reportArgumentType]
         began = time.process_time()
         for _ in range(jobs // together):
             futures: list[Future] = [writer.submit(lambda _: None) for _ in range(together)]
@@ -107,7 +108,7 @@ def uploads(name: str, threads: list[int]) -> list[dict]:
 
     figures, first = measured(alone, first, max(threads), SECONDS)
     rows.append({"commit": "one a request", "in_flight": max(threads), **figures})
-    with Writer(storage, print) as writer:
+    with closing(Writer(storage, print)) as writer:
         for number in threads:
 
             def grouped(client: int) -> None:

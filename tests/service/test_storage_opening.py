@@ -368,7 +368,7 @@ def test_who_came_is_read_without_the_updates(path):
         return []
 
     with storage.snapshot() as reads:
-        reads._session = type("Spy", (), {"rows": staticmethod(rows)})
+        reads._connection = type("Spy", (), {"rows": staticmethod(rows)})
         assert list(reads.participations(0)) == reads.arrived(0).tolist() == []
         assert reads.turns()[0].size == 0
     assert len(asked) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ def failures() -> list[BaseException]:
 
 @pytest.fixture
 def writer(journal, failures) -> Iterator[Writer]:
-    with Writer(journal, failures.append, most_jobs=10, most_bytes=1000) as writer:
+    with closing(Writer(journal, failures.append, most_jobs=10, most_bytes=1000)) as writer:
         yield writer
         journal.permission.set()
 
@@ -158,7 +158,9 @@ def test_the_service_is_told_after_the_futures(journal):
         ready.wait()
         raise SystemExit(3)
 
-    with Writer(journal, lambda error: told.append((type(error), future.done()))) as writer:
+    with closing(
+        Writer(journal, lambda error: told.append((type(error), future.done())))
+    ) as writer:
         future = writer.submit(job)
         ready.set()
         with pytest.raises(StorageError):
@@ -268,7 +270,7 @@ def test_a_hundred_copies_of_one_upload_are_one_row_and_a_hundred_receipts(tmp_p
         return "stored"
 
     start = threading.Barrier(100)
-    with Writer(storage, failures.append) as writer, ThreadPoolExecutor(100) as pool:
+    with closing(Writer(storage, failures.append)) as writer, ThreadPoolExecutor(100) as pool:
 
         def send(n: int) -> object:
             start.wait()
@@ -288,7 +290,7 @@ def test_a_writer_whose_database_fails_stores_nothing_more(tmp_path, failures):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
         found(tx)
-    with Writer(storage, failures.append) as writer:
+    with closing(Writer(storage, failures.append)) as writer:
         writer.submit(lambda tx: check_in(tx, 1, 0)).result()
         storage._write.raw.execute("PRAGMA max_page_count=1")  # the disk is full
         with pytest.raises(StorageError):

@@ -21,7 +21,6 @@ FLASH = DataFile(
     "146d6c767d59fb6828d2e12630774f2e36b158e41508cbd40eaf63f3a36fb4f4",
 )
 """Phones of the FLASH trace at 241 half-hour instants (tests and benchmarks only)."""
-FLASH_STEPS_PER_DAY = 48
 
 
 def flash_phones() -> NDArray[np.float64]:

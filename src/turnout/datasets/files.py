@@ -60,12 +60,7 @@ def cache_folder() -> Path:
 
 
 def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> bytes:
-    """The decompressed contents of a data file, checked against its hash.
-
-    Raises:
-        MissingFileError: the file is nowhere; the text says how to get it.
-        StorageError: the file is not what was published.
-    """
+    """The decompressed contents of a data file, checked against its hash."""
     for folder in folders():
         place = folder / file.path
         if place.is_file():

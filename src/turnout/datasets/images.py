@@ -86,12 +86,7 @@ LOADERS: dict[str, Callable[[], ImageData]] = {
 
 
 def load(name: str) -> ImageData:
-    """The data set of that name.
-
-    Raises:
-        ParameterError: no such name.
-        StorageError: a file is missing (the text says how to get it) or damaged.
-    """
+    """The data set of that name."""
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
     return LOADERS[name]()
@@ -119,17 +114,10 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
 
 def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ImageData:
     """The four files of MNIST or of its drop-in replacement."""
-    parts = [
-        parse_idx(contents(_data_file(name, part, sha256, mirrors)), part)
-        for part, sha256 in zip(_PARTS, hashes, strict=True)
-    ]
-    train, test = (
-        Split(images, labels.astype(np.int64))
-        for images, labels in ((parts[0], parts[1]), (parts[2], parts[3]))
-    )
-    return ImageData(name, train, test)
-
-
-def _data_file(name: str, part: str, sha256: str, mirrors: tuple[str, ...]) -> DataFile:
-    """One of the four files."""
-    return DataFile(f"{name}/{part}.gz", sha256, tuple(f"{base}{part}.gz" for base in mirrors))
+    arrays = []
+    for part, sha256 in zip(_PARTS, hashes, strict=True):
+        addresses = tuple(f"{base}{part}.gz" for base in mirrors)
+        arrays.append(parse_idx(contents(DataFile(f"{name}/{part}.gz", sha256, addresses)), part))
+    images, labels, test_images, test_labels = arrays
+    train = Split(images, labels.astype(np.int64))
+    return ImageData(name, train, Split(test_images, test_labels.astype(np.int64)))

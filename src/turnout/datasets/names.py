@@ -51,12 +51,6 @@ def first_names(top: int | None = None) -> ItemCounts:
 
     Source: US Social Security Administration, national data of baby names (names given to fewer
         than five children of a sex are not in it); 29,910 names of 3,546,301 children.
-
-    Args:
-        top: keep only that many of the most frequent names; all where it is left out.
-
-    Raises:
-        StorageError: the file is missing (the text says where it belongs) or damaged.
     """
     text = contents(_FILE).decode()
     try:

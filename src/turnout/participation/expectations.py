@@ -41,9 +41,6 @@ def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.flo
         law: who takes part when.
         population: clients of the run, at least 1.
 
-    Returns:
-        float64 array of shape (steps,).
-
     Raises:
         ParameterError: a population that does not fit the law.
         UnsupportedError: an unknown law or draw.
@@ -115,10 +112,6 @@ def expected_turns(
 
     Returns:
         μ, exact up to rounding, and never less than σ².
-
-    Raises:
-        ParameterError: a population that does not fit the law.
-        UnsupportedError: an unknown law or draw.
 
     >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
     (8.0, 4.0)

@@ -60,9 +60,6 @@ def blocks(law: ParticipationLaw) -> Sequence[Block]:
         whole run of sliding windows or of a slot that is kept; one a step where steps stand for
         themselves.
 
-    Raises:
-        UnsupportedError: an unknown law.
-
     >>> from turnout.spec import CheckIn
     >>> blocks(CheckIn(window=5, windows=2))[1]
     Block(index=1, first_step=5, steps=5)
@@ -109,14 +106,7 @@ class Schedule:
         return len(self.clients)
 
     def at(self, step: int) -> NDArray[np.integer]:
-        """The clients of one step, a view of shape (count,).
-
-        Args:
-            step: counted over the whole run.
-
-        Raises:
-            ParameterError: the schedule does not cover the step.
-        """
+        """The clients of one step, a view of shape (count,)."""
         i = step - self.first_step
         if not 0 <= i < self.steps:
             last = self.first_step + self.steps - 1

@@ -58,9 +58,6 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
         steps_per_day: steps a day, for example 48 half hours.
         first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
-
-    Raises:
-        ParameterError: another shape or other values.
     """
     values = _checked(trace)
     known, available = ~np.isnan(values), values == 1
@@ -86,9 +83,6 @@ def day_profile(
         per_step: shape (steps,); a NaN is left out of the mean.
         steps_per_day: steps a day.
         first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
-
-    Returns:
-        float64 array of shape (steps_per_day,); NaN where there was no number.
     """
     values = np.asarray(per_step, dtype=np.float64)
     if values.ndim != 1:

@@ -33,11 +33,7 @@ class LawSection(Section):
         return (each for each in parameters(cls.kind) if each.public)
 
     def spec(self, population: int) -> ParticipationLaw:
-        """The law, for a number of clients.
-
-        Raises:
-            ParameterError: parameters that do not fit each other or the population.
-        """
+        """The law, for a number of clients."""
         if hasattr(self.kind, "planned"):
             return self.kind.planned(population, **self._values())
         known = {each.name for each in fields(self.kind)} & {"population"}

@@ -57,11 +57,7 @@ class Plan(Section):
 
     @classmethod
     def from_mapping(cls, tables: dict[str, Any]) -> Self:
-        """The plan in nested dictionaries.
-
-        Raises:
-            ParameterError: a key, named with its value and what is allowed.
-        """
+        """The plan in nested dictionaries."""
         try:
             return cls.model_validate(tables)
         except ValidationError as error:

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A plan whose guarantee is known: what may run.
-
-    Attributes:
-        plan: as it was written.
-        population: clients of the run.
-        scheme: what runs; its noise is final.
-        guarantee: what it is worth, in both directions.
-    """
+    """A plan whose guarantee is known: what may run."""
 
     plan: Plan
     population: int

@@ -38,11 +38,6 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
 
     Of several faults the one reported is the first unknown key (a missing one is often that,
     misspelled), else the first fault.
-
-    Args:
-        error: what pydantic raised.
-        model: the model that refused.
-        naming: makes the user's name of a key from its dotted path.
     """
     faults = error.errors(include_url=False)
     fault = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])

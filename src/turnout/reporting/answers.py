@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout import plans
-from turnout.reporting.calibrations import Found
+from turnout.reporting.calibrations import calibration_record, calibration_words
 from turnout.reporting.explanation import Explanation, explain
 from turnout.reporting.footnotes import Footnotes
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
@@ -17,29 +17,22 @@ from turnout.spec import TrustModel
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
+    from turnout.accounting.calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What accounting said.
-
-    Attributes:
-        scheme: the question's law as the user put it.
-        randomizer: what protects one contribution, given or calibrated, as the user puts it.
-        found: what was calibrated, if anything was.
-        guarantee: what that is worth.
-        seconds: how long the answer took.
-        footnotes: what stands under the guarantee.
-        explanation: what the guarantee means for a person, where that was asked.
-    """
+    """What accounting said."""
 
     scheme: dict[str, Any]
     randomizer: dict[str, Any]
-    found: Found | None
+    found: Calibration | None
     guarantee: Guarantee
     seconds: float
     footnotes: Footnotes
     explanation: Explanation | None = None
+    target: float = 0.0
+    """ε that what was calibrated had to meet."""
 
     def record(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
@@ -51,7 +44,7 @@ class Answer:
             "seconds": self.seconds,
         }
         if self.found is not None:
-            record = {**self.found.record(), **record}
+            record = {**calibration_record(self.found), **record}
         if self.explanation is not None:
             record["explanation"] = self.explanation.record()
         return record
@@ -68,7 +61,7 @@ def account(
     guarantee = plans.account(question)
     seconds = time.perf_counter() - started
     explanation = explain(question.scheme, guarantee, prior) if explained else None
-    return _answer(question, None, guarantee, seconds, explanation)
+    return _answer(question, None, guarantee, seconds, explanation=explanation)
 
 
 def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
@@ -82,7 +75,7 @@ def calibrate(flags: Mapping[str, object], solve_for: str) -> Answer:
     promise = question.promise
     guarantee = calibration.guarantee or price(question.scheme, promise.delta, promise.tolerance)
     seconds = time.perf_counter() - started
-    return _answer(question, Found(calibration, target), guarantee, seconds)
+    return _answer(question, calibration, guarantee, seconds, target=target)
 
 
 def show(answer: Answer, *, as_json: bool) -> None:
@@ -94,7 +87,9 @@ def show(answer: Answer, *, as_json: bool) -> None:
 
     rows = {"scheme": _in_words(answer.scheme), "randomizer": _in_words(answer.randomizer)}
     if answer.found is not None:
-        rows[answer.found.unknown.name.replace("-", " ")] = answer.found.words()
+        rows[answer.found.unknown.name.replace("-", " ")] = calibration_words(
+            answer.found, answer.target
+        )
     table = guarantee_table(answer.guarantee, "", rows)
     for name, value in answer.footnotes.rows().items():
         table.add_row(name, value)
@@ -119,10 +114,12 @@ def _short(value: object) -> str:
 
 def _answer(
     question: plans.Question,
-    found: Found | None,
+    found: Calibration | None,
     guarantee: Guarantee,
     seconds: float,
+    *,
     explanation: Explanation | None = None,
+    target: float = 0.0,
 ) -> Answer:
     """The answer to a question, with what it says besides."""
     return Answer(
@@ -132,6 +129,7 @@ def _answer(
         seconds,
         Footnotes.of(question.scheme, guarantee.delta),
         explanation,
+        target,
     )
 
 

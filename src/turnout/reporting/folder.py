@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.reporting.summary import Outcome, Summary
@@ -76,11 +77,7 @@ def _json(record: dict[str, Any]) -> str:
 
 
 def write(path: Path, data: str | bytes) -> None:
-    """Puts a file in its place, whole.
-
-    Raises:
-        StorageError: the file system refuses.
-    """
+    """Puts a file in its place, whole."""
     fresh = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,25 +90,25 @@ def write(path: Path, data: str | bytes) -> None:
 def _history(outcome: Outcome) -> str:
     """One row for each evaluation."""
     history = outcome.history
-    epsilon = outcome.epsilon_at(history.step)
-    header = ("step", *history.metrics, "epsilon", "seconds")
-    columns = (history.step, *history.metrics.values(), epsilon, history.seconds)
-    return _table(header, zip(*(column.tolist() for column in columns), strict=True))
+    return _table(
+        step=history.step,
+        **history.metrics,
+        epsilon=outcome.epsilon_at(history.step),
+        seconds=history.seconds,
+    )
 
 
 def _check_ins(outcome: Outcome) -> str:
     """One row for each step."""
     history = outcome.history
-    header = ("step", "check_ins", "expected", "served", "dummy", "skipped")
-    columns = (
-        np.arange(1, history.check_ins.size + 1),
-        history.check_ins,
-        outcome.expected_check_ins[: history.check_ins.size],
-        history.served,
-        history.dummy.astype(int),
-        history.skipped.astype(int),
+    return _table(
+        step=np.arange(1, history.check_ins.size + 1),
+        check_ins=history.check_ins,
+        expected=outcome.expected_check_ins[: history.check_ins.size],
+        served=history.served,
+        dummy=history.dummy.astype(int),
+        skipped=history.skipped.astype(int),
     )
-    return _table(header, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _clients(outcome: Outcome) -> str:
@@ -119,20 +116,18 @@ def _clients(outcome: Outcome) -> str:
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
     sizes = clients.window_sizes
-    rows = zip(
-        range(sizes.shape[0]),
-        clients.epsilon_upper.tolist(),
-        sizes.sum(axis=1).tolist(),
-        (sizes > 0).sum(axis=1).tolist(),
-        strict=True,
+    return _table(
+        client=np.arange(sizes.shape[0]),
+        epsilon=clients.epsilon_upper,
+        available_steps=sizes.sum(axis=1),
+        windows_with_a_slot=(sizes > 0).sum(axis=1),
     )
-    return _table(("client", "epsilon", "available_steps", "windows_with_a_slot"), rows)
 
 
-def _table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
-    """CSV."""
+def _table(**columns: NDArray[Any]) -> str:
+    """CSV with these columns."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
     return file.getvalue()

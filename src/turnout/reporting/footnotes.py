@@ -125,10 +125,6 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
 
     T messages of an (ε₀, δ₀)-randomizer are (T·ε₀, T·δ₀)-private together; Gaussian ones add up to
     one, which is priced exactly.
-
-    Args:
-        scheme: what happens.
-        delta: δ that Gaussian messages are priced at.
     """
     randomizer, rounds = scheme.randomizer, scheme.participation.steps
     if isinstance(randomizer, PureRandomizer):

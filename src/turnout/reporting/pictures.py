@@ -124,14 +124,11 @@ def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
 
     def draw(axes: list[Axes], palette: Palette) -> None:
         axes[0].plot(hours, 100 * profile, color=palette.first)
-        axes[0].set_title("Phones available, among those of which it is known")
         axes[0].set_ylabel("%")
-        _over_the_day(axes[0], width)
+        _over_the_day(axes[0], width, "Phones available, among those of which it is known")
 
-    text = (
-        f"Availability varies over the day between {np.nanmin(profile):.1%} and "
-        f"{np.nanmax(profile):.1%} of the phones."
-    )
+    low, high = np.nanmin(profile), np.nanmax(profile)
+    text = f"Availability varies over the day between {low:.1%} and {high:.1%} of the phones."
     return Picture("availability", "Availability over the day", text, draw)
 
 
@@ -142,13 +139,10 @@ def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
 
     def draw(axes: list[Axes], palette: Palette) -> None:
         axes[0].bar(hours, counts, width=width, color=palette.second)
-        axes[0].set_title("Check-ins a step")
-        _over_the_day(axes[0], width)
+        _over_the_day(axes[0], width, "Check-ins a step")
 
-    text = (
-        f"Check-ins vary over the day between {np.nanmin(counts):.1f} and "
-        f"{np.nanmax(counts):.1f} a step."
-    )
+    low, high = np.nanmin(counts), np.nanmax(counts)
+    text = f"Check-ins vary over the day between {low:.1f} and {high:.1f} a step."
     return Picture("day", "Participation over the day", text, draw)
 
 
@@ -159,7 +153,8 @@ def _hours(outcome: Outcome) -> tuple[NDArray[np.float64], float]:
     return 24 * np.arange(per_day) / per_day, 24 / per_day
 
 
-def _over_the_day(axis: Axes, width: float) -> None:
+def _over_the_day(axis: Axes, width: float, title: str) -> None:
+    axis.set_title(title)
     axis.set_xlabel("hours since the trace's first slot of the day")
     axis.set_xlim(-0.5 * width, 24 - 0.5 * width)
     axis.set_ylim(bottom=0)

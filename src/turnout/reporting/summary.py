@@ -32,9 +32,6 @@ class Outcome:
     """One simulated run: what was planned and what happened.
 
     Attributes:
-        prepared: plan, scheme and guarantee.
-        history: columns of the run.
-        seconds: running time of the training.
         expected_check_ins: the law's mean check-ins at each step, shape ``(steps,)``.
         expected_empty_steps: the law's mean number of steps at which nobody comes.
         spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.

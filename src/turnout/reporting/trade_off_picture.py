@@ -21,11 +21,7 @@ _RATES = np.unique(np.concatenate([np.geomspace(1e-4, 1.0, 241), np.linspace(0.0
 
 
 def check_format(file: str) -> Path:
-    """The file's path.
-
-    Raises:
-        ParameterError: an ending that is not one of `FORMATS`.
-    """
+    """The file's path."""
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
         raise ParameterError("--picture", file, f"a file that ends in {', '.join(FORMATS)}")

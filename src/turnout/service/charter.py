@@ -195,8 +195,6 @@ class Charter:
         Floats are written by ``float.hex``, so that the same terms have the same digest in every
         language.
         """
-        from turnout.spec.codec import scheme_to_dict
-
         document = {
             "format": FORMAT,
             "plan": self.plan,

@@ -29,11 +29,7 @@ class Head:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """What ``str`` gave."""
         steps, separator, digest = text.partition(":")
         head = cls(int(steps), bytes.fromhex(digest))
         whole = separator and len(head.digest) == 32 and head.steps >= 0

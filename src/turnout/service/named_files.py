@@ -25,11 +25,7 @@ def secret_of(path: Path, option: str, what: str, shortest: int, *, encoding: st
 
 
 def tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
-    """Certificate and key; None without TLS.
-
-    Raises:
-        ParameterError: one without the other, or no such file.
-    """
+    """Certificate and key; None without TLS."""
     if certificate is None and key is None:
         return None
     for name, path in (("tls_cert", certificate), ("tls_key", key)):

@@ -73,22 +73,22 @@ def enrolments_path() -> str:
     return f"{PREFIX}/enrolments"
 
 
-def check_ins_path(step: int) -> str:
+def check_ins_path(step: int | str) -> str:
     """POST, empty body: "I am here" (one-client rule)."""
     return f"{PREFIX}/steps/{step}/check-ins"
 
 
-def requests_path(step: int) -> str:
+def requests_path(step: int | str) -> str:
     """POST, empty body: is my update asked for? (one-client rule)."""
     return f"{PREFIX}/steps/{step}/requests"
 
 
-def updates_path(step: int) -> str:
+def updates_path(step: int | str) -> str:
     """POST, update as body: check in with it (aggregated), or answer (one-client)."""
     return f"{PREFIX}/steps/{step}/updates"
 
 
-def covers_path(step: int) -> str:
+def covers_path(step: int | str) -> str:
     """POST, any body as long as an update, to a path as long: checked like one, counted nowhere."""
     return f"{PREFIX}/steps/{step}/covered"
 
@@ -205,11 +205,7 @@ class SignedHead:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """What ``str`` gave."""
         head, separator, signature = text.rpartition(":")
         signed = cls(Head.parsed(head), bytes.fromhex(signature))
         if not separator or len(signed.signature) != SIGNATURE_BYTES or str(signed) != text:
@@ -289,8 +285,6 @@ class Invitation:
     Attributes:
         task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads, 32 bytes.
-        client: its id.
-        population: clients of the run.
         law: the participation law, as `spec.codec` writes objects of the spec.
         secret: one-time, 32 bytes.
     """
@@ -301,11 +295,6 @@ class Invitation:
     population: int
     law: dict[str, Any]
     secret: bytes
-
-    @property
-    def secret_digest(self) -> bytes:
-        """All that the coordinator keeps of the secret."""
-        return hashlib.sha256(self.secret).digest()
 
     def encoded(self) -> str:
         """A token of URL-safe characters."""

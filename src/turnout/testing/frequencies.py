@@ -64,11 +64,7 @@ def assert_frequencies(
 def assert_binomial(
     successes: int, trials: int, probability: float, false_alarm: float = FALSE_ALARM
 ) -> None:
-    """Fails unless ``successes`` of ``trials`` fits ``probability`` (exact, two-sided).
-
-    Raises:
-        AssertionError: naming what was seen and what was expected.
-    """
+    """Fails unless ``successes`` of ``trials`` fits ``probability`` (exact, two-sided)."""
     checks.count(0, successes=successes, trials=trials)
     checks.at_most("trials", trials, successes=successes)
     checks.probability(probability=probability)
@@ -85,9 +81,6 @@ def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_A
         values: of shape (n,), n at least 2.
         expected: the mean under the right law.
         false_alarm: approximate chance of failing under the right law.
-
-    Raises:
-        AssertionError: naming the mean, its standard error and what was expected.
     """
     sample = np.asarray(values, dtype=np.float64)
     checks.count(2, values=sample.size)
@@ -107,9 +100,6 @@ def assert_rejects_law(
     Args:
         assertion: called with each observation; must raise AssertionError.
         wrong_laws: name of a wrong law → what was observed under it. At least one.
-
-    Raises:
-        AssertionError: naming the wrong laws that were accepted.
 
     >>> assert_rejects_law(
     ...     lambda counts: assert_frequencies(counts, [0.5, 0.5]), {"biased": [900, 100]}

@@ -50,9 +50,6 @@ def assert_law(
         population: clients of the run.
         promise: what the law's docstring says of a client: probabilities of the sets of steps in
             which she takes part; None to hold the readers against the sampler alone.
-
-    Raises:
-        AssertionError: two readers disagree, or one disagrees with the promise.
     """
     assert normal_form(law).steps == law.steps, "steps"
     everybody = [client_law(law, population, client) for client in range(population)]

@@ -85,9 +85,6 @@ class Chart:
     Attributes:
         name: unique on its page; letters and hyphens.
         title, text: what is shown, and how to read it.
-        x, y: axes.
-        steps: end of the x axis.
-        columns, rows: the table.
         percent: whether y is a share of 1.
         wide: whether it takes the page's full width.
     """

@@ -48,18 +48,12 @@ class PublicFacts:
     """All that the public page shows.
 
     Attributes:
-        view: what it is made of.
         state: running, finished or stopped; the last is any state that is not known here.
         schedule: what the step in progress does, in words.
         next_model: seconds to the next model; None where there is none to come.
-        progress, privacy, bet: the bars.
         spent, left, target, delta: of ε and δ, as text.
         words: relation, unit and trust model: what kind of ε it is.
-        promise: the same in sentences.
         latest: of the last evaluated model, (name, value) each.
-        terms: the task's, row by row.
-        head_digest: the name to compare.
-        charts: ε, accuracy, loss.
         refresh: seconds between two looks.
     """
 

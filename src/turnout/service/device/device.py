@@ -133,12 +133,9 @@ class Device:
         It speaks in the steps that it drew and, with cover, in all; never by its own clock.
 
     Args:
-        invitation: what the operator handed out.
         diary: its durable memory, open for as long as it runs.
-        link: the coordinator's address.
         trainer_of: builds what computes its updates, once the charter is known.
         cover: in every step that is not its own, send as much as if it were.
-        pace: how it waits.
         random_bytes: what is sent as cover; the operating system's.
     """
 
@@ -158,10 +155,6 @@ class Device:
         self._trainer_of, self._cover = trainer_of, cover
         self._pace, self._random_bytes = pace or Pace(), random_bytes
         self._remote = Remote(link, diary)
-
-    def tally(self) -> Counter[str]:
-        """How many of its turns ended how, or are to come; no slots."""
-        return self._diary.memory.tally()
 
     async def run(self) -> Counter[str]:
         """Take part until there is nothing left to do; what became of its turns.
@@ -185,7 +178,7 @@ class Device:
         await self._patiently(self._enrol)
         while await self._step(turns):
             pass
-        return self.tally()
+        return self._diary.memory.tally()
 
     async def _step(self, turns: Turns) -> bool:
         """Look at the step in progress and sleep; False when it may leave."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from turnout.core.errors import StorageError
@@ -55,22 +54,13 @@ class StateFile:
         self._lock = lock
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def load(self) -> bytes | None:
-        """What was stored last; None where nothing ever was.
-
-        Raises:
-            StorageError: it is there, but cannot be read.
-        """
+        """What was stored last; None where nothing ever was."""
         self._require_lock()
         try:
             return self._path.read_bytes()
@@ -125,11 +115,7 @@ class Diary:
             self.memory.require(invitation)
 
     def keep(self) -> None:
-        """Make the memory durable as it is now.
-
-        Raises:
-            StorageError: it may not be; nothing may be sent then.
-        """
+        """Make the memory durable as it is now."""
         self._file.store(self.memory.encoded())
 
 

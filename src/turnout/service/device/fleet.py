@@ -48,13 +48,7 @@ class Trial:
     """What all processes of a fleet share.
 
     Attributes:
-        url: the coordinator's address.
-        tokens: one invitation a device.
         data: the data set that the simulation would deal; None takes the plan's.
-        folder: where the state files are.
-        ca: certificates to trust; None takes the system's.
-        cover: send cover traffic.
-        allow_http: take an address without encryption.
         patience_seconds: all devices end once the coordinator gave none of them any answer for
             so long. Where it said before that all steps are over, they end at once.
     """
@@ -110,9 +104,6 @@ class FleetResult:
         )
 
 
-NOBODY = FleetResult(Standing(), Counter(), None)
-
-
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
     """The first tokens of a file, one a line.
 
@@ -132,12 +123,7 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
 
 
 async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
-    """All devices of one process, until each is done.
-
-    Raises:
-        ParameterError: a token that is none, or two for one device.
-        StorageError: another process uses a state file, or it is damaged.
-    """
+    """All devices of one process, until each is done."""
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
         diaries = [
@@ -212,7 +198,7 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
         else:
             latest[index] = said
         tell(sum(latest.values(), Standing()))
-    return sum(results.values(), NOBODY)
+    return sum(results.values(), FleetResult(Standing(), Counter(), None))
 
 
 class _Crowd:

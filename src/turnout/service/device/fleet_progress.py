@@ -67,13 +67,7 @@ class Standing:
 
 
 def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
-    """How the turns of devices stand once so many steps are over.
-
-    Args:
-        memories: the devices', of one task.
-        steps: that are published; what the law lets expect after them.
-        asks_one: a device that is not asked has taken its turn as well.
-    """
+    """How the turns of devices stand once so many steps are over."""
     tally = sum((memory.tally() for memory in memories), Counter[str]())
     taken = tally["accepted"]
     if asks_one:

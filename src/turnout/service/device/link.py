@@ -58,7 +58,6 @@ class Link:
         http: carries the requests; one may serve many devices.
         url: the coordinator's address; paths of the protocol are appended.
         allow_http: take ``http://`` to another machine, where whoever listens reads updates.
-        random_bytes: where nonces come from.
 
     Raises:
         ParameterError: no such address, or one without encryption.
@@ -164,11 +163,7 @@ class Link:
 
 
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:
-    """What carries a device's requests, to be closed by whoever asked for it.
-
-    Raises:
-        ParameterError: no such certificates.
-    """
+    """What carries a device's requests, to be closed by whoever asked for it."""
     # Its log would join a device with a slot.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -35,14 +35,11 @@ class Memory:
         task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads.
         population, law: what its slots were drawn by.
-        client: its id.
-        key: its own key.
         turns: its slots and where each stands.
         enrolled: whether the coordinator knows its key.
         head: the highest signed head that it saw; None before the first.
         digests: slot → SHA-256 of the one update that it may send for it.
         answers: slot → what became of what it sent.
-        receipt: the last one.
     """
 
     task: str
@@ -73,11 +70,7 @@ class Memory:
         )
 
     def require(self, invitation: Invitation) -> None:
-        """Nothing where this memory began with the invitation.
-
-        Raises:
-            StorageError: it is of another task, client or law.
-        """
+        """Nothing where this memory began with the invitation."""
         begun = (self.task, self.coordinator_key, self.population, self.law, self.client)
         if begun != (
             invitation.task,

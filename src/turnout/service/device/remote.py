@@ -50,7 +50,6 @@ class Status:
 
     Attributes:
         step: the step in progress; the number of steps when all are over.
-        phase: what it takes.
         seconds_left: to the end of the phase, by the coordinator's clock.
         seconds_to_next_step: to the beginning of the next step.
         head: how far its ledger is, signed.

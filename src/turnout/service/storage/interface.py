@@ -95,13 +95,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class WitnessReceipt:
-    """A witness's word that it has a head.
-
-    Attributes:
-        witness_key: Ed25519 public key of the witness, 32 bytes.
-        steps: of the head.
-        signature: 64 bytes, over task and head.
-    """
+    """A witness's word that it has a head."""
 
     witness_key: bytes
     steps: int

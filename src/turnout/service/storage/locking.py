@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from turnout.core.errors import StorageError
 
@@ -51,27 +49,16 @@ class FileLock:
                 )
             self._take(path.with_name(path.name + _OLDER_SUFFIX), os.O_RDWR | os.O_CREAT)
         except BaseException:
-            self.release()
+            self.close()
             raise
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let others serve it."""
         if self._inode is not None:
             _held.discard(self._inode)
             self._inode = None
         while self._descriptors:
             os.close(self._descriptors.pop())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
 
     def _require_free(self) -> None:
         try:

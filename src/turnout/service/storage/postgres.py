@@ -151,7 +151,9 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         if version == 0 and not serving:
             raise StorageError("there is no task in this database")
         missing = pending(version, scripts)
-        if version and _unfinished(connection, version):
+        tasks = connection.rows("SELECT charter FROM task") if version else []
+        released = connection.value("SELECT count(*) FROM releases") if tasks else 0
+        if unfinished(version, tasks, released):
             if serving:
                 raise StorageError(UNFINISHED)
             missing = ()
@@ -174,12 +176,6 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
     connection.commit()
     if missing and version:
         connection.tidy(True)
-
-
-def _unfinished(connection: _Connection, version: int) -> bool:
-    tasks = connection.rows("SELECT charter FROM task")
-    released = connection.value("SELECT count(*) FROM releases")
-    return bool(tasks) and unfinished(version, tasks[0][0], released)
 
 
 def _version(connection: _Connection) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import resources
 
 from turnout.core.errors import StorageError
@@ -23,11 +24,7 @@ def migrations(dialect: str) -> tuple[str, ...]:
 
 
 def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
-    """The scripts that a database of a version still needs.
-
-    Raises:
-        StorageError: a newer turnout made it.
-    """
+    """The scripts that a database of a version still needs."""
     if not 0 <= version <= len(scripts):
         raise StorageError(
             f"the database has schema {version} of a newer turnout, this one knows {len(scripts)}"
@@ -35,16 +32,16 @@ def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
     return scripts[version:]
 
 
-def unfinished(version: int, charter: bytes, released: int) -> bool:
+def unfinished(version: int, charters: Sequence[tuple[bytes]], released: int) -> bool:
     """Whether only the turnout that founded a task can bring it to its end.
 
     A task of an older schema has a charter that this version does not serve, and rows that it
     would delete but the older version needs.
     """
-    if not 0 < version < KEEPS_NOBODY:
+    if not (charters and 0 < version < KEEPS_NOBODY):
         return False
     try:
-        return released < int(json.loads(charter)["charged_steps"][-1])
+        return released < int(json.loads(charters[0][0])["charged_steps"][-1])
     except (ValueError, LookupError, TypeError):
         return True
 

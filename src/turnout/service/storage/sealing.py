@@ -28,9 +28,6 @@ class Seal:
         What opens is the body that was closed for the same client and digest, bit for bit, but
         for a chance of 2⁻¹²⁸; so the digest need not be worked out again.
         Fewer than 2³² updates a key keep the chance of a repeated nonce below 2⁻³².
-
-    Args:
-        key: of the step, 32 bytes.
     """
 
     def __init__(self, key: bytes) -> None:

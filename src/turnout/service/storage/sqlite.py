@@ -7,7 +7,7 @@ database file itself, which the operating system drops when the process ends in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def opened(
     with ExitStack() as undo:
         lock = FileLock(path) if serving else None
         if lock is not None:
-            undo.callback(lock.release)  # after every connection: see FileLock
+            undo.callback(lock.close)  # after every connection: see FileLock
         connection = _connected(path, vfs, known, lock)
         undo.callback(connection.close)
         database = _database(connection, path, vfs, lock)
@@ -156,7 +156,7 @@ def _connected(
             _migrate(connection, scripts)
             return connection
         connection.close()
-        with FileLock(path, existing=True):
+        with closing(FileLock(path, existing=True)):
             connection = _Connection(str(path), vfs)
             if _missing(connection, path, scripts, False):
                 _migrate(connection, scripts)
@@ -180,7 +180,7 @@ def _database(
 
     if lock is None:
         return Storage(connection, reader, Rights.INVITE)
-    return Storage(connection, reader, Rights.SERVE, lock.release)
+    return Storage(connection, reader, Rights.SERVE, lock.close)
 
 
 def _require_whole(connection: _Connection) -> None:
@@ -215,7 +215,7 @@ def _missing(
     connection.set_up()
     tasks = connection.rows("SELECT charter FROM task") if version else []
     released = connection.value("SELECT count(*) FROM releases") if tasks else 0
-    if tasks and unfinished(version, tasks[0][0], released):
+    if unfinished(version, tasks, released):
         if serving:
             raise StorageError(UNFINISHED)
         return ()

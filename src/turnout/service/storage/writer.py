@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from turnout.core.errors import StorageError
 from turnout.service.storage.database import Storage
@@ -98,9 +97,6 @@ class Writer:
 
         Args:
             job: is given the storage, and may use its `tidy`.
-
-        Raises:
-            BusyError, StorageError: as `submit`.
         """
         future: Future[T] = Future()
         self._put(_Queued(job, 0, alone=True, future=future))
@@ -134,17 +130,6 @@ class Writer:
             self._changed.notify()
         if self._thread is not threading.current_thread():
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self) -> None:
         while batch := self._next_batch():

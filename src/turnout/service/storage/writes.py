@@ -272,11 +272,7 @@ class Transaction(Reads):
         return sealing.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
-        """Insert one row.
-
-        Raises:
-            ConflictError: with the text ``conflict``, where a unique column is taken.
-        """
+        """Insert one row."""
         if self._changed(_insert(columns), *values) != 1:
             raise ConflictError(conflict)
 

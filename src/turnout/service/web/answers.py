@@ -66,11 +66,7 @@ def require_short(scope: Scope, limit: int) -> None:
 
 
 async def part_of(receive: Receive) -> tuple[bytes, bool]:
-    """The next part of a body, and whether there are more.
-
-    Raises:
-        RefusedError: whoever sent it is gone.
-    """
+    """The next part of a body, and whether there are more."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise RefusedError(400, b"")
@@ -78,11 +74,7 @@ async def part_of(receive: Receive) -> tuple[bytes, bool]:
 
 
 async def received(receive: Receive, begun: bytes, limit: int) -> bytes:
-    """The whole body, in one piece, and never more of it than ``limit`` bytes.
-
-    Raises:
-        RefusedError: it is longer, or whoever sent it is gone.
-    """
+    """The whole body, in one piece, and never more of it than ``limit`` bytes."""
     parts, size, more = [begun], len(begun), True
     while more:
         part, more = await part_of(receive)

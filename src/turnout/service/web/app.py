@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI
@@ -91,7 +92,7 @@ def _add_views(app: FastAPI, running: Running, operators: Operators) -> None:
 
     async def public(_request: Request) -> Response:
         view = await running.public()
-        return JSONResponse(view.document(), headers=_FRESH)
+        return JSONResponse(asdict(view), headers=_FRESH)
 
     app.openapi = lambda: described
     app.add_route(OPENAPI_PATH, described_api, methods=["GET"])

@@ -19,15 +19,7 @@ from turnout.service.web.http_connection import HttpConnection
 
 
 class BoundedServer(uvicorn.Server):
-    """A uvicorn server that accepts in its own way and forgets nobody who says nothing.
-
-    Args:
-        app: the ASGI application.
-        connections: the table.
-        tls: certificate and key; None for plain HTTP.
-        takes_signals: whether SIGTERM and SIGINT end it; else the process sees to them.
-        settings: more of uvicorn's.
-    """
+    """A uvicorn server that accepts in its own way and forgets nobody who says nothing."""
 
     def __init__(
         self,
@@ -84,11 +76,7 @@ class BoundedServer(uvicorn.Server):
 
 
 def listening_at(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address.
-
-    Raises:
-        ParameterError: the address cannot be had.
-    """
+    """A socket that is bound to an address."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]

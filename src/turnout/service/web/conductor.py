@@ -41,7 +41,6 @@ class Conductor:
         is closed before the witness has signed for the head before.
 
     Args:
-        running: the task.
         on_publish: called in the event loop with each published model.
         wait_for: the first step takes check-ins, but its time begins once so many devices are
             enrolled.
@@ -161,11 +160,7 @@ class Conductor:
         running.withheld = False
 
     async def _witnessed(self, record: Record | None) -> WitnessReceipt | None:
-        """The witness's receipt for the head after a record; None without a witness.
-
-        Raises:
-            SetBackError, WitnessError: see `witness.client.Witness`.
-        """
+        """The witness's receipt for the head after a record; None without a witness."""
         running = self._running
         if running.witness is None:
             return None

@@ -15,6 +15,7 @@ import ipaddress
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 
 SWEEP_SECONDS = 1.0
@@ -65,34 +66,27 @@ class Held:
 _NOBODY = Held()
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One open connection.
 
     Attributes:
-        peer: its address.
-        awaits: what it is waiting for.
+        since: when it began to wait for what it awaits.
+        bounded: whether its address has a bound of its own.
+        awaits: what it is waiting for, which may take so long as is ``allowed``.
         known: it has brought a signed request.
-        received: bytes since it began to wait for this.
-        held: the connection itself.
+        received, unsent: bytes of a body since then; of answers, when that was looked at last.
     """
 
-    __slots__ = (
-        "allowed",
-        "awaits",
-        "bounded",
-        "held",
-        "known",
-        "peer",
-        "received",
-        "since",
-        "unsent",
-    )
-
-    def __init__(self, peer: str, held: Held, now: float, *, bounded: bool) -> None:
-        self.peer, self.held, self.bounded = peer, held, bounded
-        self.awaits, self.since = FIRST, now
-        self.allowed = self.awaits.seconds
-        self.known, self.received, self.unsent = False, 0, 0
+    peer: str
+    held: Held
+    since: float
+    bounded: bool
+    awaits: Awaits = FIRST
+    allowed: float = FIRST.seconds
+    known: bool = False
+    received: int = 0
+    unsent: int = 0
 
     def overdue(self, now: float) -> bool:
         """Whether it is waited for no longer."""
@@ -122,10 +116,7 @@ class Connections:
         known, and none that waits for an answer or whose signed body is on its way.
 
     Args:
-        most: entries.
-        most_of_peer: entries of one address.
         exempt: whether an address has no bound of its own, as a proxy that many come through.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -167,7 +158,7 @@ class Connections:
             if self.full:
                 return None
             self._drop(next(iter(self._strangers or self._acquainted)))
-        entry = Entry(peer, held, self._now(), bounded=bounded)
+        entry = Entry(peer, held, self._now(), bounded)
         self._all[entry] = None
         self._counts[peer] = self._counts.get(peer, 0) + 1
         self._into_line(entry)

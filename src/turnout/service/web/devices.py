@@ -13,7 +13,6 @@ from turnout.service.web.running import Running
 from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
-    PREFIX,
     UPDATE_FORMAT,
     Answer,
     Phase,
@@ -48,16 +47,6 @@ class DeviceJobs:
 
         return job
 
-    def check_in(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """A check-in without a body."""
-        _require_empty(body)
-        return lambda tx: self.running.engine.check_in(tx, client, step)
-
-    def request(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Is my update asked for?"""
-        _require_empty(body)
-        return lambda tx: self.running.engine.requested(tx, client, step)
-
     def update(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
         """An update."""
         upload = self.running.engine.inspect(body, digest)
@@ -86,34 +75,36 @@ class DeviceJobs:
 
 def signed_routes(running: Running) -> dict[str, SignedRoute]:
     """All routes that take signed requests, by path."""
-    jobs = DeviceJobs(running)
-    size = running.charter.lattice.encoded_size
-    steps = f"{PREFIX}/steps/{{step}}"
-
-    def empty(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
-        name = path(0).rpartition("/")[2]
-        return SignedRoute(running, name, path, NO_BODY_BYTES, prepare)
-
-    def filled(path: Callable[[int], str], prepare: Prepare) -> SignedRoute:
-        name = path(0).rpartition("/")[2]
-        return SignedRoute(running, name, path, size, prepare, body_format=UPDATE_FORMAT)
-
-    return {
-        enrolments_path(): EnrolmentRoute(
+    jobs, size = DeviceJobs(running), running.charter.lattice.encoded_size
+    enrolments = enrolments_path()
+    routes: dict[str, SignedRoute] = {
+        enrolments: EnrolmentRoute(
             running,
             "enrolments",
-            lambda _: enrolments_path(),
+            lambda _: enrolments,
             ENROLMENT_BYTES,
             jobs.enrol,
             body_format=ENROLMENT_FORMAT,
-        ),
-        f"{steps}/check-ins": empty(check_ins_path, jobs.check_in),
-        f"{steps}/requests": empty(requests_path, jobs.request),
-        f"{steps}/updates": filled(updates_path, jobs.update),
-        f"{steps}/covered": filled(covers_path, jobs.cover),
+        )
     }
+    for path, limit, prepare, body_format in (
+        (check_ins_path, NO_BODY_BYTES, _bare(running.engine.check_in), ""),
+        (requests_path, NO_BODY_BYTES, _bare(running.engine.requested), ""),
+        (updates_path, size, jobs.update, UPDATE_FORMAT),
+        (covers_path, size, jobs.cover, UPDATE_FORMAT),
+    ):
+        template = path("{step}")
+        name = template.rpartition("/")[2]
+        routes[template] = SignedRoute(running, name, path, limit, prepare, body_format=body_format)
+    return routes
 
 
-def _require_empty(body: bytes) -> None:
-    if body:
-        raise RemoteProtocolError("this request has no body")
+def _bare(ask: Callable[[Transaction, int, int], Receipt]) -> Prepare:
+    """The job of a request that has no body."""
+
+    def prepare(client: int, step: int, body: bytes, digest: bytes) -> Job:
+        if body:
+            raise RemoteProtocolError("this request has no body")
+        return lambda tx: ask(tx, client, step)
+
+    return prepare

@@ -33,11 +33,7 @@ def signed(task: str, head: Head, key: SigningKey) -> SignedHead:
 
 
 def default_folder() -> Path:
-    """The folder of head files where none is named: the user's state, not the database's folder.
-
-    Raises:
-        ParameterError: the user has no home.
-    """
+    """The folder of head files where none is named: the user's state, not the database's folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         home = Path(state) if state else Path.home() / ".local" / "state"
@@ -62,13 +58,7 @@ def address_of(db: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a head file says.
-
-    Attributes:
-        task: whose head it is.
-        head: the newest that was exported.
-        address: of the database; "" in a file of an older version.
-    """
+    """What a head file says."""
 
     task: str
     head: SignedHead
@@ -79,11 +69,7 @@ class Exported:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave, or a file of an older version.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """What ``str`` gave, or a file of an older version."""
         first, _, rest = text.partition("\n")
         task, head = first.split(" ")
         return cls(task, SignedHead.parsed(head), rest.removesuffix("\n"))
@@ -96,8 +82,6 @@ class HeadFile:
         A head is written only over the one that this process read or wrote last.
 
     Args:
-        path: the file.
-        address: of the database.
         former: where an earlier version wrote; read at the start and never written.
         begin: the file is missing, and that is known.
     """
@@ -191,10 +175,6 @@ def former_file(db: str) -> Path | None:
 
 def require_none_exported(path: Path | None, db: str) -> None:
     """Nothing where no head of a task at this address was ever exported.
-
-    Args:
-        path: the head file that was named; None where the default counts.
-        db: the database, which is empty.
 
     Raises:
         StorageError: there was a task, and the database that should hold it is empty.

@@ -39,14 +39,6 @@ class HttpConnection(HttpToolsProtocol, Begun):
     Guarantees:
         An answer that is given before its request's body has come says that it is the last one;
         what still comes is thrown away, so that the answer arrives.
-
-    Args:
-        connections: the table.
-        entry: its place in it.
-        address, server: of both ends.
-        drop: ends the connection as long as it has no transport.
-        config, state: uvicorn's.
-        loop: that it runs in.
     """
 
     def __init__(

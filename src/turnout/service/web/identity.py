@@ -40,8 +40,6 @@ class Identity:
     """What the headers of a request say, before anybody believes it.
 
     Attributes:
-        client: the client's id.
-        nonce: 16 bytes.
         digest: SHA-256 that the body must have.
         format: name of the body's format; "" where there is no body.
         head: as it was sent; parsed it is ``seen``.

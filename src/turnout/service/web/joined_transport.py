@@ -41,7 +41,7 @@ class JoinedTransport:
 
     def forget(self) -> None:
         """It is closed: nobody need be told."""
-        self._closing, self._ended = True, _nothing
+        self._closing, self._ended = True, lambda: None
 
     def is_closing(self) -> bool:
         """Whether nothing is written any more."""
@@ -54,7 +54,3 @@ class JoinedTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-def _nothing() -> None:
-    """What ends a connection that has ended."""

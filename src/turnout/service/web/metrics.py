@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from turnout.service.charter import Charter
@@ -16,54 +18,40 @@ class Metrics:
 
     def __init__(self) -> None:
         own = self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "turnout_requests",
-            "Requests by route and status",
-            ["route", "status"],
-            registry=own,
+        counter, gauge = partial(Counter, registry=own), partial(Gauge, registry=own)
+        seconds = partial(Histogram, registry=own, buckets=_SECONDS)
+        self.requests = counter(
+            "turnout_requests", "Requests by route and status", ["route", "status"]
         )
-        self.commit_seconds = Histogram(
-            "turnout_commit_seconds", "Time of one commit", buckets=_SECONDS, registry=own
-        )
+        self.commit_seconds = seconds("turnout_commit_seconds", "Time of one commit")
         self.batch_jobs = Histogram(
             "turnout_commit_jobs", "Jobs that shared a commit", buckets=_JOBS, registry=own
         )
-        self.request_seconds = Histogram(
+        self.request_seconds = seconds(
             "turnout_signed_request_seconds",
             "From the last byte of a signed request to its durable answer",
-            buckets=_SECONDS,
-            registry=own,
         )
-        self.waiting_jobs = Gauge(
-            "turnout_waiting_jobs", "Jobs that are not committed yet", registry=own
-        )
-        self.waiting_bytes = Gauge(
-            "turnout_waiting_bytes", "Bodies that are not committed yet", registry=own
-        )
-        self.step = Gauge("turnout_step", "The step in progress", registry=own)
-        self.steps = Gauge("turnout_steps", "Steps of the run", registry=own)
-        self.epsilon = Gauge(
-            "turnout_epsilon_spent", "Spent by what is published, an upper bound", registry=own
-        )
-        self.target = Gauge("turnout_epsilon_target", "What must not be exceeded", registry=own)
-        self.late_seconds = Histogram(
+        self.waiting_jobs = gauge("turnout_waiting_jobs", "Jobs that are not committed yet")
+        self.waiting_bytes = gauge("turnout_waiting_bytes", "Bodies that are not committed yet")
+        self.step = gauge("turnout_step", "The step in progress")
+        self.steps = gauge("turnout_steps", "Steps of the run")
+        self.epsilon = gauge("turnout_epsilon_spent", "Spent by what is published, an upper bound")
+        self.target = gauge("turnout_epsilon_target", "What must not be exceeded")
+        self.late_seconds = seconds(
             "turnout_publication_late_seconds",
             "How long after its time a model was published",
-            buckets=_SECONDS,
-            registry=own,
         )
-        self.wrong_passwords = Counter(
+        self.wrong_passwords = counter(
             "turnout_wrong_passwords",
             "Passwords for the operator's pages that were refused, or not compared",
             ["answer"],
-            registry=own,
         )
-        self.accuracy = Gauge("turnout_accuracy", "Of the newest evaluated model", registry=own)
-        self.evaluation = Gauge(
-            "turnout_evaluation", "Whether models are evaluated, or about to be", registry=own
+        self.accuracy = gauge("turnout_accuracy", "Of the newest evaluated model")
+        self.evaluation = gauge(
+            "turnout_evaluation", "Whether models are evaluated, or about to be"
         )
         self.evaluation.set(True)
-        self.loss = Gauge("turnout_loss", "Of the newest evaluated model", registry=own)
+        self.loss = gauge("turnout_loss", "Of the newest evaluated model")
 
     def published(self, charter: Charter, steps: int) -> None:
         """So many releases are published."""

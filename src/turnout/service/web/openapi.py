@@ -24,7 +24,11 @@ from turnout.service.wire import (
     UPDATE_FORMAT,
     Answer,
     Phase,
+    check_ins_path,
+    covers_path,
     enrolments_path,
+    requests_path,
+    updates_path,
 )
 
 Document = dict[str, Any]
@@ -45,6 +49,7 @@ _DETAILS = {
     413: "the body is too long",
     503: "nothing happened; send the same again after Retry-After seconds",
 }
+_RETRY_AFTER = {"required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}}
 _RETRIED = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}}
 
 
@@ -52,7 +57,7 @@ def document(charter: Charter) -> Document:
     """The device API of one task."""
     size = charter.lattice.encoded_size
     update = {"type": "string", "format": "binary", "minLength": size, "maxLength": size}
-    step = f"{PREFIX}/steps/{{step}}"
+    step = "{step}"
     return {
         "openapi": "3.1.0",
         "info": {
@@ -69,13 +74,15 @@ def document(charter: Charter) -> Document:
             enrolments_path(): {
                 "post": _signed("Use an invitation", "application/json", _ref("Enrolment"))
             },
-            f"{step}/check-ins": {"post": _signed("Check in, where one is asked (one-client)")},
-            f"{step}/requests": {"post": _signed("Is my update asked for? (one-client)")},
-            f"{step}/updates": {"post": _signed("Send an update", _BINARY, update)},
-            f"{step}/covered": {"post": _signed("Send cover traffic", _BINARY, update)},
+            check_ins_path("{step}"): {
+                "post": _signed("Check in, where one is asked (one-client)")
+            },
+            requests_path(step): {"post": _signed("Is my update asked for? (one-client)")},
+            updates_path(step): {"post": _signed("Send an update", _BINARY, update)},
+            covers_path(step): {"post": _signed("Send cover traffic", _BINARY, update)},
             HEADS_PATH: {"post": _told()},
         },
-        "components": {"schemas": _schemas(), "headers": _headers()},
+        "components": {"schemas": _schemas(), "headers": {"RetryAfter": _RETRY_AFTER}},
     }
 
 
@@ -120,10 +127,6 @@ def _schemas() -> Document:
     }
 
 
-def _headers() -> Document:
-    return {"RetryAfter": {"required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}}}
-
-
 def _signed(summary: str, kind: str | None = None, schema: Document | None = None) -> Document:
     """A signed request; without a kind it has no body."""
     head = "The signed head that the device saw last; absent before the first."
@@ -137,7 +140,10 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
             _header(HEAD_HEADER, "^[0-9]+:[0-9a-f]{64}:[0-9a-f]{128}$", head, required=False),
         ],
         "responses": {
-            **{str(code): _answer(text, _receipt(code)) for code, text in _RECEIPTS.items()},
+            **{
+                str(code): _answer(text, _json("Unknown" if code == 401 else "Receipt"))
+                for code, text in _RECEIPTS.items()
+            },
             **{str(code): _answer(text, _json("Detail")) for code, text in _DETAILS.items()},
         },
     }
@@ -200,10 +206,6 @@ def _model(charter: Charter) -> Document:
     )
     operation["responses"]["404"] = _answer("not published", _json("Detail"))
     return operation
-
-
-def _receipt(code: int) -> Document:
-    return _json("Unknown" if code == 401 else "Receipt")
 
 
 def _answer(description: str, content: Document) -> Document:

@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import os
 from collections import OrderedDict
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -80,10 +81,6 @@ class Operators:
         The password is compared by `Guesses` alone, for every route and in whichever way it
         comes: what holds of its answers holds of all of them.
         A cookie opens nothing once its session ended; see `Sessions`.
-
-    Args:
-        running: the task.
-        password: None where there is no operator.
     """
 
     def __init__(self, running: Running, password: str | None) -> None:
@@ -93,11 +90,7 @@ class Operators:
         self._forms = URLSafeTimedSerializer(os.urandom(32), salt="form")
 
     async def known(self, request: Request) -> bool:
-        """Whether a request comes with an open session, or with the password in its header.
-
-        Raises:
-            HTTPException: 429, too many wrong passwords.
-        """
+        """Whether a request comes with an open session, or with the password in its header."""
         if self._session(request) is not None:
             return True
         given = _password_in(request.headers.get("authorization", ""))
@@ -146,7 +139,7 @@ class Operators:
         if not await self.known(request):
             return _not_known()
         view = await self._running.operator()
-        return JSONResponse(view.document(), headers=_NO_STORE)
+        return JSONResponse(asdict(view), headers=_NO_STORE)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus metrics."""

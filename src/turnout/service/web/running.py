@@ -225,12 +225,7 @@ class Running:
         return promised.answer
 
     def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
-        """Whether deleted rows are out of the storage's files; tried between two transactions.
-
-        Raises:
-            BusyError: too much is waiting.
-            StorageError: the writer ended.
-        """
+        """Whether deleted rows are out of the storage's files; tried between two transactions."""
 
         def tidied(storage: Storage) -> bool:
             with suppress(StorageError):  # a full disk ends the process at the next commit

@@ -5,9 +5,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from turnout.core.errors import ParameterError
 from turnout.plans.refusals import refusal
@@ -18,6 +25,9 @@ PREFIX = "TURNOUT_SERVE_"
 """Of environment variables: TURNOUT_SERVE_STEP_SECONDS for ``--step-seconds``."""
 
 
+_Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+
+
 class Settings(BaseModel):
     """All settings of the service; each is an option, a variable and a key of the file."""
 
@@ -26,19 +36,12 @@ class Settings(BaseModel):
     db: str = Field(description="the database: a file, or postgresql://…")
     host: str = Field("127.0.0.1", description="the address to listen at")
     port: int = Field(8000, ge=0, le=65535, description="the port; 0 for any that is free")
-    step_seconds: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="how long a step lasts (a new task: 60)"
+    step_seconds: _Seconds = Field(None, description="how long a step lasts (a new task: 60)")
+    check_in_seconds: _Seconds = Field(
+        None, description="how long a step takes check-ins (a new task: three quarters of it)"
     )
-    check_in_seconds: float | None = Field(
+    answer_seconds: _Seconds = Field(
         None,
-        gt=0,
-        allow_inf_nan=False,
-        description="how long a step takes check-ins (a new task: three quarters of it)",
-    )
-    answer_seconds: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
         description="how long one client has for its answer (a new task: a sixth of the step)",
     )
     tls_cert: Path | None = Field(None, description="the certificate chain (PEM), for https")
@@ -82,28 +85,18 @@ class Settings(BaseModel):
     )
     exit_when_finished: bool = Field(False, description="end when all steps are over")
 
-    @field_validator(
-        "port",
-        "step_seconds",
-        "check_in_seconds",
-        "answer_seconds",
-        "wait_for",
-        "connections",
-        mode="before",
-    )
+    @field_validator("*", mode="before")
     @classmethod
-    def _no_flag(cls, value: object) -> object:
-        """A number; true would be read as 1."""
-        if isinstance(value, bool):
-            raise ParameterError("value", value, "a number")
-        return value
+    def _exact(cls, value: object, info: ValidationInfo) -> object:
+        """A number where one is due, and a flag: true would be read as 1, and 1 as true.
 
-    @field_validator("exit_when_finished", "new_head_file", "change_witness", mode="before")
-    @classmethod
-    def _no_number(cls, value: object) -> object:
-        """True or false, in words where it comes from the environment; 1 would be read as true."""
-        if not isinstance(value, bool | str):
+        From the environment a flag comes in words.
+        """
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if kind is bool and not isinstance(value, bool | str):
             raise ParameterError("value", value, "true or false")
+        if kind in (int, float | None) and isinstance(value, bool):
+            raise ParameterError("value", value, "a number")
         return value
 
     @classmethod

@@ -60,10 +60,7 @@ class SignedRoute:
     """An ASGI application: one route that takes signed requests.
 
     Args:
-        running: the task.
-        name: of the route, for metrics.
         path: the route's path, given a step where it has one.
-        limit: most bytes of a body.
         prepare: turns an identity, a step, a body and its digest into a job for the writer;
             raises RemoteProtocolError where the body is none that may be sent.
         body_format: name of the body's format; "" where there is no body.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 from turnout.participation import expected_check_ins
 from turnout.plans import Plan
@@ -30,9 +30,7 @@ class Progress:
     """Where the schedule is, as it was told to everybody.
 
     Attributes:
-        head: of the published ledger.
         step: the step in progress; the number of steps when all are over.
-        phase: what it takes.
         seconds_left: to the end of the phase.
         seconds_to_next_step: to the next publication; 0 when all is over.
     """
@@ -66,20 +64,10 @@ class PublicView:
     """What everybody may see: terms, schedule, ε and how good the model is.
 
     Attributes:
-        task: the charter's digest, hexadecimal.
-        title: model and data, for a heading.
-        plan: the plan's TOML text.
-        population: clients that the plan is for.
-        release: the release rule's name.
-        relation: the neighbouring relation's name.
-        unit, trust_model: the other two names without which an ε says nothing.
         step, steps, phase, seconds_left, seconds_to_next_step: as in `Progress`.
-        step_seconds: how long a step lasts.
-        released: releases that are published.
         head: of the ledger, as text.
         epsilon_spent: by what is published, a proved upper bound.
         epsilon_target: what must not be exceeded.
-        delta: of both.
         curve: evaluated models, by steps.
         charged: (steps, ε) of the whole plan, public since the charter is.
         sure: upper bounds, exceeded with a chance of at most δ each, on how sure anybody with
@@ -112,21 +100,10 @@ class PublicView:
     sure: tuple[float, float] | None = None
     sure_in_all: tuple[float, float] | None = None
 
-    def document(self) -> dict[str, Any]:
-        """The view as JSON has it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """One published step's counts.
-
-    Attributes:
-        step: from 0.
-        checked_in: devices that came.
-        served: updates that went into the sum.
-        expected: devices that the participation law lets expect of the whole population.
-    """
+    """One published step's counts."""
 
     step: int
     checked_in: int
@@ -139,11 +116,9 @@ class OperatorView:
     """What the operator sees besides.
 
     Attributes:
-        public: what everybody sees.
         invited, enrolled: ids handed out, and those whose invitation was used.
         arrived: devices that came in the step in progress so far.
         arrived_expected: expected of the whole population at that step; 0 after the last.
-        counts: published steps.
         waiting_jobs, waiting_bytes: what the writer has not committed yet.
         events: the log's last lines, oldest first.
         block: published steps of the law's last window, up to the last published one.
@@ -163,10 +138,6 @@ class OperatorView:
     block: int = 0
     block_variance: float = 0.0
     evaluation: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """The view as JSON has it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

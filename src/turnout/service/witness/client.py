@@ -90,10 +90,6 @@ class Witness:
             else:
                 return self._judged(shown, status, body)
 
-    async def close(self) -> None:
-        """Close its connections."""
-        await self._let_go()
-
     async def _asked(self, shown: Shown) -> tuple[int, bytes]:
         """Status and bounded body of one request."""
         if self._http is None:
@@ -125,11 +121,11 @@ class Witness:
         except Exception as error:
             # A connection that ends at an odd moment raises more than httpx's own errors: under
             # uvloop anyio finds no socket any more (AttributeError). Such a client is thrown away.
-            await self._let_go()
+            await self.close()
             raise UnreachableError(str(error) or type(error).__name__) from None
 
-    async def _let_go(self) -> None:
-        """Forget connections that may be broken."""
+    async def close(self) -> None:
+        """Close its connections, which may be broken; the next request opens others."""
         http, self._http = self._http, None
         if http is not None:
             with suppress(Exception):

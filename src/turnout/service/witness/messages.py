@@ -55,11 +55,7 @@ class Shown:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """What `encoded` gave, checked in itself: signature, and record under the head.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """What `encoded` gave, checked in itself: signature, and record under the head."""
         try:
             fields = json.loads(data)
             record = None if fields["record"] is None else Record.from_document(fields["record"])
