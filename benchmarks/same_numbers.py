@@ -39,6 +39,7 @@ from same.commands import commands, write_inputs  # noqa: E402
 from same.parts import Part, of_file, same  # noqa: E402
 from servers import Version, versions  # noqa: E402
 
+REFUSED = 2
 VERDICTS = ("same", "words", "different")
 PRINTED = ("printed", "said")
 SAID_NO = 3
@@ -62,7 +63,12 @@ class Side:
         folder.mkdir()
         write_inputs(folder)
         served.write_inputs(folder)
-        environment = version.environment() | {"COLUMNS": "100", "PYTHONHASHSEED": "0"}
+        environment = version.environment() | {
+            "COLUMNS": "100",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(parent / f"compiled-{version.name}"),
+        }
         process = subprocess.Popen(
             [sys.executable, str(_HERE / "same" / "answering.py")],
             env=environment,
@@ -139,9 +145,12 @@ def main() -> None:
 
 
 def answers(sides: list[Side], command: str) -> tuple[Answer, Answer]:
-    """Both answers; where a word was renamed, in this version's words."""
+    """Both answers; where a word was renamed, in the one that this version takes."""
     before, now = sides
-    return before.answer(words(command, 0)), now.answer(words(command, -1))
+    answer = now.answer(words(command, -1))
+    if answer.status == REFUSED and words(command, 0) != words(command, -1):
+        answer = now.answer(words(command, 0))
+    return before.answer(words(command, 0)), answer
 
 
 def words(command: str, choice: int) -> str:
