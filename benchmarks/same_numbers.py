@@ -2,7 +2,7 @@
 
     python benchmarks/same_numbers.py --before REV              # some eight minutes of one core
     python benchmarks/same_numbers.py --before REV --only "account|train"
-    python benchmarks/same_numbers.py --before REV --only service
+    python benchmarks/same_numbers.py --before REV --only "service one-client"
 
 A worktree of the other revision runs the same commands beside this version: same libraries, same
 processor, and the operating system's randomness replaced by one stream of bytes, so estimates,
@@ -136,9 +136,10 @@ def main() -> None:
             before, now = answers(sides, command)
             verdicts[report(command, before, now)] += 1
             seconds = [seconds[0] + before.seconds, seconds[1] + now.seconds]
-        if re.search(options.only, "service"):
-            for command in served.COMMANDS:
-                verdicts[report(command, *served_answers(sides, command))] += 1
+        for release in served.RELEASES:
+            if re.search(options.only, f"service {release}"):
+                for command in served.commands(release):
+                    verdicts[report(command, *served_answers(sides, command))] += 1
     print(f"\n{verdicts.total()} commands: " + ", ".join(f"{verdicts[v]} {v}" for v in VERDICTS))
     print(f"CPU-seconds: {seconds[0]:.1f} before, {seconds[1]:.1f} now")
     sys.exit(bool(verdicts["different"] or (options.strict and verdicts["words"])))
