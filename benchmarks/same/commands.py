@@ -46,7 +46,7 @@ ACCOUNT = f"""
 {_SHUFFLE} --epsilon0 1 --json
 {_SHUFFLE} --epsilon0 1 --explain --json
 {_SHUFFLE} --epsilon0 1 --rounds 20 --json
-{_SHUFFLE} --epsilon0 1 --order known --json
+{_SHUFFLE} --randomizer kary-response --epsilon0 1 --order known --json
 {_SHUFFLE} --epsilon0 1 --delta0 1e-9 --json
 {_SHUFFLE} --randomizer fixed|non-adaptive --epsilon0 2 --json
 {_SHUFFLE} --randomizer kary-response --categories 5 --epsilon0 2 --json

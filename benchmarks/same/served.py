@@ -49,14 +49,12 @@ def commands(release: str) -> list[str]:
     verify = f"ledger verify {release}.ledger --models models-{release} --json"
     return [
         f"{enrol} --out {release}.tokens",
-        f"serve {plan} {database} --wait-for {DEVICES} --exit-when-finished",
+        f"serve {plan} {database} --wait-for {DEVICES} --exit-when-finished"
+        f" --head-file {release}.head",
         f"ledger export {database} --out {release}.ledger --models models-{release}",
         verify,
         verify.removesuffix(" --json"),
     ]
-
-
-COMMANDS = [command for release in RELEASES for command in commands(release)]
 
 
 def write_inputs(folder: Path) -> None:
@@ -86,8 +84,13 @@ class Run:
             self._processes.append(self._start(f"device {device}", join))
 
     def wait(self) -> int:
-        """The sum of the exit statuses, once all are over."""
-        return sum(process.wait(timeout=300) for process in self._processes)
+        """The sum of the exit statuses, once all are over; devices do not outlive a failure."""
+        coordinator, *devices = self._processes
+        status = coordinator.wait(timeout=600)
+        if status:
+            for device in devices:
+                device.kill()
+        return abs(status) + sum(abs(device.wait(timeout=60)) for device in devices)
 
     def _start(self, label: str, command: str) -> subprocess.Popen[bytes]:
         program = [sys.executable, str(Path(__file__).with_name("answering.py")), label]
