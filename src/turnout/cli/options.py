@@ -44,12 +44,12 @@ class LazyChoice(click.Choice[str]):
         self._look_up = look_up
 
     @property
-    def choices(self) -> Sequence[str]:  # type: ignore[override]
+    def choices(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The words."""
-        return self._look_up()
+        return tuple(self._look_up())
 
     @choices.setter
-    def choices(self, words: Sequence[str]) -> None:
+    def choices(self, words: tuple[str, ...]) -> None:
         """Nothing: they are looked up."""
 
 
