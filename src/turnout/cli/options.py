@@ -41,17 +41,12 @@ class LazyChoice(click.Choice[str]):
     """A choice among words that are looked up once they are needed."""
 
     def __init__(self, look_up: Callable[[], Sequence[str]]) -> None:
-        super().__init__(())
-        self._look_up = look_up
+        self._look_up, self.case_sensitive = look_up, True
 
     @property
-    def choices(self) -> Sequence[str]:  # type: ignore[override]
+    def choices(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The words."""
-        return self._look_up()
-
-    @choices.setter
-    def choices(self, words: Sequence[str]) -> None:
-        """Nothing: they are looked up."""
+        return tuple(self._look_up())
 
 
 class SectionedCommand(Command):

@@ -48,7 +48,7 @@ class TableSection(RandomizerSection):
     """A mechanism with finitely many outcomes, by a table of their probabilities."""
 
     noise: ClassVar[str | None] = None
-    randomizer: Literal["table"] = Field(description=KIND)
+    randomizer: Literal["table"] = Field(description=KIND)  # type: ignore[assignment]
     pair_file: str = Field(
         description="CSV file of the outcomes' probabilities with and without her: columns "
         "present and absent"

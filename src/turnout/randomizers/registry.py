@@ -33,7 +33,9 @@ def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Cal
         if name in _MECHANISMS:
             raise ParameterError("mechanism", name, "a name that no other mechanism has")
         _MECHANISMS[name] = rank, make
-        return make if question is None else asked_randomizer(question, shuffled=100)(make)
+        if question is not None:
+            asked_randomizer(question, shuffled=100)(make)
+        return make
 
     return register
 

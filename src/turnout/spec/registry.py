@@ -138,10 +138,11 @@ def all_laws() -> Mapping[type[Any], Names]:
     return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
 
 
-_ASKED: dict[str, tuple[int, type[Any]]] = {}
+Asked = TypeVar("Asked", bound=Callable[..., Any])
+_ASKED: dict[str, tuple[int, Any]] = {}
 
 
-def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Law], Law]:
+def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Asked], Asked]:
     """A decorator that lets questions ask about a randomizer.
 
     Args:
@@ -153,7 +154,7 @@ def asked_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Law], Law]:
         ParameterError: a name that another randomizer has.
     """
 
-    def register(kind: Law) -> Law:
+    def register(kind: Asked) -> Asked:
         if name in _ASKED:
             raise ParameterError("randomizer", name, "a name that no other randomizer has")
         _ASKED[name] = shuffled, kind

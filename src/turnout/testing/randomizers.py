@@ -86,8 +86,7 @@ def _law(randomizer: Any, value: Any) -> MessageLaw:
     return law
 
 
-def _encoded(randomizer: Any, values: Sequence[Any], source: Source) -> NDArray:
-    held = np.asarray(values)
+def _encoded(randomizer: Any, held: NDArray, source: Source) -> NDArray:
     if getattr(randomizer, "public", False):
         return randomizer.encode(held, source, randomizer.draw_questions(len(held), source))
     return randomizer.encode(held, source)
@@ -95,11 +94,11 @@ def _encoded(randomizer: Any, values: Sequence[Any], source: Source) -> NDArray:
 
 def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int]:
     """The numbers of the messages of these values."""
-    messages = _encoded(randomizer, values, source)
+    messages = _encoded(randomizer, np.asarray(values), source)
     if isinstance(randomizer, BitmapRandomizer):
         return [sum(int(word) << (64 * i) for i, word in enumerate(row)) for row in messages]
     if isinstance(randomizer, VectorRandomizer):
-        return np.ravel_multi_index(tuple(messages.T), randomizer.radices).tolist()
+        return np.atleast_1d(np.ravel_multi_index(tuple(messages.T), randomizer.radices)).tolist()
     return messages.tolist()
 
 
