@@ -27,8 +27,8 @@ PUBLIC = {
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run empty_steps_bound expected_check_ins expected_empty_steps expected_turns "
     "is_far_below joined trace_statistics",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep account all_keys ask "
-    "calibrate prepare read_plan solvable sweep",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask prepare "
+    "priced read_plan solvable solved sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard RandomizedResponse SubsetSelection "
     "UnaryEncoding",

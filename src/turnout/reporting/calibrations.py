@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnout.accounting.calibration import Calibration, Unknown
+    from turnout.accounting.calibration import Calibration
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The answer to "which value".
+def calibration_record(found: Calibration) -> dict[str, Any]:
+    """The value that was found, as JSON-ready values."""
+    refused = found.refused
+    return {
+        "solved_for": found.unknown.name,
+        "value": _number(found, found.value),
+        "next_refused": None if refused is None else _number(found, refused),
+    }
 
-    Attributes:
-        calibration: what was found.
-        target: the ε that had to be met.
-    """
 
-    calibration: Calibration
-    target: float
+def calibration_words(found: Calibration, target: float) -> str:
+    """The value that meets a target ε, and why it is no better."""
+    unknown, refused = found.unknown, found.refused
+    extreme = "smallest" if unknown.falling else "largest"
+    value = unknown.said(found.value)
+    if found.value == unknown.costly_limit:
+        return f"{value}, the {extreme} there is to try, meets ε ≤ {target:g}"
+    if refused is None:
+        beyond = "smaller" if unknown.falling else "larger"
+        return f"{value}, certified to meet ε ≤ {target:g} (something {beyond} may, too)"
+    text = f"{value}, the {extreme} certified to meet ε ≤ {target:g}"
+    apart = unknown.whole and abs(refused - found.value) > 1
+    rest = "is not; nothing between was tried" if apart else "is not"
+    return f"{text} ({unknown.said(refused)} {rest})"
 
-    @property
-    def unknown(self) -> Unknown:
-        """What was asked for."""
-        return self.calibration.unknown
 
-    @property
-    def value(self) -> float:
-        """The value, an int where it is whole."""
-        return self._number(self.calibration.value)
-
-    def record(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        refused = self.calibration.refused
-        return {
-            "solved_for": self.unknown.name,
-            "value": self.value,
-            "next_refused": None if refused is None else self._number(refused),
-        }
-
-    def words(self) -> str:
-        """The value, and why it is no better."""
-        extreme = "smallest" if self.unknown.falling else "largest"
-        found, refused = self.calibration, self.calibration.refused
-        value = self.unknown.said(found.value)
-        if found.value == self.unknown.costly_limit:
-            return f"{value}, the {extreme} there is to try, meets ε ≤ {self.target:g}"
-        if refused is None:
-            beyond = "smaller" if self.unknown.falling else "larger"
-            return f"{value}, certified to meet ε ≤ {self.target:g} (something {beyond} may, too)"
-        text = f"{value}, the {extreme} certified to meet ε ≤ {self.target:g}"
-        apart = self.unknown.whole and abs(refused - found.value) > 1
-        rest = "is not; nothing between was tried" if apart else "is not"
-        return f"{text} ({self.unknown.said(refused)} {rest})"
-
-    def _number(self, value: float) -> float:
-        return int(value) if self.unknown.whole else value
+def _number(found: Calibration, value: float) -> float:
+    """The value, an int where it is whole."""
+    return int(value) if found.unknown.whole else value
