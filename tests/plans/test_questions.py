@@ -8,7 +8,7 @@ import pytest
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.plans import account, ask, calibrate, solvable
+from turnout.plans import ask, priced, solvable, solved
 from turnout.plans.randomizers import read_pair
 from turnout.spec import (
     ApproximateRandomizer,
@@ -188,7 +188,7 @@ def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
 )
 def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
-        account(ask({**NOISELESS, **flags}))
+        priced(ask({**NOISELESS, **flags}))
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
 
 
 def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
-    sliding = account(ask({**PROMISE, "scheme": "sliding", "window": 60}))
-    fixed = account(ask({**PROMISE, "scheme": "check-in", "window": 60}))
+    sliding = priced(ask({**PROMISE, "scheme": "sliding", "window": 60}))
+    fixed = priced(ask({**PROMISE, "scheme": "check-in", "window": 60}))
     assert sliding.directions == fixed.directions
 
 
@@ -276,7 +276,7 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
 )
 def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
     key = unknown.replace("-", "_")
-    asked, found = calibrate(ask(without(flags, key), unknown), unknown)
+    asked, found = solved(ask(without(flags, key), unknown), unknown)
     parts = (asked.promise, asked.randomizer, asked.participation)
     assert [getattr(part, key) for part in parts if hasattr(part, key)] == [found.value]
     assert isinstance(found.value, int) == found.unknown.whole
@@ -289,9 +289,9 @@ def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown,
 
 def test_picks_stay_within_the_window():
     flags = {**PROMISE, "scheme": "k-subset", "window": 4, "epsilon": 100.0}
-    assert calibrate(ask(flags, "picks"), "picks")[1].value == 4
+    assert solved(ask(flags, "picks"), "picks")[1].value == 4
     flags = {**PROMISE, "scheme": "k-subset", "picks": 4, "epsilon": 100.0}
-    assert calibrate(ask(flags, "window"), "window")[1].value == 4
+    assert solved(ask(flags, "window"), "window")[1].value == 4
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_what_can_be_solved_for_is_the_randomizers_own(randomizer, names):
 
 def test_noise_is_the_name_of_any_randomizers_noise():
     flags = {**WINDOW, "randomizer": "laplace"}
-    asked, found = calibrate(ask(flags, "noise"))
+    asked, found = solved(ask(flags, "noise"))
     assert found.unknown.name == "scale"
     assert asked.scheme.randomizer == LaplaceNoise(found.value)
     with pytest.raises(ParameterError, match="'noise': expected one of 'window', 'windows'"):
@@ -337,7 +337,7 @@ def test_noise_is_the_name_of_any_randomizers_noise():
 def test_a_target_below_what_leaks_says_so():
     flags = {**WINDOW, "randomizer": "approximate", "delta0": 1e-3}
     with pytest.raises(UnsupportedError, match=r"delta = 1e-06 must exceed 0\.001"):
-        calibrate(ask(flags, "epsilon0"), "epsilon0")
+        solved(ask(flags, "epsilon0"), "epsilon0")
 
 
 @pytest.mark.parametrize(
@@ -363,5 +363,5 @@ def test_a_target_below_what_leaks_says_so():
 )
 def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
-        calibrate(ask(flags, unknown), unknown)
+        solved(ask(flags, unknown), unknown)
     assert "\n" not in str(error.value)

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.plans import account, ask, calibrate, solvable
+from turnout.plans import ask, priced, solvable, solved
 from turnout.plans.plan import Plan
 from turnout.plans.preparation import prepare
 from turnout.spec import (
@@ -83,12 +83,12 @@ def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
     own = {"subsampled-shuffle": {"sampled": 40}, "self-sampled-shuffle": {"rate": 0.25}}
     flags = {**ALL, "scheme": scheme, "order": "known", **own.get(scheme, {})}
     with pytest.raises(UnsupportedError, match=r"is 'known'.* use FixedRandomizer"):
-        account(ask(flags))
+        priced(ask(flags))
     level = ask({**without(flags, "epsilon0"), "epsilon": 0.5}, "epsilon0")
     with pytest.raises(UnsupportedError, match=r"is 'known'.* use FixedRandomizer"):
-        calibrate(level, "epsilon0")
-    fixed = account(ask({**flags, "randomizer": "fixed"})).epsilon.upper
-    assert fixed == account(ask({**flags, "order": "hidden"})).epsilon.upper
+        solved(level, "epsilon0")
+    fixed = priced(ask({**flags, "randomizer": "fixed"})).epsilon.upper
+    assert fixed == priced(ask({**flags, "order": "hidden"})).epsilon.upper
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_can_be_solved_for(scheme, randomizer, names):
 )
 def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
-        calibrate(ask(flags, unknown), unknown)
+        solved(ask(flags, unknown), unknown)
 
 
 def bisected(flags, key, low, high, falling):
@@ -282,7 +282,7 @@ WHOLE = [
 
 @pytest.mark.parametrize(("unknown", "flags", "low", "high"), WHOLE)
 def test_a_whole_unknown_is_what_bisection_finds(unknown, flags, low, high):
-    _, found = calibrate(ask(without(flags, unknown), unknown), unknown)
+    _, found = solved(ask(without(flags, unknown), unknown), unknown)
     expected = bisected(flags, unknown, low, high, found.unknown.falling)
     # The answer is certified by the sharper price, so it may be a little better, never worse.
     better = expected - found.value if found.unknown.falling else found.value - expected
@@ -318,9 +318,9 @@ def test_a_level_is_what_bisection_finds(key, flags):
     def meets(value):
         return epsilon_upper(ask({**flags, key: value}).scheme, 1e-6) <= epsilon
 
-    asked, found = calibrate(ask(flags, unknown), unknown)
+    asked, found = solved(ask(flags, unknown), unknown)
     assert found.evaluations <= 10
-    assert account(asked).epsilon.upper <= epsilon
+    assert priced(asked).epsilon.upper <= epsilon
     # From the private to the costly side of the answer; the price may be sharper than the quick
     # bound that is bisected, never the other way round.
     good, bad = (1.2, 0.8) if found.unknown.falling else (0.8, 1.2)
@@ -339,7 +339,7 @@ def test_a_value_beside_the_answer_misses_the_target():
     """The control: neither one client less nor one round more would do."""
     flags = {**ALL, "epsilon": 0.5}
     for unknown, step in (("rounds", 1), ("clients", -1)):
-        _, found = calibrate(ask(without(flags, unknown), unknown), unknown)
+        _, found = solved(ask(without(flags, unknown), unknown), unknown)
         beside = ask({**flags, unknown: found.value + step})
         assert epsilon_upper(beside.scheme, 1e-6) > 0.5
 
@@ -350,7 +350,7 @@ def test_a_value_beside_the_answer_misses_the_target():
 )
 def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, epsilon):
     flags = {**SHUFFLE, "clients": clients, "rounds": rounds, "epsilon": epsilon}
-    _, found = calibrate(ask(flags, "epsilon0"), "epsilon0")
+    _, found = solved(ask(flags, "epsilon0"), "epsilon0")
     assert found.evaluations <= 10
     assert found.epsilon <= epsilon
     assert found.value >= epsilon / rounds * (1 - 1e-3)  # what needs no shuffler
@@ -360,5 +360,5 @@ def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, eps
 
 def test_without_need_of_a_shuffler_one_client_is_enough():
     flags = {**ALL, "epsilon": 1.0}
-    _, found = calibrate(ask(without(flags, "clients"), "clients"), "clients")
+    _, found = solved(ask(without(flags, "clients"), "clients"), "clients")
     assert (found.value, found.refused) == (1, None)

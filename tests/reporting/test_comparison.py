@@ -16,9 +16,10 @@ from turnout.accounting.published import comparison as methods
 from turnout.accounting.published.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import NumericalError, UnsupportedError
+from turnout.plans.comparisons import compare
 from turnout.reporting import progress as waiting
-from turnout.reporting.comparison import compare, show
 from turnout.reporting.comparison_picture import comparison_picture, write_comparison
+from turnout.reporting.comparison_tables import comparison_record, show
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -115,7 +116,7 @@ def test_what_a_method_does_not_cover_it_refuses(name, changes, reason):
 
 
 def test_a_record_has_every_number_with_its_relation(compared):
-    record = json.loads(json.dumps(compared.record(), allow_nan=False))
+    record = json.loads(json.dumps(comparison_record(compared), allow_nan=False))
     assert record["values"] == [2.0, 8.0, 32.0]
     assert (record["window"], record["windows"], record["delta"]) == (200, 1, 1e-6)
     by_name = {method["name"]: method for method in record["methods"]}

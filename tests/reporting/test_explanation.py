@@ -9,8 +9,14 @@ import re
 import pytest
 
 from turnout.accounting import price
+from turnout.accounting.meaning.explanation import explain
 from turnout.core.errors import ParameterError, StorageError
-from turnout.reporting.explanation import CLAIMS, FALSE_POSITIVE_RATES, explain
+from turnout.reporting.explanation import (
+    CLAIMS,
+    FALSE_POSITIVE_RATES,
+    explanation_record,
+    explanation_rows,
+)
 from turnout.reporting.trade_off_picture import check_format, trade_off_picture, write_picture
 from turnout.spec import (
     CheckIn,
@@ -44,7 +50,7 @@ def checked_in():
 
 
 def test_every_number_of_gaussian_noise(gaussian):
-    record = gaussian.record()
+    record = explanation_record(gaussian)
     assert record["advantage_lower"] <= 2 * phi(0.5) - 1 <= record["advantage"]
     threshold = math.log(9) + 0.5
     for guess, truth in zip(
@@ -64,21 +70,21 @@ def test_every_number_of_gaussian_noise(gaussian):
 
 
 def test_the_record_is_json(checked_in):
-    record = checked_in.record()
+    record = explanation_record(checked_in)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert [guess["prior"] for guess in record["guesses"]] == [0.5, 0.3]
 
 
 def test_directions_keep_their_names(checked_in):
     """Remove finds more than add at few false positives, as its heavier tail says."""
-    rate = checked_in.record()["true_positive_rates"][0]
+    rate = explanation_record(checked_in)["true_positive_rates"][0]
     assert rate["remove"]["rate_lower"] > rate["add"]["rate"]
-    guess = checked_in.record()["guesses"][0]
+    guess = explanation_record(checked_in)["guesses"][0]
     assert guess["most_certain_of_presence"] > guess["most_certain_of_absence"]
 
 
 def test_in_words(checked_in):
-    rows = checked_in.rows()
+    rows = explanation_rows(checked_in)
     assert list(rows) == [
         "as a bet",
         "advantage",
@@ -95,7 +101,9 @@ def test_in_words(checked_in):
 
 
 def test_percentages_are_rounded_outwards(checked_in):
-    shown = re.search(r"at most ([\d.]+) % \(at least ([\d.]+) %\)", checked_in.rows()["advantage"])
+    shown = re.search(
+        r"at most ([\d.]+) % \(at least ([\d.]+) %\)", explanation_rows(checked_in)["advantage"]
+    )
     assert shown
     advantage = checked_in.advantage
     assert float(shown[1]) >= 100 * advantage.upper
@@ -104,16 +112,16 @@ def test_percentages_are_rounded_outwards(checked_in):
 
 def test_a_gain_too_small_for_a_percentage_is_told_apart():
     tiny = explained(CheckIn(1000), prior=0.01)
-    assert "99 % of the time; looking adds at most" in tiny.rows()["prior 1 %"]
+    assert "99 % of the time; looking adds at most" in explanation_rows(tiny)["prior 1 %"]
 
 
 def test_replacing_her_record_has_one_direction():
     replaced = explained(CheckIn(8), relation=Relation.REPLACE_ONE, sigma=2.0)
-    record = replaced.record()
+    record = explanation_record(replaced)
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
     single = explained(CheckIn(8), sigma=2.0)
     assert record["advantage"] > single.advantage.upper
-    assert "her data are these" in replaced.rows()["prior 50 %"]
+    assert "her data are these" in explanation_rows(replaced)["prior 50 %"]
 
 
 def test_where_nothing_is_proved_about_a_gaussian_it_says_so():
@@ -121,8 +129,8 @@ def test_where_nothing_is_proved_about_a_gaussian_it_says_so():
     one_client = {"relation": Relation.ZERO_OUT, "release": ReleaseRule.ONE_CLIENT}
     loose = explained(CheckIn(100), sigma=0.45, **one_client)
     assert loose.fit is None
-    assert loose.record()["gaussian"] is None
-    assert "no Gaussian" in loose.rows()["Gaussian"]
+    assert explanation_record(loose)["gaussian"] is None
+    assert "no Gaussian" in explanation_rows(loose)["Gaussian"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ def test_every_kind_of_scheme_is_explained(law, relation, rest):
     found = explained(law, sigma=3.0, relation=relation, **rest)
     assert 0 <= found.advantage.lower <= found.advantage.upper < 1
     assert found.success(0.5).upper >= 0.5
-    assert len(found.rows()) == 5
+    assert len(explanation_rows(found)) == 5
 
 
 @pytest.mark.parametrize("prior", [0.0, 1.0, math.nan])

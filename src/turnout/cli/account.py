@@ -39,6 +39,7 @@ def account(
             raise ParameterError(name, value, "--explain beside it")
     if prior is not None and not 0.0 < prior < 1.0:
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
+    from turnout.plans.answers import answer
     from turnout.reporting import answers
     from turnout.reporting.progress import spinner
 
@@ -48,9 +49,9 @@ def account(
 
         path = check_format(picture)
     with spinner("pricing"):
-        answer = answers.account(flags, explained=explain, prior=prior)
-    if path is not None and answer.explanation is not None:
+        found = answer(flags, explained=explain, prior=prior)
+    if path is not None and found.explanation is not None:
         from turnout.reporting.trade_off_picture import write_picture
 
-        write_picture(answer.explanation, path)
-    answers.show(answer, as_json=as_json)
+        write_picture(found.explanation, path)
+    answers.show(found, as_json=as_json)

@@ -36,9 +36,10 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
     else, whose proved ε is at most the target.
     """
+    from turnout.plans.answers import solve
     from turnout.reporting import answers
     from turnout.reporting.progress import spinner
 
     with spinner("calibrating"):
-        answer = answers.calibrate(flags, solve_for)
-    answers.show(answer, as_json=as_json)
+        found = solve(flags, solve_for)
+    answers.show(found, as_json=as_json)

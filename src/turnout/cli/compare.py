@@ -72,7 +72,8 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     """
     if picture is not None and flags["against"] is None:
         raise ParameterError("--picture", picture, "--against beside it")
-    from turnout.reporting import comparison
+    from turnout.plans.comparisons import compare as compared
+    from turnout.reporting import comparison_tables
     from turnout.reporting.progress import progress_bar
 
     path = None
@@ -81,11 +82,11 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
 
         path = check_format(picture)
     with progress_bar("comparing") as watch:
-        found = comparison.compare(flags, watch)
+        found = compared(flags, watch)
     try:
         if path is not None:  # before printing, which a closed pipe may end
             from turnout.reporting.comparison_picture import write_comparison
 
             write_comparison(found, path)
     finally:
-        comparison.show(found, as_json=as_json)
+        comparison_tables.show(found, as_json=as_json)

@@ -6,10 +6,10 @@ from turnout.plans.preparation import PreparedPlan, prepare
 from turnout.plans.questions import (
     SCHEMES,
     Question,
-    account,
     ask,
-    calibrate,
+    priced,
     solvable,
+    solved,
 )
 from turnout.plans.refusals import all_keys
 from turnout.plans.sweeps import Sweep, sweep
@@ -21,12 +21,12 @@ __all__ = [
     "PreparedPlan",
     "Question",
     "Sweep",
-    "account",
     "all_keys",
     "ask",
-    "calibrate",
     "prepare",
+    "priced",
     "read_plan",
     "solvable",
+    "solved",
     "sweep",
 ]

@@ -182,7 +182,7 @@ def _any_of(words: list[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def account(question: Question) -> Guarantee:
+def priced(question: Question) -> Guarantee:
     """What the question's noise is worth.
 
     Raises:
@@ -195,7 +195,7 @@ def account(question: Question) -> Guarantee:
         return price(question.scheme, question.promise.delta, question.promise.tolerance)
 
 
-def calibrate(question: Question, unknown: str = NOISE) -> tuple[Question, Calibration]:
+def solved(question: Question, unknown: str = NOISE) -> tuple[Question, Calibration]:
     """The value of one unknown that spends the question's ε.
 
     Args:

@@ -11,8 +11,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from turnout.accounting import Side
 from turnout.accounting.published import Status
+from turnout.plans.comparisons import Comparison, Curve
 from turnout.plans.sweeps import ShuffleSweep
-from turnout.reporting.comparison import Comparison, Curve
 from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.folder import write
 from turnout.reporting.words import rounded_up

@@ -6,6 +6,7 @@ so there a method is a row.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from turnout.accounting import Side
+from turnout.plans.comparisons import Comparison, Curve
 from turnout.plans.sweeps import ShuffleSweep
-from turnout.reporting.comparison import Comparison
 from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_down, rounded_up
 from turnout.spec import PrivacyUnit
 
@@ -33,8 +34,11 @@ _NAMES = {
 _NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
 
 
-def print_comparison(comparison: Comparison) -> None:
-    """Prints the tables and everything that they do not say."""
+def show(comparison: Comparison, *, as_json: bool) -> None:
+    """Prints a comparison: the tables and everything that they do not say, or JSON."""
+    if as_json:
+        print(json.dumps(comparison_record(comparison), indent=2, allow_nan=False))
+        return
     console = Console()
     if not isinstance(comparison.asked, ShuffleSweep):
         console.print(_by_value(comparison))
@@ -45,6 +49,38 @@ def print_comparison(comparison: Comparison) -> None:
             console.print(table)
     for line in ["", *_notes(comparison), "", *_blanks(comparison)]:
         console.print(line, highlight=False, markup=False)
+
+
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON-ready values."""
+    return {
+        "against": comparison.asked.against,
+        "values": list(comparison.values),
+        **comparison.asked.fixed(),
+        "clients": comparison.asked.clients,
+        "delta": comparison.asked.delta,
+        "unit": PrivacyUnit.CLIENT.value,
+        "methods": [_curve_record(comparison, curve) for curve in comparison.curves],
+        "seconds": comparison.seconds,
+    }
+
+
+def _curve_record(comparison: Comparison, curve: Curve) -> dict[str, Any]:
+    method = curve.method
+    return {
+        "name": method.name,
+        "about": method.about,
+        "relation": comparison.relation(method).value,
+        "directions": list(method.directions),
+        "trust_model": method.trust.value,
+        "status": method.status.value,
+        "side": method.side.value,
+        "epsilon": [None if isinstance(q, str) else q.epsilon for q in curve.quotes],
+        "epsilon_lower": [None if isinstance(q, str) else q.epsilon_lower for q in curve.quotes],
+        "blanks": [
+            {"value": value, "reason": reason} for value, reason in curve.blanks(comparison.values)
+        ],
+    }
 
 
 def _by_method(comparison: Comparison, width: int) -> Iterable[Table]:

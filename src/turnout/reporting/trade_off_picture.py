@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
+from turnout.accounting.meaning.explanation import Explanation
 from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
 from turnout.core.errors import ParameterError
 from turnout.reporting.drawing import Palette, Picture
-from turnout.reporting.explanation import Explanation
 from turnout.reporting.folder import write
 from turnout.reporting.words import rounded_up
 

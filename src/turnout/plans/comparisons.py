@@ -1,19 +1,16 @@
-"""A comparison: what every method says at every value, printed and as JSON."""
+"""A comparison: what every method says at every value."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.plans import Sweep, sweep
-from turnout.plans.sweeps import ShuffleSweep
-from turnout.reporting.progress import Watcher
-from turnout.spec import PrivacyUnit, Relation
+from turnout.plans.sweeps import ShuffleSweep, Sweep, sweep
+from turnout.spec import Relation
 
 if TYPE_CHECKING:
     from turnout.accounting.published.comparison import Method, Quote
@@ -62,40 +59,10 @@ class Comparison:
         """The relation that a method's numbers are about."""
         return method.relation or self.asked.relation
 
-    def record(self) -> dict[str, Any]:
-        """The comparison as JSON-ready values."""
-        return {
-            "against": self.asked.against,
-            "values": list(self.values),
-            **self.asked.fixed(),
-            "clients": self.asked.clients,
-            "delta": self.asked.delta,
-            "unit": PrivacyUnit.CLIENT.value,
-            "methods": [self._curve_record(curve) for curve in self.curves],
-            "seconds": self.seconds,
-        }
 
-    def _curve_record(self, curve: Curve) -> dict[str, Any]:
-        method = curve.method
-        return {
-            "name": method.name,
-            "about": method.about,
-            "relation": self.relation(method).value,
-            "directions": list(method.directions),
-            "trust_model": method.trust.value,
-            "status": method.status.value,
-            "side": method.side.value,
-            "epsilon": [None if isinstance(q, str) else q.epsilon for q in curve.quotes],
-            "epsilon_lower": [
-                None if isinstance(q, str) else q.epsilon_lower for q in curve.quotes
-            ],
-            "blanks": [
-                {"value": value, "reason": reason} for value, reason in curve.blanks(self.values)
-            ],
-        }
-
-
-def compare(flags: Mapping[str, object], watch: Watcher = lambda done, of: None) -> Comparison:
+def compare(
+    flags: Mapping[str, object], watch: Callable[[int, int], None] = lambda done, of: None
+) -> Comparison:
     """Every method at every value.
 
     Args:
@@ -115,16 +82,6 @@ def compare(flags: Mapping[str, object], watch: Watcher = lambda done, of: None)
             quotes[index].append(_quoted(method, setting))
     curves = [Curve(method, row) for method, row in zip(methods, quotes, strict=True)]
     return Comparison(asked, values, curves, time.perf_counter() - started)
-
-
-def show(comparison: Comparison, *, as_json: bool) -> None:
-    """Prints a comparison on stdout."""
-    if as_json:
-        print(json.dumps(comparison.record(), indent=2, allow_nan=False))
-        return
-    from turnout.reporting.comparison_tables import print_comparison
-
-    print_comparison(comparison)
 
 
 def _family(asked: Sweep) -> tuple[Sequence[Method[Any]], list[Any]]:
