@@ -136,12 +136,12 @@ class Charter:
         if self.charged_steps[-1] != self.steps:
             raise ParameterError("charged_steps", self.charged_steps, f"{self.steps} at the end")
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.scheme.participation.steps
 
-    @property
+    @cached_property
     def asks_one(self) -> bool:
         """Whether an update is sent by one of those who checked in, and not by all."""
         return self.scheme.release.asks_one
@@ -194,11 +194,13 @@ class Charter:
         Floats are written by ``float.hex``, so that the same terms have the same digest in every
         language.
         """
+        from turnout.spec.codec import scheme_to_dict
+
         document = {
             "format": FORMAT,
             "plan": self.plan,
             "population": self.population,
-            "scheme": _hexed(_scheme_to_dict(self.scheme)),
+            "scheme": _hexed(scheme_to_dict(self.scheme)),
             "delta": self.delta.hex(),
             "target": self.target.hex(),
             "charged_steps": list(self.charged_steps),
@@ -311,12 +313,6 @@ def _require_named(what: str, said: object, *known: str) -> None:
             f"the format {str(said)[:80]!r} {where} the charter is not known to this version "
             f"({', '.join(known)})"
         )
-
-
-def _scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
-    from turnout.spec.codec import scheme_to_dict
-
-    return scheme_to_dict(scheme)
 
 
 def _hexed(value: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from turnout.core import checks
 from turnout.core.aggregates import Noise, UpdateSum
-from turnout.protocol.mechanisms.gaussian import GaussianMechanism
-from turnout.protocol.mechanisms.interface import IndependentNoise, NoiseProcess, Released, State
+from turnout.protocol.mechanisms.gaussian import GaussianMechanism, IndependentNoise
+from turnout.protocol.mechanisms.interface import NoiseProcess, Released, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,37 @@
-"""What all mechanisms with Gaussian noise on a sum of bounded updates share."""
+"""Gaussian noise on a sum of bounded updates: what such mechanisms share, and which there are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.aggregates import UpdateSum
-from turnout.core.errors import RemoteProtocolError
-from turnout.protocol.mechanisms.interface import SensitivityBound, State
+from turnout.core.aggregates import Noise, UpdateSum
+from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
+from turnout.protocol.mechanisms.interface import Mechanism, SensitivityBound, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomness import Source
-from turnout.spec import GaussianNoise
+from turnout.spec import GaussianNoise, Scheme
 
 CLIP_SLACK = 1e-5
 """Relative slack of the norm check: float32 clipping overshoots by a few of its 1e-7 roundings."""
+
+
+class IndependentNoise:
+    """A fresh draw of the deviation in every step: a noise process that keeps nothing."""
+
+    def initial_state(self, dimension: int) -> State:
+        """Nothing."""
+        return {}
+
+    def draw(
+        self, deviation: float, dimension: int, state: State, fresh: Noise
+    ) -> tuple[NDArray[Any], State]:
+        """One draw of N(0, ``deviation``²)."""
+        return fresh(deviation, dimension), state
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +93,33 @@ class GaussianMechanism:
     def initial_state(self) -> State:
         """Nothing."""
         return {}
+
+
+def mechanism_for(
+    scheme: Scheme,
+    bound: SensitivityBound,
+    *,
+    expected_check_ins: float | None = None,
+    minibatch: int = 1,
+) -> Mechanism:
+    """The mechanism that executes a scheme's release rule with its noise.
+
+    Args:
+        scheme: names rule and randomizer.
+        bound: what clients send: C and the dimension of updates.
+        expected_check_ins: n̄, public divisor of aggregated sums; not used by the other rules.
+        minibatch: b of one-client releases; 1 for the other rules.
+
+    Raises:
+        ParameterError: a value outside its domain, or a minibatch that the rule does not have.
+        UnsupportedError: the randomizer is not Gaussian noise.
+    """
+    law = scheme.randomizer
+    if not isinstance(law, GaussianNoise):
+        raise UnsupportedError(f"training adds Gaussian noise, not {type(law).__name__}")
+    built = import_module(f"{__package__}.{scheme.release.value.replace('-', '_')}").MECHANISM
+    settings = {"expected_check_ins": expected_check_ins, "minibatch": minibatch}
+    taken = {field.name for field in fields(built)}
+    if minibatch != 1 and "minibatch" not in taken:
+        raise ParameterError("minibatch", minibatch, f"1 with release rule '{scheme.release}'")
+    return built(law, bound, **{name: settings[name] for name in settings if name in taken})

@@ -102,20 +102,6 @@ class NoiseProcess(Protocol):
         ...
 
 
-class IndependentNoise:
-    """A fresh draw of the deviation in every step: nothing is kept."""
-
-    def initial_state(self, dimension: int) -> State:
-        """Nothing."""
-        return {}
-
-    def draw(
-        self, deviation: float, dimension: int, state: State, fresh: Noise
-    ) -> tuple[NDArray[Any], State]:
-        """One draw of N(0, ``deviation``²)."""
-        return fresh(deviation, dimension), state
-
-
 class Mechanism(Protocol):
     """All that a step does with updates: the client's half, and the server's.
 
