@@ -98,7 +98,7 @@ def test_a_device_has_one_client_s_records(simulated):
 
 
 def test_records_that_do_not_fit_are_refused(simulated):
-    inputs, labels = records(simulated, 3).inputs, records(simulated, 3).labels
+    inputs, labels = records(simulated, 3)
     cases = [
         ((inputs[:, :7], labels), charter(), "records for a model of 650 parameters, not"),
         ((inputs.reshape(-1, 4, 16), labels), charter(), r"a record, \(8, 8\)"),

@@ -21,12 +21,7 @@ _FILE = DataFile(
 
 @dataclass(frozen=True, eq=False)
 class ItemCounts:
-    """How many people hold each item, the most frequent first.
-
-    Attributes:
-        items: the items, in the order of their numbers.
-        counts: people who hold each, int64 of shape (k,).
-    """
+    """How many people hold each item, the most frequent first."""
 
     items: tuple[str, ...]
     counts: NDArray[np.int64]

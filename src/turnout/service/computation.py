@@ -28,10 +28,7 @@ class Computation:
     Attributes:
         architecture: format of the model: what the parameters are, and in which order.
         features: format of the function from a record's input to the model's.
-        input_shape: of a record's input.
         classes: labels are 0 … classes − 1.
-        steps: of local gradient descent.
-        learning_rate: of it.
     """
 
     architecture: str = ARCHITECTURES["logistic"]

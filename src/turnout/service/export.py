@@ -41,12 +41,8 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
     for record in transaction.records():
         head = require_chain(task, head, record)
         yield record.canonical() + b"\n"
-    yield _head_line(head, key.sign(head_bytes(task, head)))
-
-
-def _head_line(head: Head, signature: bytes) -> bytes:
-    fields = {"head": str(head), "signature": signature.hex()}
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
+    fields = {"head": str(head), "signature": key.sign(head_bytes(task, head)).hex()}
+    yield json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def export_ledger(transaction: Transaction, path: Path) -> None:

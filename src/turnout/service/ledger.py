@@ -44,11 +44,9 @@ class Record:
 
     Attributes:
         task: the charter's digest, hexadecimal.
-        step: from 0.
         sum_digest: SHA-256 of the noisy sum, little-endian int64 in units of the lattice.
         model_digest: SHA-256 of the parameters after it, little-endian float32.
         epsilon: what has been spent with this release, a proved upper bound.
-        delta: the δ that goes with it.
         previous: digest of the record before; of the charter for step 0.
     """
 

@@ -122,7 +122,6 @@ class SignedRequest:
     Attributes:
         task: the charter's digest, hexadecimal.
         method, path: of the HTTP request; the path begins with ``/v1``.
-        client: the client's id.
         nonce: 16 bytes, fresh in every request.
         digest: SHA-256 of the body, the empty one's where there is none.
         format: name of the body's format; "" where there is no body.

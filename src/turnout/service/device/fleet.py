@@ -105,11 +105,7 @@ class FleetResult:
 
 
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
-    """The first tokens of a file, one a line.
-
-    Raises:
-        ParameterError: no such file, or fewer tokens than devices.
-    """
+    """The first tokens of a file, one a line."""
     try:
         lines = path.read_text("utf-8").split()
     except (OSError, UnicodeDecodeError):

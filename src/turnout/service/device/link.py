@@ -113,11 +113,7 @@ class Link:
         return receipt
 
     async def tell(self, head: str) -> bool:
-        """Send a signed head, unsigned by anybody else; whether the coordinator took it.
-
-        Raises:
-            UnreachableError: nothing came back, which is how a coordinator that stops answers.
-        """
+        """Send a signed head, unsigned by anybody else; whether the coordinator took it."""
         headers = {"Content-Type": "text/plain"}
         try:
             status, _ = await self._exchange(

@@ -32,7 +32,6 @@ class Memory:
     """All that a device keeps between two starts.
 
     Attributes:
-        task: the charter's digest, hexadecimal.
         coordinator_key: Ed25519 public key that signs heads.
         population, law: what its slots were drawn by.
         turns: its slots and where each stands.

@@ -161,12 +161,7 @@ class Remote:
         return status
 
     async def model(self, status: Status) -> NDArray[np.float32]:
-        """The parameters that the step in progress begins with, shape ``(d,)``.
-
-        Raises:
-            UnreachableError, GoneError: nothing came back, or the step is over.
-            RemoteProtocolError: other parameters than the ledger says.
-        """
+        """The parameters that the step in progress begins with, shape ``(d,)``."""
         charter = await self.charter()
         digest = await self._model_digest(status.head.head, charter)
         size = 4 * charter.lattice.dimension

@@ -137,12 +137,11 @@ def _task(workload: Workload, charter: Charter) -> FedSGD:
 
     _require_agreement(workload.plan, charter)
     task, lattice = build_algorithm(workload), charter.lattice
+    shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
     if task.dimension != lattice.dimension:
-        shape = workload.data.train.inputs.shape[1:]
         expected = f"records for a model of {lattice.dimension} parameters, not {task.dimension}"
         raise ParameterError("inputs", shape, expected)
-    if workload.data.train.inputs.shape[1:] != charter.computation.input_shape:
-        shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
+    if shape != held:
         raise ParameterError("inputs", shape, f"the charter's shape of a record, {held}")
     if task.clip_norm != lattice.clip_norm:
         raise ParameterError("clip_norm", task.clip_norm, f"the charter's, {lattice.clip_norm}")

@@ -93,7 +93,19 @@ class Storage:
         leaves the connection unusable.
         """
         with self._alone():
-            yield from self._transaction()
+            self._require_usable()
+            self._write.begin_write()
+            writes = Transaction(self._write, self._rights)
+            try:
+                yield writes
+                if writes.broken:
+                    raise StorageError("a statement failed in the transaction: it was undone")
+            except BaseException:
+                self._undo()
+                raise
+            finally:
+                writes.end()
+            self._commit()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -126,21 +138,6 @@ class Storage:
         with self._alone():
             self._require_usable()
             return self._write.tidy(thorough)
-
-    def _transaction(self) -> Iterator[Transaction]:
-        self._require_usable()
-        self._write.begin_write()
-        writes = Transaction(self._write, self._rights)
-        try:
-            yield writes
-            if writes.broken:
-                raise StorageError("a statement failed in the transaction: it was undone")
-        except BaseException:
-            self._undo()
-            raise
-        finally:
-            writes.end()
-        self._commit()
 
     def _commit(self) -> None:
         self._unusable = "a commit failed: nobody knows what is stored until the database is opened"

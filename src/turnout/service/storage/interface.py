@@ -26,7 +26,6 @@ class Invitation:
     """A client id that was handed out.
 
     Attributes:
-        client: its id.
         secret_digest: SHA-256 of the one-time secret in its invitation.
         public_key: Ed25519, 32 bytes; None until the invitation is used.
     """
@@ -41,8 +40,6 @@ class Participation:
     """One accepted check-in.
 
     Attributes:
-        client: who.
-        step: when.
         digest: SHA-256 of the update; None until there is one (one-client rule).
     """
 

@@ -18,7 +18,7 @@ from turnout.service.web import openapi
 from turnout.service.web.answers import BUSY, respond
 from turnout.service.web.devices import signed_routes
 from turnout.service.web.newer_heads import HeadsRoute
-from turnout.service.web.operators import Operators
+from turnout.service.web.operators import NO_STORE, Operators
 from turnout.service.web.published import public_routes
 from turnout.service.web.running import Running
 from turnout.service.web.signed import SignedRoute
@@ -27,7 +27,6 @@ from turnout.service.wire import HEADS_PATH
 OPENAPI_PATH = "/v1/openapi.json"
 _ALWAYS = frozenset({"/healthz", "/readyz", HEADS_PATH})
 """What is answered before the witness has confirmed the newest head."""
-_FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class _Application(FastAPI):
@@ -74,11 +73,11 @@ def create_app(coordinator: Running, *, password: str | None = None) -> FastAPI:
 
 def _add_health(app: FastAPI, running: Running) -> None:
     async def alive(_request: Request) -> Response:
-        return JSONResponse({"alive": True}, headers=_FRESH)
+        return JSONResponse({"alive": True}, headers=NO_STORE)
 
     async def ready(_request: Request) -> Response:
         is_ready = not (running.ended or running.withheld)
-        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503, _FRESH)
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503, NO_STORE)
 
     app.add_route("/healthz", alive, methods=["GET"])
     app.add_route("/readyz", ready, methods=["GET"])
@@ -88,11 +87,11 @@ def _add_views(app: FastAPI, running: Running, operators: Operators) -> None:
     described: dict[str, Any] = openapi.document(running.charter)
 
     async def described_api(_request: Request) -> Response:
-        return JSONResponse(described, headers=_FRESH)
+        return JSONResponse(described, headers=NO_STORE)
 
     async def public(_request: Request) -> Response:
         view = await running.public()
-        return JSONResponse(asdict(view), headers=_FRESH)
+        return JSONResponse(asdict(view), headers=NO_STORE)
 
     app.openapi = lambda: described
     app.add_route(OPENAPI_PATH, described_api, methods=["GET"])

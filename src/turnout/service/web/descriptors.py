@@ -21,9 +21,6 @@ def room(connections: int) -> int:
 
     Returns:
         That many, or fewer where the system does not allow it.
-
-    Raises:
-        ParameterError: there would hardly be any.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + KEPT

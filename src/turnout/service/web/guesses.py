@@ -51,10 +51,6 @@ class Guesses:
         `MOST_WRONG_TRUSTED` of one that knew the right one within the last half day, or of this
         machine.
         The right password is let in at once, however many others are guessed elsewhere.
-
-    Args:
-        running: whose clock and metrics are used.
-        password: None where there is no operator; then every password is wrong.
     """
 
     def __init__(self, running: Running, password: str | None) -> None:

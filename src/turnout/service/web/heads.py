@@ -235,11 +235,7 @@ class _Ledger(NamedTuple):
     head: Head
 
     def written_after(self, path: Path, text: str | None) -> int | None:
-        """After how many releases a head file was written; None where there is none.
-
-        Raises:
-            StorageError: the stored ledger does not go on from there.
-        """
+        """After how many releases a head file was written; None where there is none."""
         if text is None:
             return None
         try:

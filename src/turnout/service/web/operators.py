@@ -19,6 +19,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from turnout.service.dashboard import headers, pages
 from turnout.service.named_files import secret_of
 from turnout.service.web.guesses import Guesses, source_of
 from turnout.service.web.running import Clock, Running
@@ -29,7 +30,7 @@ SHORTEST_PASSWORD = 12
 
 _FORM_BYTES = 4096
 _MOST_SESSIONS = 32
-_NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def password_of(path: Path) -> str:
@@ -104,11 +105,11 @@ class Operators:
         """Begin a session: form fields ``password`` and ``token``."""
         form = await _form(request)
         if form is None or not self._brought_back(request, form):
-            return JSONResponse({"detail": "this form is not valid any more"}, 403, _NO_STORE)
+            return JSONResponse({"detail": "this form is not valid any more"}, 403, NO_STORE)
         password = form.get("password", "").encode()
         if not await self._guesses.is_right(password, source_of(request)):
             return self._refused(request)
-        response = RedirectResponse("/operator", 303, _NO_STORE)
+        response = RedirectResponse("/operator", 303, NO_STORE)
         response.set_cookie(
             COOKIE,
             self._sessions.begin(),
@@ -125,12 +126,12 @@ class Operators:
         form = await _form(request)
         session = self._session(request)
         if form is None or session is None or not self._brought_back(request, form):
-            return JSONResponse({"detail": "this form is not valid any more"}, 403, _NO_STORE)
+            return JSONResponse({"detail": "this form is not valid any more"}, 403, NO_STORE)
         if "everywhere" in form:
             self._sessions.end_all()
         else:
             self._sessions.end(session)
-        response = RedirectResponse("/operator/login", 303, _NO_STORE)
+        response = RedirectResponse("/operator/login", 303, NO_STORE)
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
@@ -139,7 +140,7 @@ class Operators:
         if not await self.known(request):
             return _not_known()
         view = await self._running.operator()
-        return JSONResponse(asdict(view), headers=_NO_STORE)
+        return JSONResponse(asdict(view), headers=NO_STORE)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus metrics."""
@@ -147,12 +148,10 @@ class Operators:
             return _not_known()
         text = self._running.metrics.text(self._running.writer.waiting)
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(text, headers=_NO_STORE | {"Content-Type": kind})
+        return Response(text, headers=NO_STORE | {"Content-Type": kind})
 
     def _refused(self, request: Request) -> Response:
         """The login page, which says that the password was wrong."""
-        from turnout.service.dashboard import headers, pages
-
         page = pages.login_page(self.form_token(request), refused=True)
         return Response(page, 403, headers.PAGE, media_type="text/html")
 
@@ -197,7 +196,7 @@ def _password_in(header: str) -> bytes | None:
 
 
 def _not_known() -> Response:
-    headers = _NO_STORE | {"WWW-Authenticate": "Bearer"}
+    headers = NO_STORE | {"WWW-Authenticate": "Bearer"}
     return JSONResponse({"detail": "for the operator"}, 401, headers)
 
 

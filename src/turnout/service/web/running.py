@@ -92,9 +92,7 @@ class Running:
         witness: what must have a head before it is published; None for nothing.
         change_witness: the witness, or that there is none, is news, and that is known.
         end: called with an exit code and a reason where nothing may go on.
-        clock: what the schedule goes by.
         most_jobs, most_bytes: of what waits for the disk; beyond it requests are told to retry.
-        source, noise: as for the engine.
 
     Raises:
         StorageError: no task, a damaged one, or an old copy of it; no head file, or not the

@@ -103,11 +103,7 @@ class Settings(BaseModel):
     def gathered(
         cls, file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]
     ) -> Self:
-        """The settings of all sources.
-
-        Raises:
-            ParameterError: an unknown name or a value that is refused.
-        """
+        """The settings of all sources."""
         named = {
             _setting(name.removeprefix(PREFIX)): value
             for name, value in environment.items()
@@ -130,11 +126,7 @@ class Settings(BaseModel):
         )
 
     def require_timing(self, timing: Timing) -> None:
-        """Nothing where a task's timing is what was asked for, as far as something was.
-
-        Raises:
-            ParameterError: the charter says otherwise, and cannot be changed.
-        """
+        """Nothing where a task's timing is what was asked for, as far as something was."""
         for name in ("step_seconds", "check_in_seconds", "answer_seconds"):
             asked, frozen = getattr(self, name), getattr(timing, name)
             if asked is not None and asked != frozen:
@@ -142,11 +134,7 @@ class Settings(BaseModel):
                 raise ParameterError(name, asked, expected)
 
     def require_whole_witness(self) -> None:
-        """Nothing where a witness is named as a whole, or not at all.
-
-        Raises:
-            ParameterError: an address without a key, or the reverse.
-        """
+        """Nothing where a witness is named as a whole, or not at all."""
         if (self.witness is None) is not (self.witness_key is None):
             missing = "witness" if self.witness is None else "witness_key"
             raise ParameterError(missing, None, "a value: a witness has an address and a key")

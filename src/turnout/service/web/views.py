@@ -44,14 +44,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A published model that was evaluated.
-
-    Attributes:
-        steps: releases that went into it.
-        epsilon: spent with them, a proved upper bound.
-        accuracy: on public held-out data, in [0, 1]; None where it is not a number.
-        loss: the same data's mean loss; None where it is not a number.
-    """
+    """A published model that was evaluated on public data; what is not a number is None here."""
 
     steps: int
     epsilon: float

@@ -29,9 +29,6 @@ class Shown:
     """A head that a coordinator shows to a witness.
 
     Attributes:
-        task: the charter's digest, hexadecimal.
-        key: the coordinator's public key, 32 bytes.
-        head: signed by it.
         record: the last one of the ledger, canonical; None before the first release.
         begins: the coordinator has no receipt of this witness yet, so that it may be new to it.
     """
