@@ -51,7 +51,7 @@ RANDOM = {
     "turnout refine decode": r"\d\.\d{4}",
     "turnout refine limited": r"\d\.\d{4}|(?<=%; )[\d.]+ %|[\d.]+%|^[\d,]+",
     "turnout estimate heavy-hitters": r"\d\.\d{4}",
-    "turnout estimate user-mean": r"(?<=minutes )[ \d.]+",
+    "turnout estimate user-mean": r"\n +± noise and\n.*\n minutes .*",
 }
 """Estimates that the operating system's randomness moves, by the command that prints them."""
 DIGITS = 8
