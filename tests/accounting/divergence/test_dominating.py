@@ -103,8 +103,6 @@ def test_specs_check_their_parameters():
     ):
         with pytest.raises(ParameterError):
             build()
-    with pytest.raises(UnsupportedError, match="noise multiplier"):
-        _ = scheme(LaplaceNoise(1.0), EveryStep(1)).noise_multiplier
 
 
 def theirs(randomizer, rate=1.0):

@@ -45,9 +45,9 @@ def test_both_together_have_the_delta_that_is_priced():
 def test_a_known_step_is_one_gaussian_of_both_sensitivities():
     known = Scheme(GaussianNoise(3.0), EveryStep(1), Relation.ADD_REMOVE)
     both = with_released_counts(known, 4.0)
-    assert both.noise_multiplier == pytest.approx(2.4)
-    assert both.noise_multiplier < 2.4
-    assert with_released_counts(known, math.inf).noise_multiplier == pytest.approx(3.0)
+    assert both.randomizer.noise_multiplier == pytest.approx(2.4)
+    assert both.randomizer.noise_multiplier < 2.4
+    assert with_released_counts(known, math.inf).randomizer.noise_multiplier == pytest.approx(3.0)
     assert price(both, 1e-5).epsilon.upper > price(known, 1e-5).epsilon.upper
 
 
