@@ -14,11 +14,6 @@ class Outcome(Enum):
     BAD = 1
     COST_NOT_RECOMPUTED = 3
 
-    @property
-    def word(self) -> str:
-        """The name as JSON has it."""
-        return self.name.lower().replace("_", "-")
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -89,7 +84,7 @@ class Verdict:
     def document(self) -> dict[str, Any]:
         """The verdict as JSON has it."""
         return {
-            "verdict": self.outcome.word,
+            "verdict": self.outcome.name.lower().replace("_", "-"),
             "task": self.task,
             "steps": self.steps,
             "head": self.head,
