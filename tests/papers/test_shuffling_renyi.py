@@ -29,7 +29,6 @@ from turnout.accounting.shuffling.blanket.pair import (
     kary_pair,
     stronger_clones_pair,
     third_value_pair,
-    trinomial_cell,
     trinomial_pair,
 )
 from turnout.core.errors import NumericalError, ParameterError
@@ -246,7 +245,7 @@ def test_composed_it_lies_a_little_above_the_composed_loss(
 NEUTRALS = {
     "trinomial": trinomial_pair(1.0, 0.1),
     "few neutrals": trinomial_pair(1.0, 0.268),
-    "cell": trinomial_cell(2.0, 0.05, 0.1),
+    "cell": BlanketPair(0.1 * math.exp(2), 0.1, 0.05, 0.9 * math.exp(-2) - 0.1),
     "k-ary": kary_pair(1.0, 5),
     "k-ary, large": kary_pair(4.0, 5),
     "hadamard": hadamard_pair(1.5),

@@ -63,11 +63,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """A mechanism by its privacy loss distributions, equal to itself only.
-
-    Attributes:
-        remove, add: laws of the loss in each direction, pessimistic or optimistic alike.
-    """
+    """A mechanism by its privacy loss distributions, equal to itself only."""
 
     remove: LossLaw
     add: LossLaw
@@ -96,9 +92,7 @@ class PrivacyCurve:
     Guarantees:
         ``m * 3 == m + m + m``; ``a + b`` costs at least what a or b costs.
 
-    Attributes:
-        parts: the blocks.
-        relation, unit, trust: of every part; curves that differ in one cannot be composed.
+    Curves that differ in relation, unit or trust cannot be composed.
 
     >>> from turnout.spec import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
@@ -185,8 +179,7 @@ class PrivacyCurve:
     def to_dp_accounting(self, least_delta: float = 1e-10) -> PrivacyLossDistribution:
         """A pessimistic privacy loss distribution, to go on with in dp-accounting.
 
-        Args:
-            least_delta: the δ down to which it should be sharp; what is beyond is lost for sure.
+        It is sharp down to ``least_delta``; what is beyond is lost for sure.
 
         Raises:
             ParameterError: a δ outside (0, 1).

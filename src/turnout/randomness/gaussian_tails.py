@@ -18,15 +18,9 @@ _SPARE_BITS = 40
 
 
 def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
-    """Whole numbers around 2^bits · P(|N(0, 1)| > numerator / denominator), at most 2 apart.
+    """Whole numbers (low, high), at most 2 apart, with low ≤ 2^bits · G(x) ≤ high.
 
-    Args:
-        numerator: of x, at least 0.
-        denominator: of x, at least 1.
-        bits: from 1 to 1024.
-
-    Returns:
-        (low, high) with low ≤ 2^bits · G(x) ≤ high.
+    x is ``numerator`` ≥ 0 over ``denominator`` ≥ 1; bits from 1 to 1024.
 
     >>> [round(bound / 2**20, 4) for bound in tail_bounds(196, 100, 20)]
     [0.05, 0.05]

@@ -59,11 +59,8 @@ def rounded_gaussian(
 
     Args:
         standard_deviation: s, above 0, at most 2⁴⁰, in units of the lattice.
-        size: how many; 0 is allowed.
+        size: how many; 0 is allowed. The result has shape (size,).
         read: where the bytes come from; anything but the default is for tests and simulation.
-
-    Returns:
-        int64 array of shape (size,).
 
     Raises:
         ParameterError: a value outside its domain, or a stream that gives too few bytes.

@@ -46,16 +46,9 @@ def packed_from_words(
 
 
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:
-    """``64 · size`` independent coins, each bit 1 with probability ``threshold`` / 2^``bits``.
+    """Independent coins, 64 in a word, each 1 with probability ``threshold`` / 2^``bits`` ≤ 1.
 
-    Args:
-        words: where uniform words come from.
-        threshold: from 0 to 2^bits.
-        bits: at least 1.
-        size: how many words; 0 is allowed.
-
-    Returns:
-        uint64 array of shape (size,); the law is exact given that of ``words``.
+    Shape (size,); the law is exact given that of ``words``.
     """
     if threshold in (0, 1 << bits):
         return np.full(size, _ALL if threshold else 0, dtype=np.uint64)
@@ -133,12 +126,7 @@ def _finished(words: Words, law: ByteLaw, first: NDArray[np.uint16]) -> NDArray[
 
 
 def cut(packed: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
-    """The rows with every bit from ``columns`` on set to 0, in place.
-
-    Args:
-        packed: shape (rows, ⌈columns / 64⌉).
-        columns: at least 1.
-    """
+    """Rows, shape (rows, ⌈columns / 64⌉), with bits from ``columns`` ≥ 1 on set to 0, in place."""
     spare = columns % WORD_BITS
     if spare:
         packed[:, -1] &= np.uint64((1 << spare) - 1)

@@ -24,10 +24,7 @@ class SimulationRandomness(Source):
 
     The draws follow from a seed, and `bernoulli` and `binomial` compare floats, so they are
     exact to about 2⁻⁵³ only. No real client's privacy may rest on them; ``secure`` is False
-    so that a service can refuse them.
-
-    Args:
-        generator: advanced by every draw.
+    so that a service can refuse them. Every draw advances the generator.
     """
 
     secure: ClassVar[bool] = False
@@ -78,9 +75,6 @@ class SimulationStreams:
     A stream is asked for by what it is used for, for example ``("noise", step)``. So no
     position in a stream has to be stored: a resumed run asks for the same names and gets the
     same draws, and drawing more from one stream never shifts another.
-
-    Args:
-        seed: at least 0.
 
     Guarantees:
         equal seed and name give equal draws; different names give streams that are

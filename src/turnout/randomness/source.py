@@ -37,25 +37,10 @@ class Source(ABC):
 
     @abstractmethod
     def below(self, n: int, size: int) -> NDArray[np.int64]:
-        """``size`` independent integers, each uniform on {0, …, n − 1}.
-
-        Args:
-            n: from 1 to 2⁶².
-            size: how many; 0 is allowed.
-
-        Returns:
-            int64 array of shape (size,).
-        """
+        """``size`` ≥ 0 independent integers, each uniform on {0, …, n − 1}, n from 1 to 2⁶²."""
 
     def below_each(self, limits: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Independent integers, the i-th uniform on {0, …, limits[i] − 1}.
-
-        Args:
-            limits: int64 array of shape (size,), each at least 1.
-
-        Returns:
-            int64 array of shape (size,).
-        """
+        """Independent integers, the i-th uniform on {0, …, limits[i] − 1}, shape of ``limits``."""
         drawn = np.empty(len(limits), dtype=np.int64)
         for limit in np.unique(limits):
             chosen = np.flatnonzero(limits == limit)
@@ -66,14 +51,7 @@ class Source(ABC):
         """``size`` independent coins, each True with probability ``p``.
 
         ``p`` is rounded *down* to a multiple of 2⁻⁶²: whoever takes part with a smaller
-        probability is better protected. ``p == 1`` is always True.
-
-        Args:
-            p: in [0, 1].
-            size: how many; 0 is allowed.
-
-        Returns:
-            bool array of shape (size,).
+        probability is better protected. ``p == 1`` is always True. Shape (size,).
         """
         checks.probability(p=p)
         threshold = int(Fraction(p) * LARGEST_RANGE)
@@ -103,12 +81,7 @@ class Source(ABC):
         return packed.view("<u8").astype(np.uint64)
 
     def binomial(self, n: int, p: float) -> int:
-        """The number of True among ``n`` coins of `bernoulli`.
-
-        Args:
-            n: at least 0.
-            p: in [0, 1].
-        """
+        """The number of True among ``n`` ≥ 0 coins of `bernoulli`."""
         checks.count(0, n=n)
         sizes = (min(_CHUNK, n - start) for start in range(0, n, _CHUNK))
         return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)
@@ -117,13 +90,6 @@ class Source(ABC):
         """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order.
 
         Source: Floyd's algorithm (Bentley and Floyd, Programming pearls, CACM 30(9), 1987).
-
-        Args:
-            n: at least 0.
-            k: from 0 to ``n``.
-
-        Returns:
-            int64 array of shape (k,).
         """
         check_subset(n, k)
         chosen: set[int] = set()

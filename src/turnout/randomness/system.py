@@ -11,12 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
-from turnout.randomness.source import (
-    LARGEST_RANGE,
-    Source,
-    check_range,
-    check_subset,
-)
+from turnout.randomness.source import LARGEST_RANGE, Source, check_range, check_subset
 
 ByteStream = Callable[[int], bytes]
 """``read(n)`` gives the next n bytes; they must be independent of all others ever read."""
@@ -116,9 +111,6 @@ def system_bytes(size: int) -> bytes:
 
     Every call takes a new 256-bit key, uses it once and forgets it, so there is no state to
     store, to restore or to copy by a fork, and no two calls share a stream.
-
-    Args:
-        size: at least 0.
 
     Raises:
         ImportError: the package ``cryptography`` (extra ``service``) is not installed.

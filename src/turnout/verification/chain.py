@@ -83,18 +83,12 @@ def _signed(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 _STEP_FILE = re.compile(r"step-(\d{6,})\.f32")
-INITIAL = "initial.f32"
-
-
-def step_file(step: int) -> str:
-    """Name of the file with the parameters after a step."""
-    return f"step-{step:06d}.f32"
 
 
 def model_faults(folder: Path, document: Document, terms: Terms) -> Iterator[Fault]:
     """What is wrong with a folder that should hold the model after every released step."""
-    expected = [(INITIAL, terms.initial_model, None)]
-    expected += [(step_file(r.step), r.model_digest, r.step) for r in document.records]
+    expected = [("initial.f32", terms.initial_model, None)]
+    expected += [(f"step-{r.step:06d}.f32", r.model_digest, r.step) for r in document.records]
     for name, digest, step in expected:
         try:
             data = (folder / name).read_bytes()

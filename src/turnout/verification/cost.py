@@ -39,24 +39,6 @@ class Way:
     method: str
 
 
-def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
-    """ε after the first ``steps`` steps between two proved bounds, and the method in words.
-
-    Raises:
-        UnsupportedError: no independent analysis is written for this scheme.
-        NumericalError: the numbers leave what float64 can prove.
-    """
-    with _certified():
-        found, lower = way(scheme, steps), _least(scheme, steps, delta)
-        return Bounds(lower, _most(found, delta)), found.method
-
-
-def least(scheme: Scheme, steps: int, delta: float) -> float:
-    """The lower of the two bounds alone; raises as `recomputed`."""
-    with _certified():
-        return _least(scheme, steps, delta)
-
-
 @contextmanager
 def _certified() -> Iterator[None]:
     """Whatever leaves float64 ends the computation: no number comes out of it."""
@@ -69,7 +51,21 @@ def _certified() -> Iterator[None]:
         raise NumericalError(f"the numbers leave float64: {error}") from None
 
 
-def _least(scheme: Scheme, steps: int, delta: float) -> float:
+@_certified()
+def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
+    """ε after the first ``steps`` steps between two proved bounds, and the method in words.
+
+    Raises:
+        UnsupportedError: no independent analysis is written for this scheme.
+        NumericalError: the numbers leave what float64 can prove.
+    """
+    found, lower = way(scheme, steps), least(scheme, steps, delta)
+    return Bounds(lower, _most(found, delta)), found.method
+
+
+@_certified()
+def least(scheme: Scheme, steps: int, delta: float) -> float:
+    """The lower of the two bounds alone; raises as `recomputed`."""
     bounds = [
         epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta)
         for run in way(scheme, steps).lowers

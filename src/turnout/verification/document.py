@@ -1,4 +1,7 @@
-"""The lines of an exported ledger, read strictly: what is not exactly as written is a fault."""
+"""The lines of an exported ledger, read strictly: what is not exactly as written is a fault.
+
+What reads a line or a value raises ValueError for anything but what its docstring says.
+"""
 
 from __future__ import annotations
 
@@ -87,11 +90,7 @@ def parsed(data: bytes) -> Document:
 
 
 def canonical_fields(line: bytes) -> dict[str, Any]:
-    """The JSON object that is written in these bytes: keys sorted, no spaces, ASCII, no floats.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """The JSON object that is written in these bytes: keys sorted, no spaces, ASCII, no floats."""
     try:
         fields = json.loads(line.decode("ascii"), parse_float=_refused, parse_constant=_refused)
         again = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -105,11 +104,7 @@ def canonical_fields(line: bytes) -> dict[str, Any]:
 
 
 def number_of(text: object) -> float:
-    """The finite float that ``float.hex`` wrote.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """The finite float that ``float.hex`` wrote."""
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not a number's hexadecimal form")
     try:
@@ -124,20 +119,12 @@ def number_of(text: object) -> float:
 
 
 def digest_of(text: object) -> bytes:
-    """32 bytes from 64 lower-case hexadecimal digits.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """32 bytes from 64 lower-case hexadecimal digits."""
     return _bytes_of(text, 32)
 
 
 def count_of(value: object) -> int:
-    """A whole number of at least 0.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """A whole number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a whole number of at least 0")
     return value
@@ -188,11 +175,7 @@ def _head(line: bytes) -> HeadLine:
 
 
 def head_of(text: object) -> tuple[int, bytes]:
-    """Steps and digest of ``steps:digest``.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """Steps and digest of ``steps:digest``."""
     steps, _, digest = str(text).partition(":")
     if not (steps.isascii() and steps.isdigit()):
         raise ValueError("a head is steps:digest")

@@ -55,10 +55,8 @@ class Terms:
     """What the charter promises.
 
     Attributes:
-        scheme: what happens.
         delta, target: (ε, δ) that must not be exceeded.
         charged_steps, charged: ε once so many steps are released; in between the next counts.
-        dimension: parameters of the model.
         initial_model: SHA-256 of the first parameters.
         coordinator_key: Ed25519 public key that signs heads.
     """
@@ -94,8 +92,11 @@ def decoded(charter: bytes) -> Terms:
         if more is None or set(fields) != _FIELDS | more:
             raise ValueError(f"not of the format {' or '.join(_FORMATS)}")
         dimension, first = _artefacts(fields)
+        scheme = _rebuilt(_plain(fields["scheme"]))
+        if not isinstance(scheme, Scheme):
+            raise ValueError("the scheme is none")
         terms = Terms(
-            _scheme(_plain(fields["scheme"])),
+            scheme,
             number_of(fields["delta"]),
             number_of(fields["target"]),
             tuple(count_of(steps) for steps in fields["charged_steps"]),
@@ -111,11 +112,7 @@ def decoded(charter: bytes) -> Terms:
 
 
 def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
-    """Dimension and digest of the first model, where a charter of this format has them.
-
-    Raises:
-        ValueError: parameters or sums of a format that is not known here.
-    """
+    """Dimension and digest of the first model, where a charter of this format has them."""
     if "lattice" in fields:
         return fields["lattice"]["dimension"], fields["initial_model"]
     model, update = fields["model"], fields["messages"]["update"]
@@ -139,14 +136,6 @@ def _require_consistent(terms: Terms) -> None:
         raise ValueError("charged falls: more steps cannot cost less")
     if steps[-1] != terms.scheme.participation.steps:
         raise ValueError("charged_steps do not end with the run")
-
-
-def _scheme(value: object) -> Scheme:
-    """The scheme in its tagged form; its own checks see that each part is of the right kind."""
-    scheme = _rebuilt(value)
-    if not isinstance(scheme, Scheme):
-        raise ValueError("the scheme is none")
-    return scheme
 
 
 def _rebuilt(value: Any) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
-
-from turnout.core.bounds import Bounds
 
 
 class Outcome(Enum):
@@ -16,20 +14,10 @@ class Outcome(Enum):
     BAD = 1
     COST_NOT_RECOMPUTED = 3
 
-    @property
-    def word(self) -> str:
-        """The name as JSON has it."""
-        return self.name.lower().replace("_", "-")
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that must not be.
-
-    Attributes:
-        what: for a person, one line.
-        step: the step that it is about; None where it is the charter or the head.
-    """
+    """Something that must not be, in one line; ``step`` is None for the charter and the head."""
 
     what: str
     step: int | None = None
@@ -40,24 +28,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the ledger claims after some steps, beside what was recomputed.
-
-    Attributes:
-        steps: so many are released.
-        claimed: ε in the ledger.
-        lower: ε is surely no less.
-        upper: ε is surely no more; None where only the lower bound was asked for.
-    """
+    """ε in the ledger after some steps, and bounds on the true one; ``upper`` may be left out."""
 
     steps: int
     claimed: float
     lower: float
     upper: float | None = None
-
-    @classmethod
-    def between(cls, steps: int, claimed: float, bounds: Bounds) -> Cost:
-        """With both bounds."""
-        return cls(steps, claimed, bounds.lower, bounds.upper)
 
     @property
     def enough(self) -> bool:
@@ -76,13 +52,11 @@ class Verdict:
 
     Attributes:
         task: SHA-256 of the charter, hexadecimal; "" where there is no charter.
-        steps: released.
         head: ``steps:digest`` of the last record.
         epsilon, delta: what the ledger claims; None where it cannot be read.
         relation: whom it protects against what, in words.
         faults: in the order of the file.
         costs: rising in steps.
-        method: how the cost was recomputed.
         not_recomputed: why there is no recomputed cost; "" where there is one.
         models: model files whose digests were compared; None where none were given.
     """
@@ -98,7 +72,7 @@ class Verdict:
     method: str = ""
     not_recomputed: str = ""
     models: int | None = None
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -110,7 +84,7 @@ class Verdict:
     def document(self) -> dict[str, Any]:
         """The verdict as JSON has it."""
         return {
-            "verdict": self.outcome.word,
+            "verdict": self.outcome.name.lower().replace("_", "-"),
             "task": self.task,
             "steps": self.steps,
             "head": self.head,
@@ -118,15 +92,7 @@ class Verdict:
             "delta": self.delta,
             "relation": self.relation,
             "faults": [{"step": fault.step, "what": fault.what} for fault in self.faults],
-            "costs": [
-                {
-                    "steps": cost.steps,
-                    "claimed": cost.claimed,
-                    "lower": cost.lower,
-                    "upper": cost.upper,
-                }
-                for cost in self.costs
-            ],
+            "costs": [asdict(cost) for cost in self.costs],
             "method": self.method,
             "not_recomputed": self.not_recomputed,
             "models": self.models,

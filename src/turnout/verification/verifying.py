@@ -39,15 +39,10 @@ class KnownHead:
 
 
 def verify(data: bytes, known: KnownHead | None = None, models: Path | None = None) -> Verdict:
-    """What an exported ledger is worth, from its bytes alone.
+    """The verdict on an exported ledger, from its bytes alone.
 
-    Args:
-        data: the file.
-        known: a head that the ledger must continue.
-        models: a folder with the released models, to be compared with the ledger.
-
-    Returns:
-        The verdict. Cost is recomputed only where nothing else is at fault.
+    The ledger must continue ``known``; ``models`` is a folder with the released models, to be
+    compared with it. Cost is recomputed only where nothing else is at fault.
     """
     task = ""
     try:
@@ -62,22 +57,18 @@ def verify(data: bytes, known: KnownHead | None = None, models: Path | None = No
     if models is not None:
         faults += model_faults(models, document, terms)
     last = document.records[-1] if document.records else None
+    scheme = terms.scheme
     found = Verdict(
         task=document.task,
         steps=len(document.records),
         head=f"{document.head.steps}:{document.head.digest.hex()}",
         epsilon=last.epsilon if last else 0.0,
         delta=terms.delta,
-        relation=_in_words(terms),
+        relation=f"{scheme.relation.value}, one {scheme.unit.value}, {scheme.trust.value} trust",
         faults=tuple(faults),
         models=None if models is None else len(document.records) + 1,
     )
     return found if faults else _priced(found, document, terms)
-
-
-def _in_words(terms: Terms) -> str:
-    scheme = terms.scheme
-    return f"{scheme.relation.value}, one {scheme.unit.value}, {scheme.trust.value} trust"
 
 
 def _known_faults(document: Document, known: KnownHead) -> Iterator[Fault]:
@@ -135,4 +126,5 @@ def _costs(document: Document, terms: Terms) -> tuple[list[Cost], str]:
         for steps in points
     ]
     bounds, method = recomputed(terms.scheme, released, terms.delta)
-    return [*costs, Cost.between(released, terms.charge(released), bounds)], method
+    costs.append(Cost(released, terms.charge(released), bounds.lower, bounds.upper))
+    return costs, method

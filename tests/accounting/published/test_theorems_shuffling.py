@@ -39,7 +39,13 @@ MODULES = (
     "shuffling_subsampled",
     "strong_composition",
 )
-HELPERS = {"clones_2021_limit", "amplified", "blanket_size", "sub_gaussian_moments"}
+HELPERS = {
+    "clones_2021_limit",
+    "amplified",
+    "blanket_size",
+    "require_setting",
+    "sub_gaussian_moments",
+}
 
 
 def three_digits(value: float) -> str:

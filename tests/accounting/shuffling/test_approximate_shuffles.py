@@ -20,7 +20,7 @@ from turnout.accounting.shuffling.approximate.blocks import (
     LeakingBlock,
     shuffled_gaussian,
 )
-from turnout.accounting.shuffling.approximate.price import ApproximatePrice, local_delta
+from turnout.accounting.shuffling.approximate.price import ApproximatePrice
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import clones_pair, worst_pair
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
@@ -44,7 +44,7 @@ def curves(block):
     return [
         *singles,
         *block.curves(Side.UPPER, 1e-6, 0).add,
-        block.wide(Direction.ADD, Side.UPPER, 1e-6, 0),
+        block.wide(0),
     ]
 
 
@@ -254,7 +254,8 @@ def test_gaussian_messages_pay_for_all_of_delta(noise, clients, delta):
     k = np.array(math.exp(epsilon))
     totals = []
     for local_epsilon in np.linspace(1.0, 8.0, 141):
-        delta0 = local_delta(noise, local_epsilon)
+        message = PairCurve(GaussianPair(noise / 2), Direction.REMOVE, Side.UPPER)
+        delta0 = float(message.delta(np.array(math.exp(local_epsilon))))
         tau = 2 * (clients - 1) * delta0 * math.exp(-local_epsilon)
         pair = worst_pair(local_epsilon - math.log1p(-delta0))
         pure, fewer = (

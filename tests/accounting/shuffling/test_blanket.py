@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shuffle_truths import hockey_stick, pair_delta, response, shuffled, worst
+from trinomial_cells import trinomial_cell
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
@@ -19,7 +20,6 @@ from turnout.accounting.shuffling.blanket.pair import (
     kary_pair,
     stronger_clones_pair,
     third_value_pair,
-    trinomial_cell,
     trinomial_pair,
 )
 from turnout.core.errors import ParameterError
@@ -182,7 +182,6 @@ def test_no_mass_is_lost_where_numbers_end():
         (lambda: clones_pair(0.0), "local_epsilon"),
         (lambda: clones_pair(math.inf), "local_epsilon"),
         (lambda: trinomial_pair(1.0, 0.3), "alpha"),
-        (lambda: trinomial_cell(1.0, 0.2, 0.1), "least"),
         (lambda: kary_pair(1.0, 1), "values"),
         (lambda: BlanketCurve(clones_pair(1.0), 0, Side.UPPER), "clients"),
     ],

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, xlogy
 from scipy.stats import binom
 from shuffle_truths import pair_delta
+from trinomial_cells import trinomial_cell
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket import cells as blanket_cells
@@ -28,7 +29,6 @@ from turnout.accounting.shuffling.blanket.pair import (
     kary_pair,
     stronger_clones_pair,
     third_value_pair,
-    trinomial_cell,
     trinomial_pair,
 )
 

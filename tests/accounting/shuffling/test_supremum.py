@@ -18,6 +18,7 @@ from randomizer_vertices import (
     worse_direction,
 )
 from scipy.optimize import brentq
+from trinomial_cells import trinomial_cell
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
@@ -28,7 +29,6 @@ from turnout.accounting.shuffling.blanket.pair import (
     kary_pair,
     stronger_clones_pair,
     third_value_pair,
-    trinomial_cell,
     trinomial_pair,
     worst_pair,
 )

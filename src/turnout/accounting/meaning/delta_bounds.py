@@ -22,12 +22,9 @@ _ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products err
 
 @dataclass(frozen=True, eq=False)
 class DeltaBounds:
-    """Bounds on one decreasing, convex δ(K) at some ε.
+    """Bounds on one decreasing, convex δ(K) at increasing ε, shape ``(n,)`` each, n ≥ 2.
 
-    Attributes:
-        epsilons: increasing, the first one 0, shape ``(n,)``, n ≥ 2.
-        lower: never above δ, shape ``(n,)``.
-        upper: never below δ, shape ``(n,)``, decreasing and convex in K.
+    The first ε is 0; ``upper`` is decreasing and convex in K.
 
     Raises:
         NumericalError: bounds that are not ordered.

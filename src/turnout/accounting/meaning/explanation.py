@@ -27,11 +27,8 @@ EVEN = 0.5
 class Explanation:
     """A scheme's price, as what the best attacker can do.
 
-    Attributes:
-        guarantee: the price that is explained.
-        priors: what an attacker may think beforehand; the first is `EVEN`.
-        profile: δ(ε), from which all else follows.
-        fit: the Gaussian trade-off below the scheme's, None where there is none.
+    ``priors``: what an attacker may think beforehand, `EVEN` first. ``fit``: the Gaussian trade-off
+    below the scheme's, None where there is none.
     """
 
     guarantee: Guarantee
@@ -71,10 +68,7 @@ class Explanation:
 def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
     """What a scheme's guarantee means for one client.
 
-    Args:
-        scheme: what happens.
-        guarantee: its price.
-        prior: what an attacker thinks beforehand, strictly between 0 and 1, besides `EVEN`.
+    ``prior``: what an attacker thinks beforehand, strictly between 0 and 1, besides `EVEN`.
 
     Raises:
         ParameterError: a prior out of range.

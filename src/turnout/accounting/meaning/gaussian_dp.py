@@ -54,10 +54,7 @@ class GaussianFit:
     the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second term). If that ε is at
     most ``epsilon``, 1 applies to it with nothing subtracted: 3.
 
-    Attributes:
-        mu: bounds on the smallest μ for which 1 is true.
-        delta: the δ down to which it holds.
-        epsilon: the ε at which the scheme's δ has come down to it.
+    ``mu`` bounds the smallest μ for which 1 is true.
     """
 
     mu: Bounds
@@ -84,13 +81,8 @@ class GaussianFit:
 def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
     """The smallest μ that a profile proves, down to the first of its ε with δ at most ``delta``.
 
-    Args:
-        profile: of the scheme; the finer its grid, the closer μ (the error falls with the square
-            of the grid's step).
-        delta: δ, strictly between 0 and 1.
-
-    Returns:
-        The fit; ``mu.upper`` is never too small, ``mu.lower`` never too large.
+    ``mu.upper`` is never too small, ``mu.lower`` never too large; their distance falls with the
+    square of the profile's grid step.
 
     Raises:
         ParameterError: a δ out of range.
@@ -137,11 +129,7 @@ def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """A μ for which a condition fails and one, barely larger, for which it holds.
-
-    Raises:
-        NumericalError: it holds for no μ that was tried.
-    """
+    """A μ for which a condition fails and one, barely larger, for which it holds."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off is below that of this scheme")

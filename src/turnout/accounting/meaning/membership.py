@@ -2,7 +2,8 @@
 
 Notation: π is the attacker's prior probability of P ("she took part"); after seeing the view x
 with likelihood ratio X(x) = dP/dQ his odds are π/(1 − π)·X. All statements are about the best
-possible attacker, who knows everything but whether she took part; real ones do worse.
+possible attacker, who knows everything but whether she took part; real ones do worse. Priors
+and δ lie strictly between 0 and 1; others raise ParameterError.
 """
 
 from __future__ import annotations
@@ -39,17 +40,8 @@ def bayes_success(profile: Profile, prior: float) -> Bounds:
         success = 1 − π + π·H_K(P‖Q),
 
     and for π ≥ ½, by the same with the two worlds exchanged, π + (1 − π)·H_{1/K}(Q‖P). Without
-    a view it is max(π, 1 − π).
-
-    Args:
-        profile: of the scheme; sharpest if it has the point ε = |ln((1 − π)/π)|.
-        prior: π, strictly between 0 and 1.
-
-    Returns:
-        Bounds on the success of the best attacker.
-
-    Raises:
-        ParameterError: a prior out of range.
+    a view it is max(π, 1 − π). The bounds are sharpest if the profile has the point
+    ε = |ln((1 − π)/π)|.
     """
     checks.open_unit(prior=prior)
     likely = max(prior, 1.0 - prior)
@@ -86,13 +78,7 @@ class Certainty:
 def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
     """Bounds on how sure an attacker becomes of either world, but for a chance of δ.
 
-    Args:
-        profile: of the scheme, reaching below δ.
-        prior: π, of P, strictly between 0 and 1.
-        delta: strictly between 0 and 1.
-
     Raises:
-        ParameterError: an argument out of range.
         NumericalError: the profile does not fall below δ.
     """
     checks.open_unit(prior=prior, delta=delta)
@@ -106,21 +92,14 @@ def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
 def scheme_certainty(
     scheme: Scheme, delta: float, prior: float = 0.5, *, steps: int | None = None
 ) -> Certainty:
-    """`certainty` of a scheme, from the whole profile where there is one, else from one price.
+    """`certainty` of a scheme's first ``steps`` steps, from a whole profile, else from one price.
 
     There is none of the first ``steps`` steps alone, nor where clients have windows of their own,
     and for k-subsets and replace-one each of its points is a costly price.
     Then δ(ε') = δ/5 at the price ε' of δ/5 is used, which holds for the worst client and for
     either world; what it says is a little more than the profile would, and ``lower`` is the prior.
 
-    Args:
-        scheme: what happens.
-        delta: strictly between 0 and 1.
-        prior: of P, strictly between 0 and 1.
-        steps: how many steps are seen; None for all.
-
     Raises:
-        ParameterError: an argument out of range.
         UnsupportedError: no sound analysis is known for this combination.
         NumericalError: nothing can be certified below δ.
     """
@@ -153,12 +132,8 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
     sees everything exceeds it less often, but a client whose updates stop once the ratio is high
     makes up for it: the tail of X in the worst pair is no bound.
 
-    Args:
-        curve: of P against Q, or its inverse for the ratio the other way round.
-        delta: strictly between 0 and 1.
-
-    Returns:
-        The least ε that the profile proves, never below the true one, and one that is reached.
+    The curve is of P against Q, or its inverse for the ratio the other way round. The upper bound
+    is the least ε that the profile proves, never below the true one, the lower one is reached.
 
     Raises:
         NumericalError: the profile does not fall below δ.
@@ -182,13 +157,7 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
 def posterior(prior: float, shift: Bounds) -> Bounds:
     """Bounds on the probability that a prior π becomes: π·e^ε / (1 − π + π·e^ε).
 
-    Args:
-        prior: strictly between 0 and 1.
-        shift: bounds on ε, at least 0; from `largest_shift`, the posterior holds but for a
-            chance of δ.
-
-    Raises:
-        ParameterError: a prior outside its domain, or a shift that is no such bounds.
+    With the ``shift`` ε ≥ 0 from `largest_shift` it holds but for a chance of δ.
 
     >>> round(posterior(0.1, Bounds(1.0, 1.0)).upper, 6)
     0.231969

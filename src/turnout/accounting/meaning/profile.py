@@ -43,13 +43,10 @@ _UNDERFLOW = 1e-300  # times K: prices that are closer to 0 lose digits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """δ(ε) of a scheme, in both directions.
+    """δ(ε) of a scheme, in both directions; the relation says which neighbouring world Q is.
 
-    Attributes:
-        forward: bounds on H_K(P‖Q).
-        backward: bounds on H_K(Q‖P).
-        relation: which neighbouring world Q is. Under replace-one either world can be called P:
-            both uppers hold for both directions, and the lowers are those of one pair of worlds.
+    Under replace-one either world can be called P: both uppers hold for both directions, and the
+    lowers are those of one pair of worlds.
     """
 
     forward: DeltaBounds
@@ -155,11 +152,7 @@ class ProfileCurves:
     relation: Relation
 
     def at(self, epsilons: FloatArray) -> Profile:
-        """The profile at each ε ≥ 0; 0 is put before them if it is not there.
-
-        Args:
-            epsilons: in nats, in [0, `LARGEST_EPSILON`], any order, shape ``(n,)``, at least one
-                above 0.
+        """The profile at each ε in [0, `LARGEST_EPSILON`], in any order, one above 0, and at 0.
 
         Raises:
             ParameterError: an ε out of range.
@@ -197,10 +190,7 @@ class ProfileCurves:
 def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 1) -> ProfileCurves:
     """The curves of a scheme, sharp from δ = 1 down to ``sharp_to`` and valid everywhere.
 
-    Args:
-        scheme: what happens.
-        sharp_to: the smallest δ of interest, strictly between 0 and 1.
-        refinement: each level halves the steps of all grids.
+    Each level of refinement halves the steps of all grids.
 
     Raises:
         UnsupportedError: no sound analysis is known, or clients have windows of their own, so
@@ -228,19 +218,8 @@ def privacy_profile(
 ) -> Profile:
     """δ at each ε of a scheme, as proved bounds in both directions.
 
-    Args:
-        scheme: what happens.
-        epsilons: in nats, in [0, `LARGEST_EPSILON`], shape ``(n,)``, at least one above 0.
-        sharp_to: the smallest δ of interest; bounds hold below it too, but are wide there.
-        refinement: each level halves the steps of all grids.
-
-    Returns:
-        The profile at 0 and at each ε; uppers are never below the true δ, lowers never above.
-
-    Raises:
-        ParameterError: an argument out of range.
-        UnsupportedError: no sound analysis is known for this combination.
-        NumericalError: nothing can be certified.
+    Uppers are never below the true δ, lowers never above. Arguments and errors are those of
+    `profile_curves` and `ProfileCurves.at`; below ``sharp_to`` bounds hold too, but are wide.
 
     >>> import numpy as np
     >>> from turnout.spec import EveryStep, GaussianNoise
@@ -256,10 +235,7 @@ def privacy_profile(
 def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
     """The profile on a fine grid from ε = 0 to where it is well below δ (at δ, if it cannot be).
 
-    Args:
-        scheme: what happens.
-        delta: strictly between 0 and 1.
-        also: ε's to add to the grid; those beyond its end are left out.
+    The ε's in ``also`` are added to the grid, but for those beyond its end.
 
     Raises:
         UnsupportedError: as `profile_curves`.

@@ -42,11 +42,9 @@ _ROUNDING = 16.0 * UNIT_ROUNDOFF  # sums of three numbers of which the result is
 
 @dataclass(frozen=True, eq=False)
 class TradeOff:
-    """Bounds on f, the least miss rate at each false positive rate.
+    """Bounds on f, the least miss rate at each false positive rate α.
 
-    Attributes:
-        forward: bounds on H_K(P‖Q); P is where a miss happens, Q where a false positive does.
-        backward: bounds on H_K(Q‖P).
+    Misses happen under P, false positives under Q. An α outside [0, 1] raises ParameterError.
     """
 
     forward: DeltaBounds
@@ -70,11 +68,7 @@ class TradeOff:
         return TradeOff(worst, worst)
 
     def lower(self, alpha: FloatArray) -> FloatArray:
-        """What f is never below, at each α, shape of ``alpha``; convex and decreasing.
-
-        Raises:
-            ParameterError: an α outside [0, 1].
-        """
+        """What f is never below, at each α, shape of ``alpha``; convex and decreasing."""
         alpha = _rates(alpha)
         best = _highest(
             alpha,
@@ -84,21 +78,13 @@ class TradeOff:
         return np.clip(best - _ROUNDING, 0.0, 1.0 - alpha)
 
     def upper(self, alpha: FloatArray) -> FloatArray:
-        """What f is never above, at each α, shape of ``alpha``; convex and decreasing.
-
-        Raises:
-            ParameterError: an α outside [0, 1].
-        """
+        """What f is never above, at each α, shape of ``alpha``; convex and decreasing."""
         alpha = _rates(alpha)
         best = _highest(alpha, self.forward.polygon, self.backward.polygon)
         return np.clip(best + _ROUNDING, 0.0, 1.0 - alpha)
 
     def true_positive_rate(self, alpha: float) -> Bounds:
-        """1 − f(α): what the best attacker finds at a false positive rate, from both sides.
-
-        Raises:
-            ParameterError: α outside [0, 1].
-        """
+        """1 − f(α): what the best attacker finds at a false positive rate, from both sides."""
         rate = np.array([alpha])
         found = (1.0 - float(side(rate)[0]) for side in (self.upper, self.lower))
         low, high = found
@@ -115,10 +101,6 @@ def gaussian_trade_off(mu: float, alpha: FloatArray) -> FloatArray:
     """G_μ(α) = Φ(Φ⁻¹(1 − α) − μ): telling N(0, 1) from N(μ, 1).
 
     Source: Dong, Roth & Su 2022, Definition 2.6 (equation 6). Not a bound: rounded to nearest.
-
-    Args:
-        mu: at least 0.
-        alpha: in [0, 1], any shape.
 
     Raises:
         ParameterError: a μ below 0 or an α outside [0, 1].

@@ -42,14 +42,8 @@ def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDE
 def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
     """The Rényi curve of one check-in in a window, exact but for rounding (upwards).
 
-    Source: Theorem 4.6, as a power series.
-
-    Args:
-        log_moments: ln D_0 … ln D_A of one step in the remove direction, shape (A + 1,).
-        window: t.
-
-    Returns:
-        ln E_Q[S^α] for α = 0 … A.
+    Source: Theorem 4.6, as a power series. ``log_moments`` are ln D_0 … ln D_A of one step in the
+    remove direction, shape (A + 1,); the curve has ln E_Q[S^α] for α = 0 … A.
 
     >>> curve = theorem_4_6(gaussian_log_moments(1.0, 2), 10)
     >>> round(math.exp(curve.divergence(2)), 6) == round(1 + (math.e - 1) / 10, 6)
@@ -75,13 +69,7 @@ def corollary_4_7(
 ) -> RenyiCurve:
     """The Rényi curve of check-ins with Gaussian noise, for k > 1 by Lemma 3.11.
 
-    Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps.
-
-    Args:
-        noise_multiplier: σ.
-        window: t.
-        picks: k ≤ t. Exact for k = 1, an upper bound above.
-        largest_order: A.
+    Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps. Exact for k = 1.
     """
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)

@@ -42,10 +42,7 @@ def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
 def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
     """The largest δ₀ for which an 8ε₀-randomizer at distance δ₁ exists by Lemma A.3.
 
-    Source: Lemma A.3: (1 − e^{−ε₀})δ₁ / (4e^{ε₀}(2 + T)).
-
-    Returns:
-        δ₀, rounded down.
+    Source: Lemma A.3: (1 − e^{−ε₀})δ₁ / (4e^{ε₀}(2 + T)), rounded down.
     """
     rounds = lemma_a_3_rounds(local_epsilon, slack)
     if math.isinf(rounds):
@@ -86,15 +83,8 @@ def theorem_3_2_approximate(
 ) -> PrivacyPoint:
     """(ε', δ') of one window of check-ins with one client a step.
 
-    Source: Theorem 3.2 and Theorem A.4, second branch; m messages.
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        local_delta: δ₀ in (0, 1).
-        window: m.
-        delta: the δ of the pure branch; the result's is larger.
-        probability: p₀ of checking in.
-        slack: δ₁; the smallest possible if None.
+    Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is that of the pure
+    branch, the result's is larger; ``slack`` is the smallest possible if None.
 
     Raises:
         ParameterError: δ₀ is too large for δ₁.
@@ -117,11 +107,8 @@ def theorem_5_1_approximate(
     """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers, in an order that nobody knows.
 
     Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
-    where m is no parameter of the theorem (`theorem_a_7_as_printed`).
-
-    Raises:
-        ParameterError: δ₀ is too large for δ₁.
-        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+    where m is no parameter of the theorem (`theorem_a_7_as_printed`). Raises as
+    `theorem_3_2_approximate`.
     """
     return theorem_a_7_as_printed(
         local_epsilon, local_delta, population, delta, messages=population, slack=slack
@@ -152,9 +139,7 @@ def theorem_a_7_as_printed(
 def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> float:
     """ε of a branch above at a given *whole* δ', at the best inner δ that was tried.
 
-    Args:
-        point: takes the inner δ, as ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
-        delta: δ' in (0, 1).
+    ``point`` takes the inner δ, as ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
 
     Raises:
         UnsupportedError: no inner δ keeps δ' within ``delta``.

@@ -73,13 +73,7 @@ def corollary_3_12(
     H_{e^{ε₀}}(P‖Q) and costs Q(X < e^{−ε₀}) a step: γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is the
     smallest that half of the share pays for.
 
-    Args:
-        pair: the randomizer's dominating pair.
-        window: t.
-        delta: the whole δ in (0, 1).
-        picks: k ≤ t.
-        share: the part of δ that the tail bound may use.
-        poisson: prices the Poisson run.
+    ``share`` is the part of δ that the tail bound may use; ``poisson`` prices the Poisson run.
 
     Raises:
         UnsupportedError: γ ≥ 1, where the corollary says nothing.
@@ -107,12 +101,7 @@ def theorem_4_1(
     Source: Theorem 4.1 ("decomposition"): δ(ε) ≤ δ_Poisson(ε')/λ' with λ' = 1 − (1 − λ)^t,
     e^{ε'} = 1 + λ'(e^ε − 1). Its Lemma 4.2 has a gap (docs/errata.md, random allocation 3).
 
-    Args:
-        pair: the randomizer's dominating pair.
-        window: t.
-        delta: δ in (0, 1).
-        rate: λ in (0, 1]; 1/t if None.
-        poisson: prices the Poisson run.
+    The rate λ is 1/t if None.
 
     Raises:
         NumericalError: the Poisson run cannot be certified.

@@ -46,10 +46,7 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
     """Smallest δ that one of the orders proves at ε, at most 1.
 
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), second part:
-    e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1).
-
-    Returns:
-        δ in that direction, rounded up.
+    e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1), rounded up.
     """
     checks.non_negative(epsilon=epsilon)
     found = float(np.min(log_delta_at(*_listed(divergences), epsilon)))
@@ -94,10 +91,6 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
     Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof takes
     ρ ≤ ρ ln(1/δ), so it needs δ ≤ 1/e, which the thesis does not say: at δ = 0.9 and ρ = 100 it
     gives 32 where Gaussian noise has a true δ of 1.
-
-    Args:
-        slope: ρ > 0.
-        delta: δ in (0, 1/e].
 
     Raises:
         ParameterError: δ > 1/e.

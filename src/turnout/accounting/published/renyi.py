@@ -51,9 +51,8 @@ class RenyiCurve:
 
     def __post_init__(self) -> None:
         if self.log_moments.ndim != 1 or self.log_moments.size < 3:
-            raise ParameterError(
-                "log_moments", self.log_moments.shape, "orders 0, 1 and 2 at least"
-            )
+            shape = self.log_moments.shape
+            raise ParameterError("log_moments", shape, "orders 0, 1 and 2 at least")
 
     @property
     def largest_order(self) -> int:
@@ -61,13 +60,8 @@ class RenyiCurve:
         return self.log_moments.size - 1
 
     def divergence(self, order: float) -> float:
-        """R_α at a real order 1 < α ≤ A, exact at whole ones, by the chord between.
-
-        Raises:
-            ParameterError: an order outside of (1, A].
-        """
-        if not 1 < order <= self.largest_order:
-            raise ParameterError("order", order, f"above 1 and at most {self.largest_order}")
+        """R_α at a real order 1 < α ≤ A, exact at whole ones, by the chord between."""
+        _check_order(order, self.largest_order)
         whole = np.arange(self.log_moments.size)
         return float(np.interp(order, whole, self.log_moments)) / (order - 1)
 
@@ -133,9 +127,6 @@ class RenyiFormula:
         """R_α at a real order 1 < α ≤ A, never below the true one.
 
         Source: between whole orders (5.6) of Girgis 2023 (girgis2023thesis): ln D_α is convex.
-
-        Raises:
-            ParameterError: an order outside of (1, A].
         """
         _check_order(order, self.largest_order)
         return float(self._divergences(np.array([float(order)]))[0])
@@ -144,14 +135,6 @@ class RenyiFormula:
         """The bound of ``count`` runs, each of which may depend on what came before."""
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
-
-    def curve(self, largest_order: int) -> RenyiCurve:
-        """The list of all whole orders up to ``largest_order``."""
-        checks.count(2, largest_order=largest_order)
-        checks.at_most("largest_order", self.largest_order, largest_order=largest_order)
-        orders = np.arange(2.0, largest_order + 1)
-        logs = self._divergences(orders) * (orders - 1)
-        return RenyiCurve(np.concatenate([[0.0, 0.0], logs]))
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε that an order which was tried proves at δ, at least 0, rounded up."""
@@ -188,12 +171,9 @@ class RenyiFormula:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenyiLowerFormula:
-    """Lower bounds on ln D_α at whole orders, attained by some randomizer: no guarantee.
+    """Lower bounds on ln D_α at whole orders from 2 on, attained by some randomizer: no guarantee.
 
-    Attributes:
-        log_moments: ln D_α, never above what is attained, at whole orders from 2 on.
-        largest_order: of the orders that it is asked for.
-        rounds: how many independent runs are composed.
+    ``log_moments`` are never above what is attained; ``rounds`` independent runs are composed.
     """
 
     log_moments: LogMoments
@@ -201,11 +181,7 @@ class RenyiLowerFormula:
     rounds: int = 1
 
     def divergence(self, order: int) -> float:
-        """What R_α is at least, at a whole order 2 ≤ α ≤ A.
-
-        Raises:
-            ParameterError: another order.
-        """
+        """What R_α is at least, at a whole order 2 ≤ α ≤ A."""
         checks.count(2, order=order)
         _check_order(order, self.largest_order)
         return float(self._divergences(np.array([float(order)]))[0])

@@ -63,12 +63,9 @@ _DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper whose results are listed.
+    """A paper whose results are listed: how their names begin, and its key in docs/references.bib.
 
-    Attributes:
-        name: with which their names begin.
-        key: in docs/references.bib.
-        relation: of all of them; None for what is no guarantee on its own.
+    ``relation`` is that of all of them, None for what is no guarantee on its own.
     """
 
     name: str

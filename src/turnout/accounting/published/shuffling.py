@@ -44,13 +44,8 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
     at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound too, for
     all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
 
-    Args:
-        local_epsilon: ε₀ in (0, ½].
-        clients: n ≥ 1000.
-        delta: δ in (0, 1/100).
-
     Raises:
-        ParameterError: outside of these ranges.
+        ParameterError: ε₀ > ½, n < 1000 or δ ≥ 1/100.
 
     >>> round(efm19_corollary_9(0.5, 10**4, 1e-6), 4)
     0.223
@@ -171,14 +166,8 @@ def lemma_2_3_1_first(
     5.3.1 of the privacy blanket (balle2019blanket) as O(·). The bound behind it is
     `shuffling_blanket.blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
 
-    Args:
-        local_epsilon: 0 < ε₀ ≤ ½ ln(n/ln(1/δ)).
-        clients: n.
-        delta: δ in (0, 1).
-        constant: c > 0.
-
     Raises:
-        UnsupportedError: ε₀ is larger.
+        UnsupportedError: ε₀ > ½ ln(n/ln(1/δ)).
     """
     _check(local_epsilon, clients, delta)
     checks.positive(constant=constant)

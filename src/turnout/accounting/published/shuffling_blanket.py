@@ -75,13 +75,7 @@ def blanket_2019_hoeffding(
     """ε of shuffled messages of one fixed randomizer, by Hoeffding's inequality.
 
     Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound; see the
-    module's notes.
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-        categories: k of k-ary randomized response; None: any ε₀-randomizer.
+    module's notes. ε₀ is at most 300; without ``categories`` any ε₀-randomizer is meant.
 
     Returns:
         ε ≤ ε₀, never below the true one.
@@ -98,15 +92,7 @@ def blanket_2019_bennett(
     """ε of shuffled messages of one fixed randomizer, by Bennett's inequality.
 
     Source: as `blanket_2019_hoeffding`; Balle, Bell, Gascón and Nissim 2019 (balle2019blanket).
-
-    Args:
-        local_epsilon: ε₀ > 0, at most 300.
-        clients: n ≥ 1.
-        delta: δ in (0, 1).
-        categories: k of k-ary randomized response; None: any ε₀-randomizer.
-
-    Returns:
-        ε ≤ ε₀, never below the true one.
+    Arguments, range and side of the error are the same.
     """
     return _smallest(_log_bennett, local_epsilon, clients, delta, categories)
 

@@ -52,7 +52,7 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
     >>> round(efm19_remark_1(0.5, 10**6).divergence(2) * 1e6, 3)
     12.438
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     log_slope = math.log(2) + 4 * local_epsilon + 2 * log_expm1(local_epsilon) - math.log(clients)
     slope = math.exp(log_slope) if log_slope < 700 else math.inf
     return RenyiFormula(lambda orders: (orders - 1) * orders * slope, real_orders=True)
@@ -70,7 +70,7 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     >>> round(theorem_5_3_1(0.5, 10**4).epsilon(1e-6), 4)
     0.0409
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     hidden = blanket_size(local_epsilon, clients)
     log_second = 2 * log_expm1(local_epsilon) - local_epsilon - math.log(hidden)
     log_ratio = 2 * (log_expm1(2 * local_epsilon) - local_epsilon) - math.log(2 * hidden)
@@ -95,7 +95,7 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     Raises:
         UnsupportedError: that leaves no order.
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     largest = math.ceil(((clients / 9) * math.exp(-5 * local_epsilon)) ** 0.25 * (1 - 1e-12)) - 1
     if largest < 2:
         raise UnsupportedError(
@@ -144,7 +144,7 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     >>> round(theorem_5_3_2(0.5, 10**4).epsilon(1e-6), 4)
     0.0641
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     hidden = blanket_size(local_epsilon, clients)
     log_square = 2 * log_expm1(local_epsilon) - math.log(hidden)
     exponent = (clients - 1) * math.exp(-local_epsilon) / 8
@@ -172,7 +172,7 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     Raises:
         UnsupportedError: that is less than 2.
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     largest = math.floor(clients * math.exp(-local_epsilon) / (16 * local_epsilon) * (1 - 1e-12))
     if largest < 2:
         raise UnsupportedError(
@@ -199,7 +199,7 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     return RenyiLowerFormula(lambda orders: log_moment_below(orders, local_epsilon, clients, 1.0))
 
 
@@ -213,7 +213,7 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     Returns:
         Below `theorem_5_3_3` at whole orders α ≥ 2.
     """
-    _check(local_epsilon, clients)
+    require_setting(local_epsilon, clients)
     log_half = 2 * log_expm1(local_epsilon) - local_epsilon - math.log(2 * clients)
 
     def log_moments(orders: FloatArray) -> FloatArray:
@@ -264,7 +264,8 @@ def _log1p_sum(*logs: FloatArray) -> FloatArray:
     return np.logaddexp.reduce([np.zeros_like(logs[0]), *logs])
 
 
-def _check(local_epsilon: float, clients: int) -> None:
+def require_setting(local_epsilon: float, clients: int) -> None:
+    """Refuses an ε₀ or an n that the formulas have no numbers for."""
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     if local_epsilon > _LARGEST_LOCAL_EPSILON:

@@ -24,16 +24,16 @@ from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.accounting.published.shuffling_rdp import (
     blanket_size,
+    require_setting,
     sub_gaussian_moments,
 )
 from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.core import checks
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import UnsupportedError
 
 FloatArray = np.ndarray
 ShuffleBound = Callable[[float, int, float], float]
 _ROUNDING = 1e-12
-_LARGEST_LOCAL_EPSILON = 300.0
 
 
 def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiFormula:
@@ -100,14 +100,7 @@ def lemma_4_3_1(
     amplifies, ε = ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1). The lemma has ε̃ as O(·); here it is
     whatever bound is given, without the lemma's limit on ε₀.
 
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        sampled: k, at most n.
-        delta: the whole δ in (0, 1).
-        records: m.
-        samples: s, at most m.
-        bound: (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound.
+    ``bound`` is (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound.
 
     Returns:
         ε for one record, never below the true one if ``bound`` is not; 0 where q ≤ δ.
@@ -133,12 +126,6 @@ def lemma_4_4_1(
     numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,
     and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma puts e^{−c'qn} for the last term, "for some constant
     c' in (0, 1)", which no constant gives: it needs c' ≤ 1/12 − (ε₀ + ln 2)/(qn).
-
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        probability: q in (0, 1], of coming.
-        inner_delta: δ̃ in (0, 1).
 
     Raises:
         UnsupportedError: δ would be 1.
@@ -192,13 +179,9 @@ def _expected(local_epsilon: float, clients: int, probability: float, inner_delt
 
 
 def _check(local_epsilon: float, clients: int, sampled: int) -> None:
-    checks.positive(local_epsilon=local_epsilon)
-    checks.count(clients=clients, sampled=sampled)
+    require_setting(local_epsilon, clients)
+    checks.count(sampled=sampled)
     checks.at_most("clients", clients, sampled=sampled)
-    if local_epsilon > _LARGEST_LOCAL_EPSILON:
-        raise ParameterError(
-            "local_epsilon", local_epsilon, f"at most {_LARGEST_LOCAL_EPSILON:g} for this formula"
-        )
 
 
 _THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"

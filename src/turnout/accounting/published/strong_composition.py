@@ -118,13 +118,7 @@ def kov_of_shuffle(
     the rounds, δ̃ = sδ/T. If none is given two are tried: ½, and the one that makes
     √(ln(1/δ̃) ln(1/δ')) least to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
 
-    Args:
-        local_epsilon: ε₀ > 0.
-        clients: n.
-        delta: the whole δ in (0, 1).
-        rounds: T.
-        bound: (ε₀, n, δ̃) ↦ ε of one round, by default the numeric clones bound.
-        share: s in (0, 1).
+    ``bound`` is (ε₀, n, δ̃) ↦ ε of one round, by default the numeric clones bound.
 
     Returns:
         ε under replace-one, never below the true one if ``bound`` is not.

@@ -22,11 +22,6 @@ def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPo
     2018 (balle2018subsampling). The mechanism must be (ε, δ)-private under replace-one and blind
     to the order of its records, and nobody may see who was drawn.
 
-    Args:
-        point: (ε, δ) of the mechanism on k records, under replace-one.
-        sampled: k.
-        population: n ≥ k.
-
     Returns:
         (ε', δ') under replace-one, rounded up.
 
@@ -39,10 +34,8 @@ def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPo
     checks.count(sampled=sampled, population=population)
     checks.at_most("population", population, sampled=sampled)
     share = sampled / population
-    if point.epsilon < 700:
-        epsilon = math.log1p(share * math.expm1(point.epsilon))
-    else:
-        epsilon = point.epsilon
+    large = point.epsilon >= 700
+    epsilon = point.epsilon if large else math.log1p(share * math.expm1(point.epsilon))
     return PrivacyPoint(epsilon * (1 + _ROUNDING), share * point.delta * (1 + _ROUNDING))
 
 

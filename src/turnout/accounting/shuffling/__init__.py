@@ -7,28 +7,6 @@ need an order of speaking that is uniform and unknown to the adversary and to wh
 """
 
 from turnout.accounting.shuffling.approximate.blocks import shuffled_gaussian
-from turnout.accounting.shuffling.blanket.blocks import BlanketBlock, clones_2021
-from turnout.accounting.shuffling.blanket.pair import (
-    BlanketPair,
-    clones_pair,
-    hadamard_pair,
-    kary_pair,
-    stronger_clones_pair,
-    third_value_pair,
-    trinomial_cell,
-    trinomial_pair,
-)
+from turnout.accounting.shuffling.blanket.blocks import clones_2021
 
-__all__ = [
-    "BlanketBlock",
-    "BlanketPair",
-    "clones_2021",
-    "clones_pair",
-    "hadamard_pair",
-    "kary_pair",
-    "shuffled_gaussian",
-    "stronger_clones_pair",
-    "third_value_pair",
-    "trinomial_cell",
-    "trinomial_pair",
-]
+__all__ = ["clones_2021", "shuffled_gaussian"]

@@ -119,10 +119,8 @@ def _(randomizer: KaryResponse, clients: int) -> Round:
     epsilon0, values = randomizer.epsilon0, randomizer.categories
     block = kary_response_block(epsilon0, values, clients)
     if values == 2:
-        alike, quick = (
-            IdenticalOthersBlock(epsilon0, clients),
-            BlanketBlock(kary_pair(epsilon0, 2), clients),
-        )
+        alike = IdenticalOthersBlock(epsilon0, clients)
+        quick = BlanketBlock(kary_pair(epsilon0, 2), clients)
         return Round(block, block, alike, "binary response, worst of all others' bits", quick)
     return Round(block, block, None, f"privacy blanket of {values}-ary response")
 
@@ -138,10 +136,8 @@ def _(randomizer: BitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
     # Two opposite words are as far apart as two records can be. And all others may hold one of
     # them: then only the number of true bits counts, which is binary response.
-    upper, lower = (
-        BlanketBlock(worst_pair(epsilon0), clients),
-        BinaryResponseBlock(epsilon0, clients),
-    )
+    upper = BlanketBlock(worst_pair(epsilon0), clients)
+    lower = BinaryResponseBlock(epsilon0, clients)
     alike = IdenticalOthersBlock(epsilon0, clients)
     return Round(upper, lower, alike, "privacy blanket of two opposite words' bits")
 

@@ -42,13 +42,9 @@ _LOCAL_DELTAS = range(10, 60, 2)  # powers of 1/10 tried for δ₀ of a Gaussian
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One point of a comparison.
+    """One point of a comparison: σ over the clip norm, r windows of t steps, δ.
 
     Attributes:
-        noise_multiplier: σ, the noise over the clip norm.
-        window: t, steps a window.
-        windows: r.
-        delta: δ.
         relation: the neighbouring relation of every method that has none of its own.
         clients: n, who send a message each where messages are shuffled; None where unknown.
         tolerance: relative width of the brackets asked for.

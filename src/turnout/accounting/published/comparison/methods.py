@@ -32,7 +32,6 @@ class Method(Generic[SettingType]):
     """One curve of a comparison.
 
     Attributes:
-        name: short.
         about: what is compared, in one line.
         quote: ε at a setting. Raises UnsupportedError where it says nothing, NumericalError where
             nothing can be certified.

@@ -57,13 +57,9 @@ _Bound = Callable[[float, int, float], float]
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSetting:
-    """One point of a comparison.
+    """One point of a comparison: ε₀ of one message, n clients, δ, T rounds shuffled afresh.
 
     Attributes:
-        epsilon0: ε₀ of one message.
-        clients: n.
-        delta: δ.
-        rounds: T, each shuffled afresh.
         sampled: k of the n clients who send in a round, a uniform subset; None: all.
         tolerance: relative width of the brackets asked for.
     """

@@ -58,14 +58,18 @@ class PricedMessages(ABC):
     def end(self, delta: float) -> float:
         """The ε from which on nothing more is proved that matters at δ."""
 
+    @abstractmethod
+    def wide(self, refinement: int) -> Curve:
+        """An upper curve for few K's that are not known beforehand."""
+
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The same polygon in both directions, sharp near one δ."""
-        _require_upper(side)
+        require_upper(side)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The same polygon in both directions, from 1 down to δ."""
-        _require_upper(side)
+        require_upper(side)
         curve = _down_to(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
 
@@ -75,11 +79,7 @@ class ApproximateMessagesBlock(PricedMessages):
     """One round of n shuffled messages of (ε₀, δ₀)-randomizers, from above.
 
     Randomizers may be chosen by the messages before, as long as the order of speaking is hidden.
-
-    Attributes:
-        epsilon0: ε₀ > 0, under replacement; above 600 it counts as 600.
-        delta0: δ₀ in (0, 1).
-        clients: n ≥ 1.
+    ε₀ is under replacement; above 600 it counts as 600.
     """
 
     epsilon0: float
@@ -94,7 +94,8 @@ class ApproximateMessagesBlock(PricedMessages):
     @property
     def spread(self) -> float:
         """About the standard deviation of the likelihood ratio where nothing leaks, at most 1."""
-        return _spread(self.epsilon0, self.clients)
+        half = min(0.5 * self.epsilon0, 300.0)
+        return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(self.clients))
 
     @property
     def floor(self) -> float:
@@ -106,12 +107,11 @@ class ApproximateMessagesBlock(PricedMessages):
         return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
 
     def end(self, delta: float) -> float:
-        """The ε from which on nothing more is proved, whatever δ."""
+        """The ε from which on δ is δ₀."""
         return self.price(1).furthest
 
-    def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve for few K's that are not known beforehand."""
-        _require_upper(side)
+    def wide(self, refinement: int) -> Curve:
+        """The price, which from where it would rise stays as it is."""
         return _falling(self, refinement)
 
 
@@ -120,12 +120,8 @@ class GaussianMessagesBlock(PricedMessages):
     """One round of n shuffled messages that carry Gaussian noise each, from above.
 
     At every K about the best of many ε₀, each with the δ₀ that the noise has there, and of what a
-    message is worth alone. Whatever the dimension.
-
-    Attributes:
-        noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
-            another record moves a message by up to 2C.
-        clients: n ≥ 1.
+    message is worth alone. Whatever the dimension. σ is the standard deviation of one message's
+    noise over the clip norm C; another record moves a message by up to 2C.
     """
 
     noise_multiplier: float
@@ -157,9 +153,8 @@ class GaussianMessagesBlock(PricedMessages):
         except NumericalError:
             return _LARGEST_LOCAL_EPSILON
 
-    def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve for few K's that are not known beforehand."""
-        _require_upper(side)
+    def wide(self, refinement: int) -> Curve:
+        """The price at any K."""
         return _PriceCurve(self.price(_COMPOSED << refinement))
 
 
@@ -170,10 +165,6 @@ class LeakingBlock:
     What (ε₀, δ₀)-randomizers may do: she sends one of the base's messages, or with chance δ₀ one
     that nobody else can; the others send messages of ε₀-randomizers. A lower bound if the base's
     is one.
-
-    Attributes:
-        base: the block of messages that do not leak.
-        leak: δ₀ in [0, 1).
     """
 
     base: Block
@@ -252,11 +243,6 @@ def shuffled_gaussian(
     return min(found)
 
 
-def _spread(local_epsilon: float, clients: int) -> float:
-    half = min(0.5 * local_epsilon, 300.0)
-    return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(clients))
-
-
 @lru_cache(maxsize=256)
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon through K's that are ever closer to the one at which it reaches δ."""
@@ -307,14 +293,12 @@ class _PriceCurve:
     turn: float = math.inf
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
         value = self.price.at(k)
         if math.isinf(self.turn):
             return value
         return np.minimum(value, self.price.at(np.minimum(k, self.turn)))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Always 0: slopes serve lower curves, and this is none."""
         return np.zeros(np.shape(k))
 
 
@@ -345,6 +329,7 @@ def _root(curve: PolygonCurve, delta: float) -> float:
     return math.log(nodes[index - 1] + share * (nodes[index] - nodes[index - 1]))
 
 
-def _require_upper(side: Side) -> None:
+def require_upper(side: Side) -> None:
+    """Refuses what asks for a lower bound."""
     if side is Side.LOWER:
         raise UnsupportedError("the bound for approximate randomizers says nothing from below")

@@ -52,12 +52,7 @@ _FURTHEST = 39.0  # and the last is so many times 2/σ, beyond which δ₀ is no
 
 
 class Blanket(NamedTuple):
-    """One way to price an (ε₀, δ₀)-randomizer's messages.
-
-    Attributes:
-        pair: the blanket pair of the ε₀'-randomizers that they are near.
-        distance: τ/(n − 1), how far one of another client's messages is from theirs.
-    """
+    """The blanket pair of ε₀'-randomizers near (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
 
     pair: BlanketPair
     distance: float
@@ -71,11 +66,7 @@ class Blanket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LocalCurve:
-    """What a message of an ε₀-randomizer is worth alone, from above.
-
-    Attributes:
-        epsilon0: ε₀, at most 600.
-    """
+    """What a message of an ε₀-randomizer, ε₀ ≤ 600, is worth alone, from above."""
 
     epsilon0: float
 
@@ -123,12 +114,7 @@ class ApproximatePrice:
 
     @classmethod
     def of(
-        cls,
-        epsilon0: float,
-        delta0: float,
-        clients: int,
-        groups: int,
-        ways: Sequence[int] = WAYS,
+        cls, epsilon0: float, delta0: float, clients: int, groups: int, ways: Sequence[int] = WAYS
     ) -> ApproximatePrice:
         """Of so many clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
@@ -160,13 +146,7 @@ class ApproximatePrice:
 
 @dataclass(frozen=True, slots=True)
 class GaussianPrice:
-    """The bound for Gaussian noise: at each K about the best of a ladder of ε₀'s.
-
-    Attributes:
-        noise_multiplier: σ.
-        clients: n.
-        groups: as in `BlanketCurve`.
-    """
+    """The bound for Gaussian noise: at each K about the best of a ladder of ε₀'s."""
 
     noise_multiplier: float
     clients: int
@@ -191,12 +171,6 @@ class GaussianPrice:
             found = _rung(self, rung).at(ratios[chosen])
             values[chosen] = np.minimum(values[chosen], found)
         return values.reshape(np.shape(k))
-
-
-def local_delta(noise_multiplier: float, local_epsilon: float) -> float:
-    """δ₀ of a Gaussian message at ε₀, from above."""
-    message = PairCurve(GaussianPair(noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
-    return float(message.delta(np.array(math.exp(local_epsilon))))
 
 
 class Rung(NamedTuple):

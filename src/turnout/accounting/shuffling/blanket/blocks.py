@@ -38,7 +38,6 @@ class BlanketBlock:
 
     Attributes:
         upper: a pair that is worth at least as much as any two records of the victim.
-        clients: n ≥ 1.
         lower: a pair that somebody attains, or None where none is known.
     """
 

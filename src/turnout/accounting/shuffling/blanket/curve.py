@@ -56,8 +56,6 @@ class BlanketCurve:
     """δ(K) of a blanket pair; both directions are the same.
 
     Attributes:
-        pair: the pair.
-        clients: n ≥ 1.
         side: on which side of the pair's δ the curve lies.
         groups: N is cut into groups about N/(8·groups) wide, or single ones.
     """

@@ -125,23 +125,12 @@ def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
     """
     e, _, low = _response(local_epsilon)
-    alpha = _alpha(alpha, low)
-    neutral = _neutral(e, alpha, low)
+    checks.positive(alpha=alpha)
+    if alpha > low * (1.0 + _ROUNDING):
+        raise ParameterError("alpha", alpha, f"at most 1/(exp(local_epsilon) + 1) = {low:g}")
+    alpha = min(alpha, low)
+    neutral = max(1.0 - (e + 1.0) * alpha, 0.0) if alpha < low else 0.0
     return BlanketPair(e * alpha, alpha, alpha, neutral / e)
-
-
-def trinomial_cell(local_epsilon: float, least: float, most: float) -> BlanketPair:
-    """A pair that is worth at least as much as every `trinomial_pair` with α₁ ≤ α ≤ α₂.
-
-    Status: proved, upper bound. With fewer blanket messages the others hide less (data
-    processing). A victim at α is one at α₂ with chance α/α₂ and neutral else, in both worlds, so
-    the pair at α mixes one that is worth nothing with the one at α₂ (convexity).
-    """
-    e, _, low = _response(local_epsilon)
-    most, least = _alpha(most, low), _alpha(least, low)
-    if least > most:
-        raise ParameterError("least", least, f"at most {most:g}")
-    return BlanketPair(e * most, most, least, _neutral(e, most, low) / e)
 
 
 def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
@@ -183,18 +172,6 @@ def _response(local_epsilon: float) -> tuple[float, float, float]:
     checks.positive(local_epsilon=local_epsilon)
     e = math.exp(min(local_epsilon, _LARGEST_LOCAL_EPSILON))
     return e, e / (e + 1.0), 1.0 / (e + 1.0)
-
-
-def _alpha(alpha: float, most: float) -> float:
-    checks.positive(alpha=alpha)
-    if alpha > most * (1.0 + _ROUNDING):
-        raise ParameterError("alpha", alpha, f"at most 1/(exp(local_epsilon) + 1) = {most:g}")
-    return min(alpha, most)
-
-
-def _neutral(e: float, alpha: float, most: float) -> float:
-    """1 − (e + 1)α, exactly 0 at the largest α."""
-    return max(1.0 - (e + 1.0) * alpha, 0.0) if alpha < most else 0.0
 
 
 def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPair:

@@ -86,11 +86,8 @@ class LowerBoundBlock:
 
     @property
     def _third(self) -> BlanketBlock:
-        upper, lower = (
-            stronger_clones_pair(self.local_epsilon),
-            third_value_pair(self.local_epsilon),
-        )
-        return BlanketBlock(upper, self.clients, lower)
+        upper = stronger_clones_pair(self.local_epsilon)
+        return BlanketBlock(upper, self.clients, third_value_pair(self.local_epsilon))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +125,6 @@ class AlikeGaussianBlock:
 
     The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
     allocation. Of many messages the sum alone is composed, which is quicker and gives less.
-
-    Attributes:
-        noise_multiplier: σ of one message.
-        clients: n ≥ 1.
     """
 
     noise_multiplier: float

@@ -42,8 +42,6 @@ class BinaryResponseCurve:
     Source: docs/design/shuffling.md, "Binary response".
 
     Attributes:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
         ones: how many of the n − 1 others hold a 1.
         direction: REMOVE: events that a victim who holds 1 makes likelier; ADD: one who holds 0.
         side: on which side rounding falls.
@@ -91,12 +89,7 @@ class BinaryResponseCurve:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """One message of each of n clients, as private as shuffled binary response is.
-
-    Attributes:
-        local_epsilon: ε₀ > 0.
-        clients: n ≥ 1.
-    """
+    """One message of each of n ≥ 1 clients, as private as shuffled binary response is."""
 
     local_epsilon: float
     clients: int
@@ -108,7 +101,8 @@ class Bits:
     @property
     def spread(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
-        return binary_spread(self.local_epsilon, self.clients)
+        half = min(0.5 * self.local_epsilon, 0.5 * _LARGEST_LOCAL_EPSILON)
+        return min(1.0, 2.0 * math.sinh(half) / math.sqrt(self.clients))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +144,6 @@ class BinaryResponseBlock(Bits):
         return BinaryResponseCurve(self.local_epsilon, self.clients, others, direction, Side.LOWER)
 
 
-def binary_spread(local_epsilon: float, clients: int) -> float:
-    """About the standard deviation of the likelihood ratio of shuffled bits, at most 1."""
-    half = min(0.5 * local_epsilon, 0.5 * _LARGEST_LOCAL_EPSILON)
-    return min(1.0, 2.0 * math.sinh(half) / math.sqrt(clients))
-
-
 @lru_cache(maxsize=8192)
 def _supremum(local_epsilon: float, others: int, k: float, width: float) -> float:
     upper = worst_split(min(local_epsilon, _LARGEST_LOCAL_EPSILON), others, k, width)[1]
@@ -190,11 +178,10 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
     def priced(k: float, _: Side) -> float:
         return block.supremum(k, refinement)
 
+    if block.local_epsilon > _FAR:
+        return _through(priced, np.ones(1), block.local_epsilon)
     density = _DENSITY * 2**refinement
-    far = block.local_epsilon > _FAR
-    nodes = (
-        nodes_down_to(priced, _REACHED * delta, block.spread, density) if not far else np.ones(1)
-    )
+    nodes = nodes_down_to(priced, _REACHED * delta, block.spread, density)
     return _through(priced, nodes, block.local_epsilon)
 
 

@@ -67,9 +67,9 @@ def split_prices(
 
     Args:
         local_epsilon: ε₀ in (0, 300].
-        ones: others whose bit is 1, ≥ 0; the victim's is 1 in the world in which the event is to
-            be likelier.
-        zeros: others whose bit is 0, ≥ 0.
+        ones: others whose bit is 1; the victim's is 1 in the world in which the event is to be
+            likelier.
+        zeros: others whose bit is 0.
         k: K ≥ 1.
 
     Returns:
@@ -263,13 +263,8 @@ def worst_split(
 ) -> tuple[float, float]:
     """Bounds on the largest δ(K) over all splits of the others.
 
-    Source: docs/design/shuffling.md, "Binary response".
-
-    Args:
-        local_epsilon: ε₀ in (0, 600]; above 300 K must be 1 or at least e^{ε₀}.
-        others: n − 1 ≥ 0.
-        k: K ≥ 1.
-        tolerance: relative gap between the bounds at which cutting stops.
+    Source: docs/design/shuffling.md, "Binary response". Above ε₀ = 300 K must be 1 or at least
+    e^{ε₀}. Cutting stops at the relative gap ``tolerance`` between the bounds.
 
     Returns:
         A lower and an upper bound; but for rounding the same where all cells are single splits.

@@ -18,14 +18,12 @@ import math
 from dataclasses import dataclass
 
 from turnout.accounting.divergence.blocks import Block, PairBlock
-from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.shuffling.approximate.blocks import GaussianMessagesBlock
-from turnout.accounting.shuffling.messages import PublishedRandomizer, one_round
+from turnout.accounting.shuffling.messages import PublishedRandomizer, UpperMessages
 from turnout.accounting.shuffling.responses.attained import IdenticalOthersBlock
 from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
-from turnout.accounting.shuffling.sampling.mixtures import best_curve
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import ApproximateRandomizer, FixedRandomizer, GaussianNoise, PureRandomizer
@@ -36,13 +34,7 @@ SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomiz
 
 @dataclass(frozen=True, slots=True)
 class AveragedWindow:
-    """One window.
-
-    Attributes:
-        upper: never below what it shows of one client, in both directions.
-        lower: what an adversary really gets, to be asked for lower curves in both directions; None
-            where nothing is known.
-    """
+    """One window, from above and (None where nothing is known) from below, in both directions."""
 
     upper: Block
     lower: Block | None
@@ -62,18 +54,14 @@ class MinOfBlocks:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The smaller of both curves that are sharp near one δ."""
-        curves = [
-            block.curve(direction, side, delta, refinement) for block in (self.one, self.other)
-        ]
-        return best_curve(CurvePair(side, curves, curves), direction)
+        blocks = (self.one, self.other)
+        return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """All curves of both."""
         one, other = (block.curves(side, delta, refinement) for block in (self.one, self.other))
         floors = min(one.floors[0], other.floors[0]), min(one.floors[1], other.floors[1])
-        return CurvePair(
-            side, [*one.remove, *other.remove], [*one.add, *other.add], (floors[0], floors[1])
-        )
+        return CurvePair(side, [*one.remove, *other.remove], [*one.add, *other.add], floors)
 
 
 def averaged_window(
@@ -87,7 +75,7 @@ def averaged_window(
     Args:
         randomizer: of every message. The steps choose what it is applied to, so of pure ones no
             more is used than their ε₀.
-        population: n ≥ 1, herself included, who all follow the protocol.
+        population: n, herself included, who all follow the protocol.
         probability: in (0, 1], the chance of having come; p₀·s/m after s steps of m.
         reach: how far apart her two records can lie, in units of C: 2 under replace-one, 1 where
             one of them is the null record.
@@ -96,7 +84,7 @@ def averaged_window(
     adaptive, attained = _adaptive(randomizer)
     if isinstance(attained, GaussianNoise):
         attained = GaussianNoise(2.0 / reach * attained.noise_multiplier)
-    uppers = AdaptiveMessages(adaptive)
+    uppers = UpperMessages(adaptive)
     lowers = None if attained is None else SummedMessages(attained)
     lower = None
     if probability == 1.0:
@@ -129,19 +117,6 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
     raise UnsupportedError(
         f"no analysis of averaged messages is known for {type(randomizer).__name__}"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptiveMessages:
-    """The upper block of any number of messages whose randomizers the messages before choose."""
-
-    randomizer: object
-
-    def __call__(self, clients: int) -> Block:
-        """Of so many messages."""
-        if isinstance(self.randomizer, GaussianNoise):
-            return GaussianMessagesBlock(self.randomizer.noise_multiplier, clients)
-        return one_round(self.randomizer, clients).upper
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class SubsampledBlock:
     alike: bool = False
 
     def __post_init__(self) -> None:
-        _rate("rate", self.rate)
+        _rate(self.rate)
 
     @property
     def spread(self) -> float:
@@ -116,7 +116,6 @@ class SelfSampledBlock:
 
     Attributes:
         base: the block of N shuffled messages, for every N ≥ 1, as in `SubsampledBlock`.
-        population: n ≥ 1.
         rate: q in (0, 1].
         alike: as in `SubsampledBlock`, for every N.
     """
@@ -128,7 +127,7 @@ class SelfSampledBlock:
 
     def __post_init__(self) -> None:
         checks.count(population=self.population)
-        _rate("rate", self.rate)
+        _rate(self.rate)
 
     @property
     def spread(self) -> float:
@@ -165,11 +164,9 @@ class _StepCurve:
     values: FloatArray
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
         return np.append(self.values, 0.0)[np.searchsorted(self.nodes, k, side="left")]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """0 but at the steps."""
         return np.zeros(np.shape(k))
 
 
@@ -182,29 +179,23 @@ class _TangentCurve:
     slopes: FloatArray
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
         left, right, _ = self._lines(k)
         return np.maximum(np.maximum(left, right), 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
         """The higher line's, shape of ``k``."""
         left, right, index = self._lines(k)
-        return np.where(left >= right, self.slopes[index], self._next(self.slopes, index))
+        later = np.minimum(index + 1, self.nodes.size - 1)
+        return np.where(left >= right, self.slopes[index], self.slopes[later])
 
     def _lines(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         index = np.searchsorted(self.nodes, k, side="right") - 1
-        return (
-            self._line(k, index),
-            self._line(k, np.minimum(index + 1, self.nodes.size - 1)),
-            index,
-        )
+        later = np.minimum(index + 1, self.nodes.size - 1)
+        return self._line(k, index), self._line(k, later), index
 
     def _line(self, k: FloatArray, index: FloatArray) -> FloatArray:
         rise = self.slopes[index] * (k - self.nodes[index])
         return self.values[index] + rise - _ROUNDING * (self.values[index] + np.abs(rise))
-
-    def _next(self, values: FloatArray, index: FloatArray) -> FloatArray:
-        return values[np.minimum(index + 1, values.size - 1)]
 
 
 @lru_cache(maxsize=64)
@@ -329,7 +320,7 @@ def _require_side(side: Side, *, alike: bool) -> None:
         raise UnsupportedError("a sample is priced from below only where all others are alike")
 
 
-def _rate(name: str, value: float) -> None:
-    checks.probability(**{name: value})
-    if value == 0:
-        raise ParameterError(name, value, "a number above 0: with 0 nobody sends anything")
+def _rate(rate: float) -> None:
+    checks.probability(rate=rate)
+    if rate == 0:
+        raise ParameterError("rate", rate, "a number above 0: with 0 nobody sends anything")

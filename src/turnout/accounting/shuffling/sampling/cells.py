@@ -151,8 +151,7 @@ def _spread(
 ) -> tuple[np.ndarray, FloatArray, FloatArray, FloatArray]:
     """Points that stand for Bin(trials, chance) in each row, from above for prices that are chords.
 
-    Returns:
-        Row, point, weight, and the least number that the chord into the point stands for.
+    Row, point, weight, and the least number that the chord into the point stands for.
     """
     mean = trials * chance
     deviation = np.sqrt(mean * (1.0 - chance)) + 1e-9
@@ -244,14 +243,7 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 @dataclass(frozen=True)
 class SampledCurve:
-    """The mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), γ = N/n, from above.
-
-    Attributes:
-        pair: the pair that δ_N is of.
-        population: n ≥ 1.
-        rate: q in (0, 1].
-        grain: how finely numbers of messages are told apart.
-    """
+    """The mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), γ = N/n, from above."""
 
     pair: BlanketPair
     population: int

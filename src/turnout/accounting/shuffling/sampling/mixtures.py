@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betainc, betaincc
@@ -25,6 +25,7 @@ from scipy.special import betainc, betaincc
 from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted
 from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.shuffling.approximate.blocks import PricedMessages, require_upper
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock
@@ -41,20 +42,6 @@ _FEWEST, _MOST = 4, 24
 _FEW = 24  # N's about the mean that are each a group of their own
 _WIDTH = 1e-3  # of a group, relative to N; about four times the error that it makes in ε
 _COINS = 64  # groups that the number of blanket messages is cut into
-
-
-@runtime_checkable
-class MultiDeltaBlock(Protocol):
-    """A block that knows a curve to be asked for few K's, of which none is known beforehand."""
-
-    @property
-    def floor(self) -> float:
-        """The δ that its curves do not go below."""
-        ...
-
-    def wide(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """A curve that is sharp from 1 down to δ."""
-        ...
 
 
 class Group(NamedTuple):
@@ -78,11 +65,7 @@ class _Part:
 class Sample:
     """Who is mixed: n clients of whom each sends one of the base's messages with chance q.
 
-    Attributes:
-        base: the block of N messages, for every N ≥ 1.
-        population: n.
-        rate: q.
-        alike: whether the base is the law of a record among others that are alike.
+    ``alike``: whether the base is the law of a record among others that are alike.
     """
 
     base: MessageBlocks
@@ -102,12 +85,7 @@ class Mixture:
 
     @classmethod
     def of(
-        cls,
-        sample: Sample,
-        direction: Direction,
-        side: Side,
-        delta: float,
-        refinement: int,
+        cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
     ) -> Mixture:
         """Sharp from 1 down to δ."""
         parts: list[_Part] = []
@@ -161,12 +139,10 @@ class _BestCurve:
     direction: Direction
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
         flat = np.atleast_1d(np.asarray(k, dtype=float))
         return self.pair.price_and_slope(self.direction, flat)[0].reshape(np.shape(k))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """dδ/dK at each K ≥ 1, shape of ``k``."""
         flat = np.atleast_1d(np.asarray(k, dtype=float))
         return self.pair.price_and_slope(self.direction, flat)[1].reshape(np.shape(k))
 
@@ -175,8 +151,9 @@ def wide_curve(
     block: Block, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
     """A curve that is sharp from 1 down to δ."""
-    if isinstance(block, MultiDeltaBlock):
-        return block.wide(direction, side, delta, refinement)
+    if isinstance(block, PricedMessages):
+        require_upper(side)
+        return block.wide(refinement)
     if isinstance(block, BlanketBlock):  # of a few K's alone no polygon need be made
         pair = block.upper if side is Side.UPPER else block.lower
         if pair is not None:
@@ -199,7 +176,7 @@ def floor_of(block: Block, side: Side) -> float:
     """The δ that no ε goes below."""
     if isinstance(block, BlanketBlock):
         return 0.0
-    if isinstance(block, MultiDeltaBlock):
+    if isinstance(block, PricedMessages):
         return block.floor
     return max(block.curves(side, _LARGEST_HINT, 0).floors)
 

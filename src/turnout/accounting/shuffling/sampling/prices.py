@@ -49,8 +49,6 @@ class SampledApproximate:
     Attributes:
         hidden: bounds from the others' hiding the victim, one for each blanket.
         alone: what one message is worth, δ₀ in it, mixed over γ.
-        rate: q.
-        delta0: δ₀.
     """
 
     hidden: Sequence[HiddenCurve]
@@ -78,11 +76,7 @@ class SampledApproximate:
 class SampledGaussian:
     """The price of Gaussian messages: at each K that of one ε₀ for all numbers of messages.
 
-    Attributes:
-        noise_multiplier: σ.
-        sample: who is mixed.
-        grain: how finely.
-        alone: what one message is worth, mixed over γ.
+    ``alone`` is what one message is worth, mixed over γ.
     """
 
     noise_multiplier: float
