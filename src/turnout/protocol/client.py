@@ -14,7 +14,6 @@ import numpy as np
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError
-from turnout.participation import Schedule
 from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests, Updates
 from turnout.protocol.tables import CLIENT_TABLE, ClientEvent, ClientState, next_state
 
@@ -40,11 +39,6 @@ class Client:
         for slot in stood:
             checks.count(0, slot=slot)
         self._states = {int(slot): state for slot, state in stood.items()}
-
-    @classmethod
-    def from_schedule(cls, client: int, schedule: Schedule) -> Client:
-        """The client whose slots a schedule of itself alone holds."""
-        return cls(client, schedule.slots().tolist())
 
     @property
     def slots(self) -> dict[int, ClientState]:

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-
-CLIPPING_SLACK = 1e-5
-"""Relative slack of `Lattice.quantise`: float32 clipping overshoots by a few of its roundings."""
+from turnout.protocol.clipping import CLIPPING_SLACK
 
 FINENESS = 1024
 """Of `Lattice.for_noise`: truncation moves no update by more than this part of the clip norm."""
