@@ -65,12 +65,10 @@ class Client:
             self._move(step, ClientEvent.CLOSED)
 
     def on_request(self, request: UpdateRequests, compute: Callable[[], UpdateSum]) -> Updates:
-        """Its answer to a request for its update.
+        """Its answer to a request that names it: the clipped update that ``compute`` makes.
 
-        Args:
-            request: must name it.
-            compute: makes its clipped update (a sum of one). It counts as having answered
-                before it runs, so a failure in it can never lead to two answers.
+        It counts as having answered before that runs, so a failure in it can never lead to two
+        answers.
 
         Raises:
             RemoteProtocolError: the request is not for it, or not for a slot in which it
