@@ -128,7 +128,7 @@ def test_refuses_steps_outside_its_block():
 
 def test_a_client_reads_her_slots_from_a_schedule_of_herself():
     schedule = Schedule(FIRST, np.array([0, 0, 1, 1, 2]), np.array([0, 0]))
-    client = Client.from_schedule(77, schedule)
+    client = Client(77, schedule.slots().tolist())
     assert client.slots == {FIRST + 1: ClientState.WAITING, FIRST + 3: ClientState.WAITING}
 
 

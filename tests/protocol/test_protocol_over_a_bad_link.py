@@ -92,7 +92,7 @@ class World:
         draws = SimulationRandomness(self.generator)
         for client in range(CLIENTS):
             schedule = draw(LAW, CLIENTS, block, draws, client=client)
-            self.devices[client] = Client.from_schedule(client, schedule)
+            self.devices[client] = Client(client, schedule.slots().tolist())
             self.drawn[client, block.index] = set(self.devices[client].slots)
 
     def step(self):

@@ -157,7 +157,7 @@ MUTANTS = {
     ),
     "takes another task's state": (
         states.test_a_file_of_another_task_client_or_law_is_refused,
-        (memory.Memory, "require", "if begun != (", "if not begun and begun != ("),
+        (memory.Memory, "require", "if _BEGUN(self)", "if not _BEGUN(self) and _BEGUN(self)"),
     ),
     "draws from a seed": (
         draws_come_from_the_system, (memory, "drawn_slots", "not source.secure", "False"),

@@ -12,6 +12,7 @@ from fake_coordinator import charter_of, invitation
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
 from turnout.protocol import ClientState
 from turnout.randomness import SimulationStreams
+from turnout.service import named_files
 from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots
 from turnout.spec import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
 
@@ -52,7 +53,9 @@ def opened(path, invited, source=None):
 def killed_at(monkeypatch, at, after, action):
     """Whether the action was killed at this call."""
     with monkeypatch.context() as patch:
-        patch.setattr(diary, "os", KillingOS(at, after))
+        killing = KillingOS(at, after)
+        for module in (diary, named_files):
+            patch.setattr(module, "os", killing)
         try:
             action()
         except Killed:
@@ -108,7 +111,8 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
 
             return call if name in ("fsync", "replace") else getattr(os, name)
 
-    monkeypatch.setattr(diary, "os", Noted())
+    for module in (diary, named_files):
+        monkeypatch.setattr(module, "os", Noted())
     opened(tmp_path / "state.json", invitation(WIDE))
     assert calls == ["fsync", "replace", "fsync"]
     with StateFile(tmp_path / "trial.json", synced=False) as file:

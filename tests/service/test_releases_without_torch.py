@@ -15,14 +15,14 @@ from pathlib import Path
 from web_world import charter_of, founded
 
 from turnout.service.engine import Engine
-from turnout.service.web.evaluation import plan_learner
+from turnout.service.learner import Learner
 
 OPTIMIZERS = ["", 'name = "adam"', "momentum = 0.5", 'averaging = "ema"', 'averaging = "tail"']
 for number, optimizer in enumerate(OPTIMIZERS):
     own = charter_of()
     charter = replace(own, plan=own.plan.rstrip() + f"\\n{optimizer}\\n")
     storage = founded(Path(sys.argv[1], str(number)), charter)
-    engine = Engine.open(storage, plan_learner)
+    engine = Engine.open(storage, Learner)
     ready = set(sys.modules)
     for _ in range(2):
         with storage.transaction() as tx:

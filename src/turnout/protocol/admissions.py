@@ -91,12 +91,7 @@ class Admissions:
         return verdicts
 
     def resume(self, clients: ClientIds, used: NDArray[np.int64], step: int) -> None:
-        """Record turns that were taken in the block of a step, before that step.
-
-        Args:
-            clients: different ids.
-            used: how often each of them was accepted in the block's earlier steps.
-            step: where the coordinator goes on.
+        """Record how often different clients were accepted in the earlier steps of a step's block.
 
         Raises:
             ParameterError: an id that was never handed out, or more turns than the law allows.
@@ -138,14 +133,9 @@ class Admissions:
 
 
 class _Enforced(NamedTuple):
-    """A span of a law's normal form, and its draw's rule.
+    """A span of a law's normal form up to the step ``end``, and its draw's rule.
 
-    Attributes:
-        draw, first_step: the span's.
-        end: the step after its last one.
-        block_steps: steps of a block.
-        first_stamp: the stamp of its first block.
-        quota, eligible: of the rule.
+    ``first_stamp`` is the stamp of its first block.
     """
 
     draw: Draw
@@ -162,17 +152,8 @@ def _enforced(law: ParticipationLaw) -> list[_Enforced]:
     spans, first_step, stamp = [], 0, 1
     for span in normal_form(law).spans:
         rule, end = RULES[span.draw], first_step + span.steps
-        spans.append(
-            _Enforced(
-                span.draw,
-                first_step,
-                end,
-                span.draw.steps,
-                stamp,
-                rule.quota(span.draw),
-                rule.eligible,
-            )
-        )
+        blocks = first_step, end, span.draw.steps, stamp
+        spans.append(_Enforced(span.draw, *blocks, rule.quota(span.draw), rule.eligible))
         first_step, stamp = end, stamp + span.blocks
     return spans
 

@@ -14,7 +14,6 @@ import numpy as np
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError
-from turnout.participation import Schedule
 from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests, Updates
 from turnout.protocol.tables import CLIENT_TABLE, ClientEvent, ClientState, next_state
 
@@ -41,11 +40,6 @@ class Client:
             checks.count(0, slot=slot)
         self._states = {int(slot): state for slot, state in stood.items()}
 
-    @classmethod
-    def from_schedule(cls, client: int, schedule: Schedule) -> Client:
-        """The client whose slots a schedule of itself alone holds."""
-        return cls(client, schedule.slots().tolist())
-
     @property
     def slots(self) -> dict[int, ClientState]:
         """Its slots and where each stands; the keys are what a device must not forget."""
@@ -71,12 +65,10 @@ class Client:
             self._move(step, ClientEvent.CLOSED)
 
     def on_request(self, request: UpdateRequests, compute: Callable[[], UpdateSum]) -> Updates:
-        """Its answer to a request for its update.
+        """Its answer to a request that names it: the clipped update that ``compute`` makes.
 
-        Args:
-            request: must name it.
-            compute: makes its clipped update (a sum of one). It counts as having answered
-                before it runs, so a failure in it can never lead to two answers.
+        It counts as having answered before that runs, so a failure in it can never lead to two
+        answers.
 
         Raises:
             RemoteProtocolError: the request is not for it, or not for a slot in which it

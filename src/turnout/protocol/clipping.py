@@ -12,6 +12,9 @@ from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError
 
+CLIPPING_SLACK = 1e-5
+"""Relative slack of norm checks: float32 clipping overshoots by a few of its 1e-7 roundings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clipping:

@@ -113,10 +113,7 @@ class Coordinator:
         return StepOpened(self._step)
 
     def check_in(self, message: CheckIns) -> Receipt:
-        """Record who came, client by client.
-
-        Returns:
-            A verdict for each client; one client's fault is not another's.
+        """A verdict for each client; one client's fault is not another's.
 
         Raises:
             RemoteProtocolError: no step takes check-ins, the message is for another step, or
@@ -133,9 +130,7 @@ class Coordinator:
     def close_check_ins(self, source: Source) -> UpdateRequests:
         """Close the step for check-ins and choose whom to ask.
 
-        Args:
-            source: decides who is asked where that is drawn. The choice does not depend on the
-                order in which clients came.
+        The choice does not depend on the order in which clients came.
         """
         state = self._after(CoordinatorEvent.CLOSE_CHECK_INS)
         arrived = np.concatenate(self._arrived)
@@ -167,14 +162,9 @@ class Coordinator:
         self._state = state
 
     def close_step(self, noise: Noise) -> Release:
-        """End the step and release what the mechanism makes of it.
+        """The release that the mechanism makes of the step, which ends.
 
-        Args:
-            noise: fresh independent draws. Fresh in every step: two releases with the same
-                draws reveal a difference.
-
-        Returns:
-            The release; its ``direction`` is None where the model does not move.
+        The noise must be fresh in every step: two releases with the same draws reveal a difference.
         """
         last = self._step + 1 == self._steps
         state = self._after(

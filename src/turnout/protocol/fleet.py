@@ -38,9 +38,6 @@ class Fleet:
     """All clients who take part in one block of a participation law.
 
     Guarantees: each participation moves exactly as the `Client` who holds it would.
-
-    Args:
-        schedule: who drew which step; within a step all clients differ.
     """
 
     def __init__(self, schedule: Schedule) -> None:

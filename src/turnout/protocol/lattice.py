@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-
-CLIPPING_SLACK = 1e-5
-"""Relative slack of `Lattice.quantise`: float32 clipping overshoots by a few of its roundings."""
+from turnout.protocol.clipping import CLIPPING_SLACK
 
 FINENESS = 1024
 """Of `Lattice.for_noise`: truncation moves no update by more than this part of the clip norm."""
@@ -85,11 +83,7 @@ class Lattice:
         So truncation moves no update by more than C/``fineness`` (twice that where floating-point
         clipping overshot C), and the noise is at least ``fineness`` steps wide.
 
-        Args:
-            noise_multiplier: σ, the standard deviation of the noise divided by C.
-            clip_norm: C.
-            dimension: d.
-            fineness: at least 1. A finer lattice costs nothing but the range of int32.
+        A finer lattice costs nothing but the range of int32; ``fineness`` is at least 1.
 
         Raises:
             ParameterError: as for the class; never while min(σ, 1/√d)/``fineness`` is from
@@ -117,33 +111,20 @@ class Lattice:
         return self.dimension * _WIRE.itemsize
 
     def noise_deviation(self, noise_multiplier: float) -> float:
-        """Standard deviation of the noise in units of the step: σC/step, rounded up.
-
-        Args:
-            noise_multiplier: σ, above 0.
-
-        Returns:
-            never below the exact σC/step.
-        """
+        """Standard deviation of the noise in units of the step: never below the exact σC/step."""
         checks.positive(noise_multiplier=noise_multiplier)
         exact = Fraction(noise_multiplier) * self._radius
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
     def quantise(self, update: NDArray[np.floating]) -> LatticeUpdate:
-        """A clipped update on the lattice, each coordinate truncated toward zero.
+        """A clipped update on the lattice, each coordinate truncated toward zero, int32.
 
         Floating-point clipping and division may leave the norm a few roundings too large; then
         the coordinates are scaled down and truncated once more.
 
-        Args:
-            update: float array of shape ``(dimension,)``, norm at most C·(1 + 1e-5).
-
-        Returns:
-            int32 array of shape ``(dimension,)`` which `check` accepts.
-
         Raises:
-            LocalProtocolError: wrong shape, not finite, or not clipped.
+            LocalProtocolError: wrong shape, not finite, or a norm above C·(1 + 1e-5).
         """
         if update.shape != (self.dimension,):
             raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")

@@ -179,15 +179,7 @@ def next_state(
 ) -> _StateT:
     """The state after an event.
 
-    Args:
-        table: `COORDINATOR_TABLE` or `CLIENT_TABLE`.
-        state: where the endpoint stands.
-        event: what happened.
-        what: who and when, for the error message ("step 7", "client 12 in slot 3").
-
-    Raises:
-        LocalProtocolError: the cell says that this side was driven wrongly.
-        RemoteProtocolError: the cell says that the other side broke the protocol.
+    Errors, of the kind that the cell says, begin with ``what`` ("step 7", "client 12 in slot 3").
     """
     cell = table[state][event]
     if cell is Fault.LOCAL:

@@ -16,7 +16,7 @@ import hmac
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,12 +77,6 @@ class Engine:
         again.
         A step is charged, released and recorded in one transaction, once. Noise is drawn after
         the budget has allowed the step, and never again for a step that is stored.
-
-    Args:
-        charter: the terms.
-        releases: what was released so far.
-        view: what is stored.
-        source: decides which one client is asked.
     """
 
     def __init__(
@@ -109,11 +103,8 @@ class Engine:
     ) -> Self:
         """The engine of a stored task, where it stopped.
 
-        Args:
-            storage: what holds the task.
-            learner: makes the learner that a charter asks for.
-            source: decides which one client is asked; the operating system's by default.
-            noise: rounded Gaussians; of the operating system's bytes by default.
+        ``source`` decides which one client is asked; ``noise`` is of rounded Gaussians. Both are
+        of the operating system's bytes by default.
 
         Raises:
             StorageError: there is no task, or it is damaged.
@@ -144,17 +135,11 @@ class Engine:
         return self._phase
 
     def require_newer(self, seen: SignedHead, signed_by_us: Callable[[], bool]) -> bool:
-        """Whether a head that a device sent is one of this ledger's.
-
-        Args:
-            seen: what it sent.
-            signed_by_us: checks the head's signature; asked only where the head is unknown.
-
-        Returns:
-            False for a head that this coordinator never signed.
+        """Whether a head that a device sent is one of this ledger's; ``signed_by_us`` if unknown.
 
         Raises:
-            SetBackError: it did sign it, so the ledger once was longer, or another one.
+            SetBackError: this coordinator signed an unknown one, so the ledger once was longer, or
+                another one.
         """
         if self._releases.holds(seen.head):
             return True
@@ -181,11 +166,7 @@ class Engine:
         return self._receipt(Answer.ACCEPTED, client, -1)
 
     def inspect(self, body: bytes, digest: bytes | None = None) -> Upload:
-        """The update in a body; depends on nothing but the body.
-
-        Args:
-            body: all of it.
-            digest: its SHA-256, where it is known.
+        """The update in a body, whose SHA-256 may be known; depends on nothing but the body.
 
         Raises:
             RemoteProtocolError: not an update that a client may send.
@@ -296,17 +277,8 @@ class Engine:
         """The block of the law in which a step lies."""
         return self._blocks[bisect_right(self._blocks, step, key=lambda b: b.first_step) - 1]
 
-    def _receipt(
-        self,
-        answer: Answer,
-        client: int,
-        step: int,
-        *,
-        digest: bytes | None = None,
-        detail: str = "",
-        asked: bool | None = None,
-    ) -> Receipt:
-        return Receipt(answer, self.task, client, step, digest, detail, asked)
+    def _receipt(self, answer: Answer, client: int, step: int, **said: Any) -> Receipt:
+        return Receipt(answer, self.task, client, step, **said)
 
     def _came(self, tx: Transaction, client: int, step: int) -> Participation | None:
         """The check-in of a client at a step, as long as it is known."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from turnout.core.errors import StorageError
 from turnout.service.charter import public_terms
 from turnout.service.ledger import Head, require_chain
+from turnout.service.named_files import sync_folder
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import head_bytes
@@ -22,8 +23,7 @@ _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"
 def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
     """The lines of the file, each with its line feed: charter, records, signed head.
 
-    Args:
-        transaction: of a snapshot, so that all lines are of one moment.
+    The transaction is that of a snapshot, so that all lines are of one moment.
 
     Raises:
         StorageError: no task, a broken chain, or a key that is not the charter's: a ledger
@@ -76,9 +76,8 @@ def _continues(lines: list[bytes], before: bytes) -> bool:
 def export_models(transaction: Transaction, folder: Path) -> int:
     """Writes the first model and the one after every step; those already there must be the same.
 
-    Returns:
-        How many files belong to the ledger: ``initial.f32``, ``step-000000.f32`` …, each the
-        parameters as little-endian float32.
+    How many belong to the ledger is returned: ``initial.f32``, ``step-000000.f32`` …, each the
+    parameters as little-endian float32.
 
     Raises:
         StorageError: a release is missing, or a file there holds something else.
@@ -116,10 +115,6 @@ def _written(path: Path, data: bytes) -> None:
         except BaseException:
             os.unlink(name)
             raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from None

@@ -6,12 +6,11 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from turnout.core.errors import ParameterError
-from turnout.participation import expected_check_ins
 from turnout.plans import Plan, prepare
 from turnout.protocol import Lattice
+from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.service import learner as learning
 from turnout.service.charter import Charter, Timing
@@ -21,20 +20,13 @@ from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
 
-if TYPE_CHECKING:
-    from turnout.plans import PreparedPlan
-    from turnout.training.workload import Workload
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Founding:
     """What a new task begins with.
 
-    Attributes:
-        charter: the terms.
-        key: the coordinator's own.
-        parameters: the first model, little-endian float32; the same that a simulation of the
-            plan begins with.
+    ``parameters`` are the first model, little-endian float32: the one that a simulation of the
+    plan begins with.
     """
 
     charter: Charter
@@ -52,12 +44,9 @@ class Founding:
 
 
 def founding(text: str, folder: Path, timing: Timing) -> Founding:
-    """The task of a plan. Takes seconds: the plan is priced step by step.
+    """The task of a plan in TOML, whose paths are relative to a folder.
 
-    Args:
-        text: the plan as TOML.
-        folder: what a trace's path is relative to.
-        timing: how long steps last.
+    Takes seconds: the plan is priced step by step.
 
     Raises:
         ParameterError: a plan that is refused, or names files that are not there.
@@ -88,7 +77,9 @@ def founding(text: str, folder: Path, timing: Timing) -> Founding:
         lattice=Lattice.for_noise(
             prepared.noise.noise_multiplier, plan.privacy.clip_norm, task.dimension
         ),
-        expected_check_ins=_divisor(prepared, workload),
+        expected_check_ins=public_divisor(
+            prepared.scheme, workload.population, plan.protocol.expected_check_ins
+        ),
         minibatch=plan.protocol.minibatch,
         initial_model=hashlib.sha256(parameters).digest(),
         timing=timing,
@@ -98,16 +89,6 @@ def founding(text: str, folder: Path, timing: Timing) -> Founding:
         ),
     )
     return Founding(charter, key, parameters)
-
-
-def _divisor(prepared: PreparedPlan, workload: Workload) -> float | None:
-    """The public constant by which aggregated sums are divided."""
-    if prepared.scheme.release.asks_one:
-        return None
-    given = prepared.plan.protocol.expected_check_ins
-    if given is not None:
-        return float(given)
-    return float(expected_check_ins(workload.law, workload.population).mean())
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:

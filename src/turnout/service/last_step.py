@@ -17,12 +17,7 @@ _DIGEST_BYTES = 32
 
 
 class Remembered:
-    """The check-ins of one step: 41 bytes each.
-
-    Args:
-        step: which one.
-        participations: all check-ins of the step, by client.
-    """
+    """The check-ins of one step, given by client: 41 bytes each."""
 
     def __init__(self, step: int, participations: Iterable[Participation]) -> None:
         clients: list[int] = []

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +13,7 @@ from turnout.core.errors import NumericalError, StorageError
 from turnout.plans import Plan
 
 if TYPE_CHECKING:
-    from turnout.learning import Optimizer
+    from turnout.service.charter import Charter
 
 PARAMETERS = np.dtype("<f4")
 """Parameters on disk and on the wire."""
@@ -23,48 +21,14 @@ PARAMETERS = np.dtype("<f4")
 State = dict[str, NDArray[Any]]
 
 
-class Learner(Protocol):
-    """What the engine asks of learning."""
+class Learner:
+    """The optimiser of a charter's plan. It is loaded at once, so that no release waits for it."""
 
-    def init(self, parameters: NDArray[np.float32]) -> State:
-        """The optimiser's state before the first release."""
-        ...
-
-    def moved(
-        self,
-        parameters: NDArray[np.float32],
-        state: State,
-        direction: NDArray[np.float64],
-        move: int,
-    ) -> tuple[NDArray[np.float32], State]:
-        """Parameters and state after a move along a released direction, the ``move``-th from 0."""
-        ...
-
-    def released(self, parameters: NDArray[np.float32], state: State) -> NDArray[np.float32]:
-        """The model to be used: the parameters, or an average of past ones."""
-        ...
-
-
-@dataclass(frozen=True)
-class PlanLearner:
-    """The optimiser of a plan. It is loaded with the learner, so that no release waits for it.
-
-    Attributes:
-        plan: the plan.
-        moves: how often the model moves in the whole run.
-    """
-
-    plan: Plan
-    moves: int
-
-    def __post_init__(self) -> None:
-        _ = self._optimizer
-
-    @cached_property
-    def _optimizer(self) -> Optimizer:
+    def __init__(self, charter: Charter) -> None:
         from turnout.training.optimizers import build_optimizer_of
 
-        return build_optimizer_of(self.plan.optimizer, self.moves)
+        moves = charter.steps // charter.minibatch
+        self._optimizer = build_optimizer_of(Plan.from_toml(charter.plan).optimizer, moves)
 
     def init(self, parameters: NDArray[np.float32]) -> State:
         """The optimiser's state before the first release."""
@@ -77,7 +41,7 @@ class PlanLearner:
         direction: NDArray[np.float64],
         move: int,
     ) -> tuple[NDArray[np.float32], State]:
-        """The next parameters and state.
+        """Parameters and state after a move along a released direction, the ``move``-th from 0.
 
         Raises:
             NumericalError: the model is not finite any more; learning rate or noise is too large.
@@ -90,7 +54,7 @@ class PlanLearner:
         return after.astype(np.float32, copy=False), state
 
     def released(self, parameters: NDArray[np.float32], state: State) -> NDArray[np.float32]:
-        """The last iterate, or an average of iterates."""
+        """The model to be used: the parameters, or an average of past ones."""
         return self._optimizer.released(parameters, state).astype(np.float32, copy=False)
 
 

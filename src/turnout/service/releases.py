@@ -28,12 +28,6 @@ class Releases:
 
     Guarantees: the budget allows a step before its noise is drawn; the mechanism's one draw a step.
 
-    Args:
-        charter: the terms.
-        learner: how a release moves the model.
-        noise: rounded Gaussians in units of the lattice.
-        view: the stored releases.
-
     Raises:
         StorageError: the ledger or the model is damaged.
     """
@@ -73,10 +67,7 @@ class Releases:
     def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> Release:
         """Release the step that a coordinator is about to close, and store it.
 
-        Args:
-            tx: where all of it is stored, or nothing.
-            coordinator: of the protocol.
-            block_ends: the first step after the block of the law in which the step lies.
+        ``block_ends`` is the first step after the block of the law in which the step lies.
 
         Raises:
             BudgetExceededError: the step would cost more than the target; nothing is drawn.

@@ -14,7 +14,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
 from turnout.learning.algorithm import Batched
 from turnout.protocol import Clipping
-from turnout.protocol.mechanisms.gaussian import CLIP_SLACK
+from turnout.protocol.clipping import CLIPPING_SLACK
 from turnout.randomness import SimulationStreams
 from turnout.spec import ReleaseRule, Scheme
 from turnout.spec.draws import Always, Bernoulli, Kept, OneOf, OneOfOwn, Staggered
@@ -141,7 +141,7 @@ class Clients:
         for client in ids[:: -(-ids.size // ASKED_ALONE)]:
             alone = self._batched(self.algorithm, sent, np.array([client]))
             norm = float(np.sqrt(np.square(alone.total).sum()))
-            if not norm <= self.bound.clip_norm * (1 + CLIP_SLACK):
+            if not norm <= self.bound.clip_norm * (1 + CLIPPING_SLACK):
                 raise LocalProtocolError(
                     f"the algorithm says that it clips to norm {self.bound.clip_norm:g}, but "
                     f"client {client}'s update has norm {norm:g}"

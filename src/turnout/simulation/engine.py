@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.identity import Identity, identity_of
-from turnout.participation import expected_check_ins
+from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore
 from turnout.simulation.clients import Clients
 from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import History
 from turnout.simulation.stepper import Setup, Stepper
-from turnout.spec import ReleaseRule, Scheme
+from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning import Algorithm, ClientStates, ClientStore
@@ -122,7 +122,7 @@ class Simulation:
     ) -> None:
         checks.count(evaluate_every=evaluate_every)
         streams = SimulationStreams(seed)
-        divisor = _divisor(scheme, algorithm.population, expected_check_ins)
+        divisor = public_divisor(scheme, algorithm.population, expected_check_ins)
         self._setup = Setup(
             scheme=scheme,
             algorithm=algorithm,
@@ -254,14 +254,3 @@ def _progress(run: Stepper, steps: int, evaluation: Mapping[str, float] | None) 
         seconds=run.seconds,
         evaluation=evaluation,
     )
-
-
-def _divisor(scheme: Scheme, population: int, given: float | None) -> float | None:
-    """The public divisor of aggregated check-ins; None where the rule has none."""
-    by_law = expected_check_ins(scheme.participation, population)  # refuses a wrong population
-    if scheme.release is not ReleaseRule.AGGREGATED:
-        return None
-    if given is None:
-        return float(by_law.mean())
-    checks.positive(expected_check_ins=given)
-    return float(given)

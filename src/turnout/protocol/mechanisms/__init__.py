@@ -4,7 +4,12 @@ A scheme's mechanism is built by `mechanism_for`. One of your own needs no name 
 the members of `Mechanism` can be handed to a coordinator.
 """
 
-from turnout.protocol.mechanisms.gaussian import GaussianMechanism, IndependentNoise, mechanism_for
+from turnout.protocol.mechanisms.gaussian import (
+    GaussianMechanism,
+    IndependentNoise,
+    mechanism_for,
+    public_divisor,
+)
 from turnout.protocol.mechanisms.interface import (
     Mechanism,
     NoiseProcess,
@@ -22,4 +27,5 @@ __all__ = [
     "SensitivityBound",
     "State",
     "mechanism_for",
+    "public_divisor",
 ]

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core import checks
 from turnout.core.aggregates import Noise, UpdateSum
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
+from turnout.participation import expected_check_ins
+from turnout.protocol.clipping import CLIPPING_SLACK
 from turnout.protocol.mechanisms.interface import Mechanism, SensitivityBound, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomness import Source
-from turnout.spec import GaussianNoise, Scheme
-
-CLIP_SLACK = 1e-5
-"""Relative slack of the norm check: float32 clipping overshoots by a few of its 1e-7 roundings."""
+from turnout.spec import GaussianNoise, ReleaseRule, Scheme
 
 
 class IndependentNoise:
@@ -78,7 +78,7 @@ class GaussianMechanism:
             raise RemoteProtocolError("an update carries noise, which this rule adds once itself")
         # σ = 1 is C in the units of the sum. Not linalg.norm: its BLAS threads spin for longer
         # than all else in a step takes.
-        limit = total.count * self.bound.noise_deviation(1.0) * (1 + CLIP_SLACK)
+        limit = total.count * self.bound.noise_deviation(1.0) * (1 + CLIPPING_SLACK)
         norm = float(np.sqrt(np.square(total.total, dtype=np.float64).sum()))
         if not total.noised and norm > limit:
             raise RemoteProtocolError(
@@ -95,6 +95,21 @@ class GaussianMechanism:
         return {}
 
 
+def public_divisor(scheme: Scheme, population: int, given: float | None) -> float | None:
+    """The public divisor n̄ of aggregated check-ins, by default the law's mean a step; else None.
+
+    Raises:
+        ParameterError: a law for another population, or a divisor that is not above 0.
+    """
+    by_law = expected_check_ins(scheme.participation, population)
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        return None
+    if given is None:
+        return float(by_law.mean())
+    checks.positive(expected_check_ins=given)
+    return float(given)
+
+
 def mechanism_for(
     scheme: Scheme,
     bound: SensitivityBound,
@@ -104,11 +119,8 @@ def mechanism_for(
 ) -> Mechanism:
     """The mechanism that executes a scheme's release rule with its noise.
 
-    Args:
-        scheme: names rule and randomizer.
-        bound: what clients send: C and the dimension of updates.
-        expected_check_ins: n̄, public divisor of aggregated sums; not used by the other rules.
-        minibatch: b of one-client releases; 1 for the other rules.
+    ``expected_check_ins`` is used by aggregated releases alone; ``minibatch`` is 1 but for
+    one-client releases.
 
     Raises:
         ParameterError: a value outside its domain, or a minibatch that the rule does not have.

@@ -93,11 +93,7 @@ class NoiseProcess(Protocol):
     ) -> tuple[NDArray[Any], State]:
         """The noise of the next step, and the state after it.
 
-        Args:
-            deviation: σC in the units of the sums.
-            dimension: d.
-            state: after the step before.
-            fresh: independent draws, never handed out before.
+        ``deviation`` is σC in the units of the sums; draws from ``fresh`` were never handed out.
         """
         ...
 
@@ -151,10 +147,6 @@ class Mechanism(Protocol):
     ) -> tuple[Released, State]:
         """Server: the release of a step, and the state after it.
 
-        Args:
-            total: the aggregate of all who answered.
-            state: after the step before.
-            step: which one, from 0.
-            noise: fresh independent draws, in the type of the aggregate.
+        ``total`` is the aggregate of all who answered; draws of ``noise`` are in its type.
         """
         ...

@@ -46,10 +46,6 @@ def band(expected: float, population: int) -> Band:
     Cauchy-Schwarz, with equality where all have the same chance. Laws in which some cannot come
     (sliding windows, availability) have a narrower band.
 
-    Args:
-        expected: μ, in [0, n].
-        population: n, at least 1.
-
     >>> band(50.0, 100)
     Band(mean=50.0, low=35.0, high=65.0)
     """

@@ -14,6 +14,7 @@ from typing import Self
 from turnout.core.errors import StorageError
 from turnout.randomness import Source
 from turnout.service.device.memory import Memory
+from turnout.service.named_files import sync_folder
 from turnout.service.wire import Invitation
 
 _MODE = 0o600
@@ -81,7 +82,7 @@ class StateFile:
             _write(partial, data, self._synced)
             os.replace(partial, self._path)
             if self._synced:
-                _sync_folder(self._path.parent)
+                sync_folder(self._path.parent)
         except OSError as error:
             raise StorageError(f"state file {self._path}: {_reason(error)}") from None
 
@@ -143,15 +144,6 @@ def _write(path: Path, data: bytes, synced: bool) -> None:
         file.flush()
         if synced:
             os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:

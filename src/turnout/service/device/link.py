@@ -16,6 +16,7 @@ import httpx
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.device.memory import Memory
+from turnout.service.named_files import trusting
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
     HEADS_PATH,
@@ -163,12 +164,8 @@ def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncCl
     # Its log would join a device with a slot.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except (OSError, ssl.SSLError):
-        raise ParameterError("--ca", str(ca), "a file of certificates (PEM)") from None
     return httpx.AsyncClient(
-        verify=context,
+        verify=trusting(ca, "--ca"),
         timeout=httpx.Timeout(20.0, pool=300.0),
         limits=httpx.Limits(max_connections=connections),
         follow_redirects=False,

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError, StorageError
@@ -58,26 +59,12 @@ class Memory:
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
         """A new memory: a new key, and slots drawn for the whole run."""
         slots = drawn_slots(invitation, OSRandomness() if source is None else source)
-        return cls(
-            invitation.task,
-            invitation.coordinator_key,
-            invitation.population,
-            invitation.law,
-            invitation.client,
-            SigningKey.new(),
-            Client(invitation.client, slots),
-        )
+        turns = Client(invitation.client, slots)
+        return cls(*_BEGUN(invitation), key=SigningKey.new(), turns=turns)
 
     def require(self, invitation: Invitation) -> None:
         """Nothing where this memory began with the invitation."""
-        begun = (self.task, self.coordinator_key, self.population, self.law, self.client)
-        if begun != (
-            invitation.task,
-            invitation.coordinator_key,
-            invitation.population,
-            invitation.law,
-            invitation.client,
-        ):
+        if _BEGUN(self) != _BEGUN(invitation):
             raise StorageError("the state file belongs to another task or another client")
 
     def tally(self) -> Counter[str]:
@@ -149,6 +136,8 @@ class Memory:
         return memory
 
 
+_BEGUN = attrgetter("task", "coordinator_key", "population", "law", "client")
+"""What a memory takes over from its invitation, in the order of its fields."""
 _WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
 
 

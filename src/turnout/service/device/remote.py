@@ -213,12 +213,13 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
         charter = Charter.from_canonical(data)
     except StorageError as error:
         raise RemoteProtocolError(str(error)) from None
-    if law_to_dict(charter.scheme.participation) != memory.law:
-        raise RemoteProtocolError("the charter has another participation law than the invitation")
-    if charter.population != memory.population:
-        raise RemoteProtocolError("the charter has another population than the invitation")
-    if charter.coordinator_key != memory.coordinator_key:
-        raise RemoteProtocolError("the charter has another coordinator key than the invitation")
+    for what, held, named in (
+        ("participation law", law_to_dict(charter.scheme.participation), memory.law),
+        ("population", charter.population, memory.population),
+        ("coordinator key", charter.coordinator_key, memory.coordinator_key),
+    ):
+        if held != named:
+            raise RemoteProtocolError(f"the charter has another {what} than the invitation")
     return charter
 
 

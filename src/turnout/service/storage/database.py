@@ -26,9 +26,7 @@ def raising_storage_errors(
 ) -> Callable[[type[_T]], type[_T]]:
     """A class decorator: of a library's errors, its methods raise a `StorageError`.
 
-    Args:
-        kind: the library's errors.
-        said: what one of them says, without a device and its slot.
+    ``said`` is what one of them says, without a device and its slot.
     """
 
     def translated(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,8 +125,7 @@ class Storage:
         Not while the calling thread is in a transaction. Readers may stand in the way; then it
         is worth another try later. What is deleted is out of reach of any query at once.
 
-        Args:
-            thorough: rewrite what holds deleted rows as a whole, for the end of a task.
+        ``thorough`` rewrites what holds deleted rows as a whole, for the end of a task.
 
         Raises:
             StorageError: the disk is full or fails; nothing stored is lost by that.

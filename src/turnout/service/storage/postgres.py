@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from turnout.core.errors import StorageError
 from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import UNFINISHED, migrations, pending, unfinished
+from turnout.service.storage.schema import migrations, pending, unfinished
 
 WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
 PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server
@@ -151,11 +151,7 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         if version == 0 and not serving:
             raise StorageError("there is no task in this database")
         missing = pending(version, scripts)
-        tasks = connection.rows("SELECT charter FROM task") if version else []
-        released = connection.value("SELECT count(*) FROM releases") if tasks else 0
-        if unfinished(version, tasks, released):
-            if serving:
-                raise StorageError(UNFINISHED)
+        if unfinished(connection, version, serving):
             missing = ()
         if (
             missing

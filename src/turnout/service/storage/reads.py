@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from turnout.service.storage.interface import (
     Scored,
     WitnessReceipt,
 )
+
+T = TypeVar("T")
 
 SMALL_ROWS, BODIES = 8192, 16  # rows that are in memory at a time
 
@@ -167,11 +169,9 @@ class Reads:
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Clients that came in the released steps of the open block, and how often each came.
+        """Clients that came in the released steps of the open block, ascending, and how often.
 
-        Returns:
-            The clients, ascending, and counts from 1; nothing where no block is under way, or
-            where its first step is open.
+        Nobody where no block is under way, or where its first step is open.
         """
         used = self._used()
         clients = np.flatnonzero(used)
@@ -291,8 +291,12 @@ class Reads:
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         self._require(Rights.READ)
+        return self._ran(self._connection.rows, sql, parameters)
+
+    def _ran(self, run: Callable[[str, Any], T], sql: str, parameters: Sequence[Any]) -> T:
+        """What a statement gave; after an error in it the transaction can only be undone."""
         try:
-            return self._connection.rows(sql, parameters)
+            return run(sql, parameters)
         except BaseException:
             self.broken = True
             raise

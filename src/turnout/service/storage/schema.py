@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from importlib import resources
 
 from turnout.core.errors import StorageError
+from turnout.service.storage.reads import Connection
 
 KEEPS_NOBODY = 2
 """From this schema on nothing joins a client to a step that is released."""
@@ -32,21 +32,26 @@ def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
     return scripts[version:]
 
 
-def unfinished(version: int, charters: Sequence[tuple[bytes]], released: int) -> bool:
+def unfinished(connection: Connection, version: int, serving: bool) -> bool:
     """Whether only the turnout that founded a task can bring it to its end.
 
     A task of an older schema has a charter that this version does not serve, and rows that it
     would delete but the older version needs.
+
+    Raises:
+        StorageError: so it is, and the task is to be served.
     """
-    if not (charters and 0 < version < KEEPS_NOBODY):
+    charters = connection.rows("SELECT charter FROM task", ()) if version else []
+    if not (charters and version < KEEPS_NOBODY):
         return False
+    released = connection.rows("SELECT count(*) FROM releases", ())[0][0]
     try:
-        return released < int(json.loads(charters[0][0])["charged_steps"][-1])
+        over = released >= int(json.loads(charters[0][0])["charged_steps"][-1])
     except (ValueError, LookupError, TypeError):
-        return True
-
-
-UNFINISHED = (
-    "an earlier turnout founded this task and has not brought it to its end: serve it to its end "
-    "with that version; its ledger can be exported with this one"
-)
+        over = False
+    if serving and not over:
+        raise StorageError(
+            "an earlier turnout founded this task and has not brought it to its end: serve it to "
+            "its end with that version; its ledger can be exported with this one"
+        )
+    return not over

@@ -17,7 +17,7 @@ from turnout.core.errors import StorageError
 from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
 from turnout.service.storage.locking import FileLock
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import UNFINISHED, migrations, pending, unfinished
+from turnout.service.storage.schema import migrations, pending, unfinished
 
 APPLICATION = 0x7475726E  # "turn", in the file's header
 
@@ -213,13 +213,7 @@ def _missing(
         connection.rows(f"PRAGMA page_size={_PAGE_SIZE}")
     connection.rows("PRAGMA journal_mode=WAL")
     connection.set_up()
-    tasks = connection.rows("SELECT charter FROM task") if version else []
-    released = connection.value("SELECT count(*) FROM releases") if tasks else 0
-    if unfinished(version, tasks, released):
-        if serving:
-            raise StorageError(UNFINISHED)
-        return ()
-    return missing
+    return () if unfinished(connection, version, serving) else missing
 
 
 def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:

@@ -74,9 +74,8 @@ class Writer:
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> Future[T]:
         """What the job will have returned, once that is durable.
 
-        Args:
-            job: reads and writes in the transaction it is given; it must not keep it.
-            body_bytes: how much memory the job holds on to, beside some hundred bytes.
+        The job must not keep its transaction. It holds on to ``body_bytes`` of memory, beside some
+        hundred bytes.
 
         Raises:
             BusyError: too much is waiting.
@@ -93,11 +92,7 @@ class Writer:
         self._put(_Queued(job, body_bytes, alone=False, future=future))
 
     def submit_alone(self, job: Callable[[Storage], T]) -> Future[T]:
-        """What a job between two transactions will have returned.
-
-        Args:
-            job: is given the storage, and may use its `tidy`.
-        """
+        """What a job between two transactions will have returned, which may use `Storage.tidy`."""
         future: Future[T] = Future()
         self._put(_Queued(job, 0, alone=True, future=future))
         return future

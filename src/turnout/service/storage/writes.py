@@ -65,12 +65,8 @@ class Transaction(Reads):
         first = self.invited()
         rows = list(enumerate(secret_digests, first))
         sql = "INSERT INTO invitations (client, secret_digest) VALUES (?, ?)"
-        try:
-            if rows:
-                self._connection.many(sql, rows)
-        except BaseException:
-            self.broken = True
-            raise
+        if rows:
+            self._ran(self._connection.many, sql, rows)
         return first
 
     def enrol(self, client: int, public_key: bytes) -> None:
@@ -91,12 +87,8 @@ class Transaction(Reads):
     def check_in(self, participation: Participation, body: bytes | None, quota: int) -> None:
         """Store a check-in, with the update where there is one.
 
-        The quota is compared by the same statement that stores.
-
-        Args:
-            participation: of the open step.
-            body: the update.
-            quota: most check-ins of a client in one block of the law.
+        The quota, most check-ins of a client in one block of the law, is compared by the same
+        statement that stores.
 
         Raises:
             ConflictError: the client checked in at this step, or came ``quota`` times in the
@@ -146,9 +138,7 @@ class Transaction(Reads):
         Afterwards nobody can tell who came at the step, or open an update of it. Where the
         block goes on, the check-ins of the step are added to the turns; else turns are deleted.
 
-        Args:
-            release: of the open step.
-            block_ends: the first step after the block of the law in which the step lies.
+        ``block_ends`` is the first step after the block of the law in which the step lies.
 
         Raises:
             ConflictError: the step is stored.
@@ -194,11 +184,7 @@ class Transaction(Reads):
         released = self._last_step()
         if released is None:
             return 0
-        try:
-            return self._connection.discarded(_RECLAIM, (int(at_most), released))
-        except BaseException:
-            self.broken = True
-            raise
+        return self._ran(self._connection.discarded, _RECLAIM, (int(at_most), released))
 
     def keep_receipt(self, receipt: WitnessReceipt) -> None:
         """Store a witness's receipt; once more for the same head of the same witness is dropped."""
@@ -235,12 +221,8 @@ class Transaction(Reads):
             (number, block_ends, part.tobytes())
             for number, part in enumerate(used.reshape(shards, SHARD_CLIENTS))
         ]
-        try:
-            if rows:
-                self._connection.many(_TURNS, rows)
-        except BaseException:
-            self.broken = True
-            raise
+        if rows:
+            self._ran(self._connection.many, _TURNS, rows)
 
     def _forget(self, step: int) -> None:
         """Delete who came at a released step, with what, and the key to the updates."""
@@ -284,11 +266,7 @@ class Transaction(Reads):
 
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
         self._require(needs)
-        try:
-            return self._connection.changed(sql, parameters)
-        except BaseException:
-            self.broken = True
-            raise
+        return self._ran(self._connection.changed, sql, parameters)
 
 
 def _insert(columns: str) -> str:

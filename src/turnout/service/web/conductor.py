@@ -198,7 +198,7 @@ class Conductor:
         try:
             while self._to_forget:
                 self._to_forget, breath = False, _BREATH_SECONDS
-                while await self._submit(_reclaim_some):
+                while await self._submit(lambda tx: tx.reclaim(_RECLAIMED_AT_ONCE)):
                     await asyncio.sleep(_BREATH_SECONDS)
                 while not await self._tidied(thorough=False):
                     await asyncio.sleep(breath)
@@ -220,7 +220,3 @@ class Conductor:
             return await self._running.tidy(thorough=thorough)
         except BusyError:
             return False
-
-
-def _reclaim_some(tx: Transaction) -> int:
-    return tx.reclaim(_RECLAIMED_AT_ONCE)

@@ -14,13 +14,9 @@ FEWEST = 64
 
 
 def room(connections: int) -> int:
-    """How many connections can be held; the process's limit is raised as far as that needs.
+    """As many connections as are wanted, or fewer where the system does not allow it.
 
-    Args:
-        connections: how many are wanted.
-
-    Returns:
-        That many, or fewer where the system does not allow it.
+    The process's limit is raised as far as that needs.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + KEPT

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.service import learner as learning
-from turnout.service.charter import Charter
-from turnout.service.learner import Learner, PlanLearner
+from turnout.service.learner import Learner
 from turnout.service.storage.interface import Event, Scored
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import logs
@@ -34,11 +33,6 @@ _ON = "models are evaluated"
 
 Evaluate = Callable[[Any], tuple[float, float]]
 """Accuracy and loss of parameters."""
-
-
-def plan_learner(charter: Charter) -> Learner:
-    """The learner of a charter's plan."""
-    return PlanLearner(Plan.from_toml(charter.plan), charter.steps // charter.minibatch)
 
 
 def of_plan(text: str, folder: Path) -> Evaluate:

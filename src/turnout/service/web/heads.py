@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from turnout.core.errors import ParameterError, StorageError
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
+from turnout.service.named_files import sync_folder
 from turnout.service.signatures import SigningKey, verified
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SignedHead, head_bytes
@@ -275,10 +276,6 @@ def _write(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None

@@ -24,13 +24,56 @@ from turnout.service.web.connections import (
     Connections,
     Entry,
 )
-from turnout.service.web.joined_transport import JoinedTransport
 
 _HEAD_BYTES = 16 << 10
 
 # Whatever strangers send is not an event for the log; errors of the application are.
 _LOGGER = logging.getLogger("turnout.service.http")
 _LOGGER.setLevel(logging.ERROR)
+
+
+class JoinedTransport:
+    """A transport that writes what it was given until the loop's next turn at once.
+
+    Head and body leave in one write: one for each would cost a system call and a packet more a
+    request. ``ended`` is called in place of closing, after the last answer is written; it closes.
+    """
+
+    def __init__(
+        self, transport: Any, loop: asyncio.AbstractEventLoop, ended: Callable[[], object]
+    ) -> None:
+        self._transport, self._loop, self._ended = transport, loop, ended
+        self._waiting: list[bytes] = []
+        self._closing = False
+
+    def write(self, data: bytes) -> None:
+        """Write it with the rest."""
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        """Write what is waiting, and end."""
+        self._flush()
+        if not self._closing:
+            self._closing = True
+            self._ended()
+
+    def forget(self) -> None:
+        """It is closed: nobody need be told."""
+        self._closing, self._ended = True, lambda: None
+
+    def is_closing(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._closing or self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._waiting and not self._transport.is_closing():  # it may have been dropped
+            self._transport.write(b"".join(self._waiting))
+        self._waiting.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class HttpConnection(HttpToolsProtocol, Begun):

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turnout.service.learner import Learner
 from turnout.service.storage.opening import open_storage
 from turnout.service.web import descriptors, evaluation, logs
 from turnout.service.web.conductor import Conductor
-from turnout.service.web.evaluation import Evaluator, plan_learner
+from turnout.service.web.evaluation import Evaluator
 from turnout.service.web.opening import Phase, head_file, require_task, witness
 from turnout.service.web.operators import password_of
 from turnout.service.web.running import Running
@@ -62,7 +63,7 @@ def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
         task = require_task(storage, plan, settings, phase).task
         return Running(
             storage,
-            plan_learner,
+            Learner,
             head_file=head_file(settings, task),
             witness=watching,
             change_witness=settings.change_witness,
@@ -86,7 +87,7 @@ class _Process:
         self._running, self._server, self._settings = running, server, settings
         self._announce, self._idle = announce, True
         prepare = partial(evaluation.of_plan, running.charter.plan, plan.parent)
-        self._evaluator = Evaluator(running, prepare, plan_learner(running.charter))
+        self._evaluator = Evaluator(running, prepare, Learner(running.charter))
         self._conductor = Conductor(
             running,
             lambda published: self._evaluator.published(published.head.steps),

@@ -29,61 +29,33 @@ _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
-    """All settings of the service; each is an option, a variable and a key of the file."""
+    """All settings of the service; each is an option, a variable and a key of the file.
+
+    `turnout.cli.serve` has in the options' help what they mean.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    db: str = Field(description="the database: a file, or postgresql://…")
-    host: str = Field("127.0.0.1", description="the address to listen at")
-    port: int = Field(8000, ge=0, le=65535, description="the port; 0 for any that is free")
-    step_seconds: _Seconds = Field(None, description="how long a step lasts (a new task: 60)")
-    check_in_seconds: _Seconds = Field(
-        None, description="how long a step takes check-ins (a new task: three quarters of it)"
-    )
-    answer_seconds: _Seconds = Field(
-        None,
-        description="how long one client has for its answer (a new task: a sixth of the step)",
-    )
-    tls_cert: Path | None = Field(None, description="the certificate chain (PEM), for https")
-    tls_key: Path | None = Field(None, description="its private key (PEM)")
-    forwarded_allow_ips: str | None = Field(
-        None, description="addresses of proxies whose X-Forwarded-Proto counts, with commas between"
-    )
-    operator_password_file: Path | None = Field(
-        None, description="a file with the operator's password; without it there is no operator"
-    )
-    head_file: Path | None = Field(
-        None,
-        description="where the ledger's head is exported to; another disk than the database's "
-        "(in the user's state folder)",
-    )
-    new_head_file: bool = Field(
-        False, description="the head file is missing, and that is known: begin a new one"
-    )
-    witness: str | None = Field(None, description="address of a `turnout witness`")
-    witness_key: str | None = Field(None, description="the witness's public key, hexadecimal")
-    witness_token_file: Path | None = Field(
-        None, description="a file with the token that the witness asks for"
-    )
-    witness_ca: Path | None = Field(
-        None, description="certificates (PEM) to trust for the witness (the system's)"
-    )
-    change_witness: bool = Field(
-        False, description="go on with another witness than before, or with none"
-    )
-    wait_for: int = Field(
-        0,
-        ge=0,
-        description="the first step's time begins once so many devices are enrolled, which shows "
-        "that they are",
-    )
-    connections: int = Field(
-        8192,
-        ge=64,
-        le=1_000_000,
-        description="how many connections are open at most; half of them from one address",
-    )
-    exit_when_finished: bool = Field(False, description="end when all steps are over")
+    db: str
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    step_seconds: _Seconds = None
+    check_in_seconds: _Seconds = None
+    answer_seconds: _Seconds = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    forwarded_allow_ips: str | None = None
+    operator_password_file: Path | None = None
+    head_file: Path | None = None
+    new_head_file: bool = False
+    witness: str | None = None
+    witness_key: str | None = None
+    witness_token_file: Path | None = None
+    witness_ca: Path | None = None
+    change_witness: bool = False
+    wait_for: int = Field(0, ge=0)
+    connections: int = Field(8192, ge=64, le=1_000_000)
+    exit_when_finished: bool = False
 
     @field_validator("*", mode="before")
     @classmethod

@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from prometheus_client import Counter
-
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.service.signatures import verified
 from turnout.service.storage.writer import BusyError
@@ -79,7 +77,6 @@ class SignedRoute:
         self._running, self._name, self._path = running, name, path
         self._limit, self._format, self._prepare = limit, body_format, prepare
         self._steps = running.charter.steps
-        self._counters: dict[int, Counter] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -89,15 +86,8 @@ class SignedRoute:
             status, body = refused.status, refused.body
         except StorageError:  # too much is waiting, or the process is ending
             status, body = 503, BUSY
-        self._counted(status)
+        self._running.metrics.requests.labels(self._name, status).inc()
         await respond(send, status, body)
-
-    def _counted(self, status: int) -> None:
-        counter = self._counters.get(status)
-        if counter is None:
-            counter = self._running.metrics.requests.labels(self._name, status)
-            self._counters[status] = counter
-        counter.inc()
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
         running = self._running

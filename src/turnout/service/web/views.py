@@ -138,7 +138,6 @@ class Terms:
     """A charter with what is worked out from it once."""
 
     charter: Charter
-    task: str
     plan: Plan
     expected: tuple[float, ...]
     certainties: Certainties
@@ -149,7 +148,7 @@ class Terms:
         expected = expected_check_ins(charter.scheme.participation, charter.population)
         plan = Plan.from_toml(charter.plan)
         counts = tuple(float(n) for n in expected)
-        return cls(charter, charter.task, plan, counts, Certainties(charter))
+        return cls(charter, plan, counts, Certainties(charter))
 
     def last_block(self, released: int) -> tuple[int, float]:
         """Steps of the last window that are published, and a bound on their check-ins' variance."""
@@ -165,7 +164,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
     """What everybody may see."""
     charter, plan = terms.charter, terms.plan
     return PublicView(
-        task=terms.task,
+        task=charter.task,
         title=f"{plan.model.name} on {plan.data.name}",
         plan=charter.plan,
         population=charter.population,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ import httpx
 from turnout.core.errors import ParameterError, StorageError
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
+from turnout.service.named_files import trusting
 from turnout.service.signatures import verified
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.web import logs
@@ -63,7 +63,7 @@ class Witness:
             self._headers["Authorization"] = f"Bearer {token}"
         # Loading certificates takes longer than a step may; without TLS there are none.
         clear = ca is None and self._url.startswith("http:")
-        self._verify, self._transport = False if clear else _context(ca), transport
+        self._verify, self._transport = False if clear else trusting(ca, "witness_ca"), transport
         self._http: httpx.AsyncClient | None = None
 
     async def receipt(self, shown: Shown) -> WitnessReceipt:
@@ -209,10 +209,3 @@ def _checked(url: str) -> str:
     if not secret or not parsed.host or parsed.query or parsed.fragment or parsed.userinfo:
         raise ParameterError("witness", url, expected)
     return str(parsed).rstrip("/")
-
-
-def _context(ca: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except (OSError, ssl.SSLError):
-        raise ParameterError("witness_ca", str(ca), "a file of certificates (PEM)") from None
