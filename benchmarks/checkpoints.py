@@ -16,7 +16,7 @@ from pathlib import Path
 
 from turnout.plans import Plan, prepare, read_plan
 from turnout.simulation import FileCheckpoints
-from turnout.simulation.fingerprint import RunIdentity
+from turnout.simulation.checkpoints import RunIdentity
 from turnout.training.execution import ReadyRun, evaluation_interval
 from turnout.training.workload import gather
 

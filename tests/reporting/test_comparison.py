@@ -18,7 +18,7 @@ from turnout.accounting.shuffling import shuffled_gaussian
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans.comparisons import compare
 from turnout.reporting import progress as waiting
-from turnout.reporting.comparison_picture import comparison_picture, write_comparison
+from turnout.reporting.comparison_picture import comparison_picture
 from turnout.reporting.comparison_tables import comparison_record, show
 from turnout.spec import (
     CheckIn,
@@ -271,7 +271,7 @@ def test_the_picture_shows_who_has_numbers(compared, tmp_path):
     assert "check-in's least is" in picture.text
     for kind, head in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         path = tmp_path / f"comparison{kind}"
-        write_comparison(compared, path)
+        comparison_picture(compared).write(path)
         assert path.read_bytes().startswith(head)
 
 

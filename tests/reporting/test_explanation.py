@@ -11,13 +11,14 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.meaning.explanation import explain
 from turnout.core.errors import ParameterError, StorageError
+from turnout.reporting.drawing import check_format
 from turnout.reporting.explanation import (
     CLAIMS,
     FALSE_POSITIVE_RATES,
     explanation_record,
     explanation_rows,
 )
-from turnout.reporting.trade_off_picture import check_format, trade_off_picture, write_picture
+from turnout.reporting.trade_off_picture import trade_off_picture
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -164,7 +165,7 @@ def test_a_prior_of_one_half_is_not_told_twice():
 )
 def test_the_picture_in_every_format(checked_in, tmp_path, ending, start):
     path = check_format(str(tmp_path / f"picture{ending}"))
-    write_picture(checked_in, path)
+    trade_off_picture(checked_in).write(path)
     assert path.read_bytes().startswith(start)
     assert len(path.read_bytes()) > 10_000
 
@@ -184,4 +185,4 @@ def test_a_picture_that_cannot_be_drawn_or_kept_is_refused(checked_in, tmp_path)
             check_format(name)
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(StorageError):
-        write_picture(checked_in, tmp_path / "folder.png")
+        trade_off_picture(checked_in).write(tmp_path / "folder.png")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from turnout.cli.estimate_output import picture_path
 from turnout.cli.options import QuestionCommand, question_options
 from turnout.core.errors import ParameterError
 
@@ -43,15 +44,11 @@ def account(
     from turnout.reporting import answers
     from turnout.reporting.progress import spinner
 
-    path = None
-    if picture is not None:
-        from turnout.reporting.trade_off_picture import check_format
-
-        path = check_format(picture)
+    path = picture_path(picture)
     with spinner("pricing"):
         found = answer(flags, explained=explain, prior=prior)
     if path is not None and found.explanation is not None:
-        from turnout.reporting.trade_off_picture import write_picture
+        from turnout.reporting.trade_off_picture import trade_off_picture
 
-        write_picture(found.explanation, path)
+        trade_off_picture(found.explanation).write(path)
     answers.show(found, as_json=as_json)

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from turnout.cli.commands import Group
-from turnout.cli.options import WHOLE, QuestionCommand, promise_options, scheme_options
+from turnout.cli.options import FILE, WHOLE, QuestionCommand, promise_options, scheme_options
 
-_FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+_FILE = click.argument("file", type=FILE)
 _LEFT_EXAMPLES = """\b
 Examples:
   turnout budget left --scheme check-in --window 100 --windows 20 --noise-multiplier 1 \\

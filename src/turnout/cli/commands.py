@@ -1,10 +1,14 @@
-"""Commands and groups that refuse an option that is given twice."""
+"""Commands and groups that refuse an option that is given twice, or lack a package."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
+
+from turnout.core.errors import UnsupportedError
 
 
 class Command(click.Command):
@@ -15,11 +19,7 @@ class Command(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments.
-
-        Raises:
-            click.UsageError: an option that takes one value, or is a flag, stands there twice.
-        """
+        """Refuses an option that takes one value, or is a flag, and stands there twice."""
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for option, times in Counter(order).items():
@@ -32,3 +32,16 @@ class Group(Command, click.Group):
     """A group of such commands."""
 
     command_class = Command
+
+
+@contextmanager
+def service_packages() -> Iterator[None]:
+    """Says how to get a package of the service that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("turnout"):
+            raise
+        raise UnsupportedError(
+            f"this needs the package {error.name}: pip install 'turnout[service]'"
+        ) from None

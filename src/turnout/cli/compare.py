@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from turnout.cli.estimate_output import picture_path
 from turnout.cli.options import WHOLE, SectionedCommand
 from turnout.core.errors import ParameterError
 
@@ -76,17 +77,13 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     from turnout.reporting import comparison_tables
     from turnout.reporting.progress import progress_bar
 
-    path = None
-    if picture is not None:
-        from turnout.reporting.trade_off_picture import check_format
-
-        path = check_format(picture)
+    path = picture_path(picture)
     with progress_bar("comparing") as watch:
         found = compared(flags, watch)
     try:
         if path is not None:  # before printing, which a closed pipe may end
-            from turnout.reporting.comparison_picture import write_comparison
+            from turnout.reporting.comparison_picture import comparison_picture
 
-            write_comparison(found, path)
+            comparison_picture(found).write(path)
     finally:
         comparison_tables.show(found, as_json=as_json)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.commands import Command
-from turnout.cli.packages import service_packages
+from turnout.cli.commands import Command, service_packages
+from turnout.cli.options import PATH
 from turnout.core.errors import StorageError
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 @click.option("--db", metavar="DB", required=True, help="The database: a file, or postgresql://…")
 @click.option(
     "--plan",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The plan of a new task, if DB is empty; else the plan that its task must have.",
 )
 @click.option("--step-seconds", type=float, help="How long a step of a new task is; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
-@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Where they go.")
+@click.option("--out", metavar="FILE", type=PATH, help="Where they go.")
 def enrol(
     *,
     count: int,
@@ -55,16 +56,13 @@ def enrol(
     settings = Settings.gathered(None, {}, {"db": db, **schedule})
     if plan is not None:
         _found_if_empty(plan, settings)
-    storage = open_storage(db, serving=False)
-    try:
+    with closing(open_storage(db, serving=False)) as storage:
         charter = stored_charter(storage)
         if charter is None:
             raise StorageError("there is no task in this database: give --plan, or serve one")
         settings.require_timing(charter.timing)
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
-    finally:
-        storage.close()
     _hand_out([invitation.encoded() for invitation in invitations], out)
     return 0
 
@@ -75,11 +73,8 @@ def _found_if_empty(plan: Path, settings: Settings) -> None:
     from turnout.service.storage.opening import open_storage
     from turnout.service.web.opening import require_task
 
-    storage = open_storage(settings.db, serving=not _has_task(settings.db))
-    try:
+    with closing(open_storage(settings.db, serving=not _has_task(settings.db))) as storage:
         require_task(storage, plan, settings, Console().phase)
-    finally:
-        storage.close()
 
 
 def _has_task(db: str) -> bool:
@@ -91,10 +86,8 @@ def _has_task(db: str) -> bool:
         storage = open_storage(db, serving=False)
     except StorageError:
         return False
-    try:
+    with closing(storage):
         return stored_charter(storage) is not None
-    finally:
-        storage.close()
 
 
 def _hand_out(tokens: list[str], out: Path | None) -> None:

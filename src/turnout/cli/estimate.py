@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from turnout.cli.commands import Group
-from turnout.cli.estimate_output import OUTPUT, picture_path, print_record, show_mean
+from turnout.cli.estimate_output import (
+    CONFIDENCE,
+    JSON,
+    PICTURE,
+    TOP,
+    names_of,
+    picture_path,
+    print_record,
+    show_mean,
+    values_options,
+)
 from turnout.cli.local_estimates import heavy_hitters, user_mean
-from turnout.cli.options import WHOLE, LazyChoice
+from turnout.cli.options import FILE, LazyChoice, all_of
 
-if TYPE_CHECKING:
-    from turnout.estimation.private.answers import Ask
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _MODELS = ("local", "shuffled", "central")
 _POST_PROCESSING = ("simplex", "empirical-bayes", "clip", "normalise", "raw")
 _FREQUENCY_EXAMPLES = """\b
@@ -33,7 +38,7 @@ Examples:
   turnout estimate mean survey.csv --column age --column height --norm linf --radius 200 \\
       --epsilon 1 --model central --relation replace-one
 """
-_SHARED = (
+_shared_options = all_of(
     click.option(
         "--epsilon", type=float, required=True, help="ε; in the local model of each message."
     ),
@@ -52,7 +57,9 @@ _SHARED = (
         "replace-one (it is public). The other models are replace-one.",
     ),
     click.option("--bits", type=int, metavar="B", help="Most bits that a client sends."),
-    *OUTPUT,
+    TOP,
+    PICTURE,
+    JSON,
 )
 
 
@@ -61,13 +68,6 @@ def _mechanisms() -> tuple[str, ...]:
     from turnout.randomizers.registry import all_mechanisms
 
     return ("auto", *all_mechanisms(), "laplace", "gaussian")
-
-
-def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of both kinds of estimate."""
-    for option in reversed(_SHARED):
-        command = option(command)
-    return command
 
 
 @click.group(cls=Group)
@@ -81,10 +81,8 @@ def estimate() -> None:
 
 
 @estimate.command(epilog=_FREQUENCY_EXAMPLES)
-@click.argument("data", metavar="FILE", type=_FILE)
-@click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1.")
-@click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
-@click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+@click.argument("data", metavar="FILE", type=FILE)
+@values_options
 @click.option(
     "--mechanism",
     type=LazyChoice(_mechanisms),
@@ -98,10 +96,8 @@ def estimate() -> None:
     default="simplex",
     help="From unbiased estimates (raw) to shares; simplex by default.",
 )
-@click.option(
-    "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
-)
-@_shared
+@CONFIDENCE
+@_shared_options
 def frequencies(
     *,
     data: Path,
@@ -114,32 +110,27 @@ def frequencies(
     top: int,
     picture: str | None,
     as_json: bool,
-    **flags: Any,
+    **asked: Any,
 ) -> None:
     """Estimates which share of the clients holds each value.
 
     FILE is a .npy, .csv or .parquet file with one value a row, and one row a client. Which values
     there can be is public and must not come from the data, so --size or --labels is needed.
     """
-    if (size is None) == (labels is None):
-        raise click.UsageError(
-            "say with --size K or --labels FILE which values there can be: that is published, "
-            "so it is not taken from the data"
-        )
+    names = names_of(size, labels)
     path = picture_path(picture)
     from turnout.core import checks
     from turnout.estimation.private import estimates
-    from turnout.estimation.private.columns import read_labels
+    from turnout.estimation.private.answers import Ask
     from turnout.randomness import OSRandomness
     from turnout.reporting import estimate_tables
 
     if size is not None:
         checks.count(2, size=size)
-    names = () if labels is None else read_labels(labels)
     found = estimates.frequencies(
         data,
         size or len(names),
-        _ask(flags),
+        Ask(**asked),
         OSRandomness(),
         labels=names,
         column=column,
@@ -149,9 +140,9 @@ def frequencies(
     )
     shown = names or tuple(map(str, range(size or 0)))
     if path is not None:
-        from turnout.reporting.estimate_pictures import frequency_picture, write_estimate
+        from turnout.reporting.estimate_pictures import frequency_picture
 
-        write_estimate(frequency_picture(found, shown, top), path)
+        frequency_picture(found, shown, top).write(path)
     if as_json:
         print_record(estimate_tables.frequency_record(found, shown))
     else:
@@ -159,7 +150,7 @@ def frequencies(
 
 
 @estimate.command(epilog=_MEAN_EXAMPLES)
-@click.argument("data", metavar="FILE", type=_FILE)
+@click.argument("data", metavar="FILE", type=FILE)
 @click.option(
     "--norm",
     type=click.Choice(["l1", "l2", "linf"]),
@@ -188,7 +179,7 @@ def frequencies(
     help="Messages of a client in the shuffled model. auto: several where their predicted error "
     "is less by more than 5 %.",
 )
-@_shared
+@_shared_options
 def mean(
     *,
     data: Path,
@@ -199,7 +190,7 @@ def mean(
     top: int,
     picture: str | None,
     as_json: bool,
-    **flags: Any,
+    **asked: Any,
 ) -> None:
     """Estimates the mean of the clients' vectors.
 
@@ -208,18 +199,13 @@ def mean(
     """
     path = picture_path(picture)
     from turnout.estimation.private import estimates
+    from turnout.estimation.private.answers import Ask
     from turnout.randomness import OSRandomness
 
     found = estimates.mean(
-        data, norm, radius, _ask(flags), OSRandomness(), columns=columns, mechanism=mechanism
+        data, norm, radius, Ask(**asked), OSRandomness(), columns=columns, mechanism=mechanism
     )
     show_mean(found, columns, top, path, as_json)
-
-
-def _ask(flags: dict[str, Any]) -> Ask:
-    from turnout.estimation.private.answers import Ask
-
-    return Ask(**flags)
 
 
 estimate.add_command(heavy_hitters)

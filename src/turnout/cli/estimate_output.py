@@ -1,4 +1,4 @@
-"""Options and printing that the commands of ``turnout estimate`` share."""
+"""Options and printing that the commands of ``turnout estimate`` and ``refine`` share."""
 
 from __future__ import annotations
 
@@ -8,19 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from turnout.cli.options import FILE, WHOLE, all_of
+
 if TYPE_CHECKING:
     from turnout.estimation.private.answers import Mean
 
-OUTPUT = (
-    click.option(
-        "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
-    ),
-    click.option(
-        "--picture", metavar="FILE", help="Draw it with error bars into a .svg, .png or .pdf file."
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print everything as JSON."),
+TOP = click.option(
+    "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
 )
-TOP, PICTURE, JSON = OUTPUT
+PICTURE = click.option(
+    "--picture", metavar="FILE", help="Draw it with error bars into a .svg, .png or .pdf file."
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+LABELS = click.option("--labels", type=FILE, metavar="FILE", help="All values by name, one a line.")
+COLUMN = click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+CONFIDENCE = click.option(
+    "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
+)
+values_options = all_of(
+    click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."), LABELS, COLUMN
+)
+"""Which values there can be, and where they stand."""
+
+
+def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
+    """What values are called; empty where they are numbers."""
+    if (size is None) == (labels is None):
+        raise click.UsageError(
+            "say with --size K or --labels FILE which values there can be: that is published, "
+            "so it is not taken from the data"
+        )
+    from turnout.estimation.private.columns import read_labels
+
+    return () if labels is None else read_labels(labels)
 
 
 def show_mean(
@@ -31,9 +51,9 @@ def show_mean(
 
     names = columns or tuple(map(str, range(found.value.size)))
     if path is not None:
-        from turnout.reporting.estimate_pictures import mean_picture, write_estimate
+        from turnout.reporting.estimate_pictures import mean_picture
 
-        write_estimate(mean_picture(found, names, top), path)
+        mean_picture(found, names, top).write(path)
     if as_json:
         print_record(estimate_tables.mean_record(found, names))
     else:
@@ -44,7 +64,7 @@ def picture_path(picture: str | None) -> Path | None:
     """Where the picture goes; refused before anything is read, since a run costs privacy."""
     if picture is None:
         return None
-    from turnout.reporting.trade_off_picture import check_format
+    from turnout.reporting.drawing import check_format
 
     return check_format(picture)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.commands import Command
+from turnout.cli.commands import Command, service_packages
 from turnout.cli.join import described
-from turnout.cli.packages import service_packages
+from turnout.cli.options import PATH
 
 if TYPE_CHECKING:
     from turnout.service.device.fleet_progress import Standing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tokens",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     help="Invitations, one a line, as `turnout enrol` prints them.",
 )
@@ -37,13 +37,11 @@ if TYPE_CHECKING:
 @click.option(
     "--folder",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("fleet"),
     help="Where the devices' state files are; by default ./fleet.",
 )
-@click.option(
-    "--ca", metavar="FILE", type=click.Path(path_type=Path), help="Certificates (PEM) to trust."
-)
+@click.option("--ca", metavar="FILE", type=PATH, help="Certificates (PEM) to trust.")
 @click.option("--cover", is_flag=True, help="Let every device send cover traffic.")
 @click.option("--allow-http", is_flag=True, help="Take http:// to another machine.")
 @click.option(

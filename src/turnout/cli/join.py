@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.commands import Command
-from turnout.cli.packages import service_packages
+from turnout.cli.commands import Command, service_packages
+from turnout.cli.options import PATH
 
 
 @click.command(cls=Command)
@@ -23,19 +23,17 @@ from turnout.cli.packages import service_packages
 @click.option(
     "--data",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     help="Its records: an .npz file with the arrays inputs and labels.",
 )
 @click.option(
     "--state",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where its key and its slots are kept; by default in $XDG_STATE_HOME/turnout.",
 )
-@click.option(
-    "--ca", metavar="FILE", type=click.Path(path_type=Path), help="Certificates (PEM) to trust."
-)
+@click.option("--ca", metavar="FILE", type=PATH, help="Certificates (PEM) to trust.")
 @click.option(
     "--cover", is_flag=True, help="Send as much in every step as in its own, so that none shows."
 )

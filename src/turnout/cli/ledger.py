@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.commands import Group
-from turnout.cli.packages import service_packages
-
-if TYPE_CHECKING:
-    from turnout.verification import Verdict
+from turnout.cli.commands import Group, service_packages
+from turnout.cli.options import FILE
 
 
 @click.group(cls=Group)
@@ -25,7 +22,7 @@ def ledger() -> None:
 @click.option("--db", required=True, metavar="DB", help="SQLite file or postgresql:// URL.")
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Where to write; standard output without it.",
 )
@@ -40,18 +37,17 @@ def export(db: str, out: Path | None, models: Path | None) -> None:
     with service_packages():
         from turnout.service.export import export_ledger, export_models, ledger_lines
         from turnout.service.storage.opening import open_storage
-    storage = open_storage(db, serving=False)
-    try:
-        with storage.snapshot() as transaction:
-            if models is not None:
-                export_models(transaction, models)
-            if out is not None:
-                export_ledger(transaction, out)
-            else:
-                sys.stdout.buffer.writelines(ledger_lines(transaction))
-                sys.stdout.buffer.flush()
-    finally:
-        storage.close()
+    with (
+        closing(open_storage(db, serving=False)) as storage,
+        storage.snapshot() as transaction,
+    ):
+        if models is not None:
+            export_models(transaction, models)
+        if out is not None:
+            export_ledger(transaction, out)
+        else:
+            sys.stdout.buffer.writelines(ledger_lines(transaction))
+            sys.stdout.buffer.flush()
 
 
 @ledger.command()
@@ -75,7 +71,11 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     where the ledger is sound but nothing independent can recompute its cost.
     """
     with service_packages():
-        verdict = _verdict(file, models, head)
+        from turnout.verification import KnownHead
+        from turnout.verification import verify as verified
+
+        known = None if head is None else KnownHead.parsed(head)
+        verdict = verified(file.read_bytes(), known, models)
     if as_json:
         click.echo(json.dumps(verdict.document(), indent=2, ensure_ascii=False))
     else:
@@ -83,11 +83,3 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
 
         show(verdict)
     return verdict.outcome.value
-
-
-def _verdict(file: Path, models: Path | None, head: str | None) -> Verdict:
-    from turnout.verification import KnownHead
-    from turnout.verification import verify as verified
-
-    known = None if head is None else KnownHead.parsed(head)
-    return verified(file.read_bytes(), known, models)

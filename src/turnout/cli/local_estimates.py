@@ -8,10 +8,18 @@ from typing import Any
 import click
 
 from turnout.cli.commands import Command
-from turnout.cli.estimate_output import JSON, PICTURE, TOP, picture_path, print_record, show_mean
-from turnout.cli.options import WHOLE
+from turnout.cli.estimate_output import (
+    COLUMN,
+    JSON,
+    LABELS,
+    PICTURE,
+    TOP,
+    picture_path,
+    print_record,
+    show_mean,
+)
+from turnout.cli.options import FILE, WHOLE
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _SEARCH_EXAMPLES = """\b
 Examples:
   turnout estimate heavy-hitters words.csv --letters 8 --epsilon 4 --threshold 0.02
@@ -28,16 +36,16 @@ _LOCAL_EPSILON = click.option(
 
 
 @click.command("heavy-hitters", cls=Command, epilog=_SEARCH_EXAMPLES)
-@click.argument("data", metavar="FILE", type=_FILE)
+@click.argument("data", metavar="FILE", type=FILE)
 @click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1, K up to 2^61.")
-@click.option("--labels", type=_FILE, metavar="FILE", help="All values by name, one a line.")
+@LABELS
 @click.option(
     "--letters",
     type=WHOLE,
     metavar="L",
     help="Values are words, of which L letters count, at most 12; whatever is not a to z is a *.",
 )
-@click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+@COLUMN
 @_LOCAL_EPSILON
 @click.option(
     "--threshold",
@@ -87,7 +95,7 @@ def heavy_hitters(
 
 
 @click.command("user-mean", cls=Command, epilog=_USER_EXAMPLES)
-@click.argument("data", metavar="FILE", type=_FILE)
+@click.argument("data", metavar="FILE", type=FILE)
 @click.option("--client", metavar="NAME", help="The column that says whose sample a row is.")
 @click.option(
     "--column",

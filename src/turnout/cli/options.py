@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import click
@@ -35,6 +36,8 @@ class WholeNumber(click.ParamType):
 
 
 WHOLE = WholeNumber()
+PATH = click.Path(path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class LazyChoice(click.Choice[str]):
@@ -50,11 +53,7 @@ class LazyChoice(click.Choice[str]):
 
 
 class SectionedCommand(Command):
-    """A command whose help has its options by what they are about.
-
-    Args:
-        sections: names of parameters by their heading; all others are about the output.
-    """
+    """A command whose help has its options by what they are about, by default the output."""
 
     def __init__(
         self, *arguments: Any, sections: Mapping[str, Sequence[str]], **settings: Any
@@ -223,14 +222,14 @@ _TOLERANCE = click.option(
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
-def _all(*options: Callable[..., Any]) -> Callable[..., Any]:
+def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator that adds options, in the order in which they are written."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-question_options = _all(*_SCHEME, *_PROMISE, _TOLERANCE, _JSON)
+question_options = all_of(*_SCHEME, *_PROMISE, _TOLERANCE, _JSON)
 """Options of a scheme and of what is asked about it."""
-promise_options = _all(*_SCHEME, *_PROMISE, _JSON)
+promise_options = all_of(*_SCHEME, *_PROMISE, _JSON)
 """Options of a scheme at a δ, where no bracket is asked for."""
-scheme_options = _all(*_SCHEME, _JSON)
+scheme_options = all_of(*_SCHEME, _JSON)
 """Options of a scheme alone."""

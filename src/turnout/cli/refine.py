@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from turnout.cli.commands import Command, Group
-from turnout.cli.options import WHOLE
+from turnout.cli.estimate_output import CONFIDENCE, JSON, names_of, values_options
+from turnout.cli.options import FILE, PATH, all_of
 from turnout.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from turnout.refinement import Key, Release
     from turnout.refinement.multilevel import Mechanism
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
 
 _ENCODE_EXAMPLES = """\b
 Examples:
@@ -69,41 +66,16 @@ def refine() -> None:
     """Releases data for several analysts, each at her own privacy level."""
 
 
-def _values_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say which values there can be, and where they stand."""
-    for option in (
-        click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file."),
-        click.option(
-            "--labels", type=_FILE, metavar="FILE", help="All values by name, one a line."
-        ),
-        click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."),
-    ):
-        command = option(command)
-    return command
-
-
-def _shown_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say how much of an estimate is shown, and how."""
-    for option in (
-        click.option("--out", type=_FILE, metavar="FILE", help="Also write all rows as CSV."),
-        click.option("--json", "as_json", is_flag=True, help="Print everything as JSON."),
-        click.option(
-            "--top", type=click.IntRange(1), default=20, help="How many rows; 20 by default."
-        ),
-        click.option(
-            "--confidence",
-            type=float,
-            default=0.95,
-            help="Of each interval; 0.95 by default.",
-            metavar="P",
-        ),
-    ):
-        command = option(command)
-    return command
+_shown_options = all_of(
+    CONFIDENCE,
+    click.option("--top", type=click.IntRange(1), default=20, help="How many rows; 20 by default."),
+    JSON,
+    click.option("--out", type=FILE, metavar="FILE", help="Also write all rows as CSV."),
+)
 
 
 @refine.command(cls=_SeveralLevels, epilog=_ENCODE_EXAMPLES)
-@click.argument("data", type=_FILE)
+@click.argument("data", type=FILE)
 @click.option(
     "--epsilon",
     "epsilons",
@@ -114,7 +86,7 @@ def _shown_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Privacy levels, several numbers. Everybody sees the smallest; each other gets a key. "
     "inf: that key gives every value back.",
 )
-@_values_options
+@values_options
 @click.option(
     "--mechanism",
     type=click.Choice(["one-bit", "k-ary", "hadamard", "projective", "minimal"]),
@@ -122,9 +94,7 @@ def _shown_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "projective, hadamard: more bits, for larger epsilon. k-ary: for few values. minimal: the key "
     "of inf with the least randomness.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where files go."
-)
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Where files go.")
 def encode(
     *,
     data: Path,
@@ -144,7 +114,7 @@ def encode(
     from turnout.refinement import refine as refined
     from turnout.refinement.folder import write_release
 
-    names = _names(size, labels)
+    names = names_of(size, labels)
     levels = multi_level(size or len(names), epsilons, cast("Mechanism | None", mechanism))
     values = _values(data, levels.size, names, column)
     release, keys = refined(levels, values, labels=names)
@@ -167,18 +137,6 @@ def encode(
     click.echo("together show what the largest shows. Give each key to its analyst, and keep none.")
 
 
-def _names(size: int | None, labels: Path | None) -> tuple[str, ...]:
-    """What values are called; empty where they are numbers."""
-    from turnout.estimation.private.columns import read_labels
-
-    if (size is None) == (labels is None):
-        raise click.UsageError(
-            "say with --size K or --labels FILE which values there can be: that is published, "
-            "so it is not taken from the data"
-        )
-    return () if labels is None else read_labels(labels)
-
-
 def _values(data: Path, size: int, names: tuple[str, ...], column: str | None) -> NDArray[Any]:
     """The clients' values."""
     import numpy as np
@@ -189,7 +147,7 @@ def _values(data: Path, size: int, names: tuple[str, ...], column: str | None) -
 
 
 @refine.command(epilog=_LIMITED_EXAMPLES)
-@click.argument("data", type=_FILE)
+@click.argument("data", type=FILE)
 @click.option(
     "--epsilon", type=float, required=True, help="ε of a client's one answer, at most 30."
 )
@@ -201,7 +159,7 @@ def _values(data: Path, size: int, names: tuple[str, ...], column: str | None) -
     help="Random bits that a client has, on average; whoever has fewer than it takes is asked "
     "less often.",
 )
-@_values_options
+@values_options
 @_shown_options
 def limited(
     *,
@@ -226,7 +184,7 @@ def limited(
     from turnout.refinement.hadamard import public_seed
     from turnout.reporting import refined_tables
 
-    names, source = _names(size, labels), OSRandomness()
+    names, source = names_of(size, labels), OSRandomness()
     answers = LimitedAnswers(size or len(names), epsilon, randomness, public_seed(source))
     values = _values(data, answers.size, names, column)
     found = answers.answered(answers.totals(answers.encode(values, source)))
@@ -252,14 +210,14 @@ def limited(
 
 
 @refine.command(epilog=_DECODE_EXAMPLES)
-@click.argument("public", type=click.Path(path_type=Path))
-@click.option("--key", "key_file", type=_FILE, metavar="FILE", help="An analyst's key file.")
+@click.argument("public", type=PATH)
+@click.option("--key", "key_file", type=FILE, metavar="FILE", help="An analyst's key file.")
 @click.option(
     "--epsilon", type=float, metavar="E", help="The level that is meant; anything else is refused."
 )
 @_shown_options
 @click.option(
-    "--values", type=_FILE, metavar="FILE", help="With the key of inf: write every value (.npy)."
+    "--values", type=FILE, metavar="FILE", help="With the key of inf: write every value (.npy)."
 )
 def decode(
     *,
@@ -281,7 +239,8 @@ def decode(
 
     release = read_release(public)
     key = None if key_file is None else read_key(key_file)
-    _check_level(release, key, epsilon)
+    if epsilon is not None:
+        _check_level(release, key, epsilon)
     estimate = release.at(key)
     names = release.labels or tuple(map(str, range(release.levels.size)))
     rows = refined_tables.level_rows(names, estimate, confidence)
@@ -295,10 +254,8 @@ def decode(
         refined_tables.show_level(estimate, confidence, rows, top)
 
 
-def _check_level(release: Release, key: Key | None, epsilon: float | None) -> None:
+def _check_level(release: Release, key: Key | None, epsilon: float) -> None:
     """The level that is meant is the one that there is a key for."""
-    if epsilon is None:
-        return
     level = release.levels.level_of(epsilon)
     if key is None and level != len(release.levels.epsilons) - 1:
         raise click.UsageError(f"epsilon = {epsilon:g} needs its key: --key FILE")

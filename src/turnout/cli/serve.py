@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.commands import Command
-from turnout.cli.packages import service_packages
+from turnout.cli.commands import Command, service_packages
+from turnout.cli.options import PATH
 
 if TYPE_CHECKING:
     from turnout.service.web.running import Running
 
 
 @click.command(cls=Command)
-@click.argument("plan", type=click.Path(path_type=Path))
+@click.argument("plan", type=PATH)
 @click.option("--db", metavar="DB", help="The database: a file, or postgresql://…")
 @click.option("--host", help="The address to listen at; 127.0.0.1 by default.")
 @click.option("--port", type=int, help="The port, 8000 by default; 0 for any that is free.")

@@ -7,16 +7,17 @@ from pathlib import Path
 import click
 
 from turnout.cli.commands import Command
+from turnout.cli.options import PATH
 from turnout.core.errors import ParameterError
 
 
 @click.command(cls=Command)
-@click.argument("plan", required=False, type=click.Path(path_type=Path))
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Where the run goes.")
+@click.argument("plan", required=False, type=PATH)
+@click.option("--out", metavar="DIR", type=PATH, help="Where the run goes.")
 @click.option(
     "--resume",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Go on with the run in DIR, which was stopped or killed.",
 )
 def train(plan: Path | None, out: Path | None, resume: Path | None) -> int:

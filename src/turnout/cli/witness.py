@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.commands import Command
-from turnout.cli.packages import service_packages
+from turnout.cli.commands import Command, service_packages
+from turnout.cli.options import PATH
 from turnout.core.errors import ParameterError
 
 
@@ -16,7 +16,7 @@ from turnout.core.errors import ParameterError
     "--db",
     metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where the heads are kept; made, with a key, where there is none.",
 )
 @click.option("--host", default="127.0.0.1", help="The address to listen at; 127.0.0.1.")
@@ -29,18 +29,16 @@ from turnout.core.errors import ParameterError
 @click.option(
     "--token-file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="What coordinators must send; required where another machine can connect.",
 )
 @click.option(
     "--tls-cert",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The certificate chain (PEM), for https.",
 )
-@click.option(
-    "--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key (PEM)."
-)
+@click.option("--tls-key", metavar="FILE", type=PATH, help="Its private key (PEM).")
 def witness(
     *,
     db: Path,

@@ -57,11 +57,7 @@ def trace_from(path: Path) -> NDArray[np.float64]:
 
 
 def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
-    """The matrix behind a table of intervals.
-
-    Args:
-        text: CSV with the header ``device,slot_start,slot_end,available``, whole numbers only.
-        name: how error messages call it.
+    """The matrix behind a CSV text of intervals, whole numbers only; messages call it ``name``.
 
     Returns:
         float64, shape (devices, slots): 1, 0, or NaN where no interval says.

@@ -36,14 +36,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageData:
-    """A data set of labelled images.
-
-    Attributes:
-        name: as in a plan's ``data.name``.
-        train: what the clients hold.
-        test: public; what a model is judged by.
-        classes: number of labels.
-    """
+    """A data set: what the clients hold, and what a model is judged by, which is public."""
 
     name: str
     train: Split
@@ -58,7 +51,7 @@ def deal(
 
     Args:
         labels: int, shape ``(records,)``.
-        clients: how many clients there are; at most one for each record.
+        clients: at most one for each record.
         dealing: ``"shuffled"`` deals the records out like cards; ``"by-label"`` sorts them by
             label first, so that most clients see one or two labels only.
         generator: shuffles (simulation only).

@@ -88,11 +88,8 @@ class Algorithm(Protocol):
     ) -> tuple[NDArray[np.floating], ClientState | None]:
         """A client's update, not clipped, and its state after it.
 
-        Args:
-            sent: what `sent` made of the server's state.
-            client_state: this client's own, which stays with it.
-            client: its number.
-            generator: the client's randomness in this step.
+        ``sent`` is what `sent` made of the server's state, ``generator`` the client's randomness
+        in this step.
         """
         ...
 
@@ -101,10 +98,8 @@ class Algorithm(Protocol):
     ) -> ServerState:
         """The state after a release.
 
-        Args:
-            state: before it.
-            direction: the released estimate of the mean update, shape ``(dimension,)``.
-            move: how many releases moved the model before, skipped ones included.
+        ``direction`` is the released estimate of the mean update, shape ``(dimension,)``; ``move``
+        counts the releases that moved the model before, skipped ones included.
         """
         ...
 

@@ -136,13 +136,9 @@ class Averaged:
 
 
 def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:
-    """Returns the averaging of that name.
+    """The averaging of that name: "none", "ema" (of ``decay``) or "tail".
 
-    Args:
-        name: "none", "ema" or "tail".
-        steps: updates in the whole run.
-        decay: of "ema".
-        tail: share of the run, at its end, that "tail" averages.
+    ``tail`` is the share of all ``steps`` updates, at their end, that "tail" averages.
     """
     if name == "none":
         return LastIterate()

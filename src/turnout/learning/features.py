@@ -56,15 +56,10 @@ FEATURES: dict[str, Callable[[Tensor], Tensor] | None] = {
 
 
 def apply_features(name: str, inputs: NDArray) -> NDArray:
-    """Returns what the model sees of some inputs.
+    """What the model sees of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
 
-    Args:
-        name: a key of `FEATURES`.
-        inputs: uint8 (fractions of 255), float16 or float32, shape ``(n, ...)``.
-
-    Returns:
-        For "pixels" the inputs themselves; otherwise float16, shape ``(n, ...)``: half the
-        memory, and the rounding is part of the function.
+    For "pixels" the inputs themselves; otherwise float16, shape ``(n, ...)``: half the memory,
+    and the rounding is part of the function.
 
     Raises:
         ParameterError: an unknown name, or inputs of a shape that it cannot take.

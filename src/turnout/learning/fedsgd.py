@@ -58,11 +58,7 @@ class Task(Protocol):
 class FedSGD:
     """The optimiser's descent along the mean of the clients' updates.
 
-    Attributes:
-        task: model and the clients' data.
-        optimizer: makes of each release a new model.
-        clip_norm: C, the ℓ2 bound of one client's update, from 1e-6 to 1e6: clip factors then
-            stay in float32's normal range.
+    C, the ``clip_norm``, is from 1e-6 to 1e6: clip factors then stay in float32's normal range.
     """
 
     task: Task

@@ -14,6 +14,7 @@ biases (O), flat.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import torch
@@ -64,6 +65,11 @@ class Layer(Protocol):
         ...
 
 
+def _matrix(parameters: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
+    """Weights (O, K) and biases (O)."""
+    return parameters[:-outputs].view(outputs, -1), parameters[-outputs:]
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
     """Inputs flattened, times a matrix, plus biases."""
@@ -94,23 +100,20 @@ class Dense:
         """Floats an example that the written-out form holds at once."""
         return self.inputs + self.outputs
 
-    def _matrix(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        return parameters[: -self.outputs].view(self.outputs, -1), parameters[-self.outputs :]
-
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """The layer, differentiable."""
-        weights, biases = self._matrix(parameters)
+        weights, biases = _matrix(parameters, self.outputs)
         return functional.linear(inputs.flatten(1), weights, biases)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and what is worth keeping of the way there."""
-        weights, biases = self._matrix(parameters)
+        weights, biases = _matrix(parameters, self.outputs)
         flat = inputs.reshape(len(inputs), -1)
         return torch.addmm(biases, flat, weights.T), flat
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
         """Gradient at the inputs."""
-        return upstream @ self._matrix(parameters)[0]
+        return upstream @ _matrix(parameters, self.outputs)[0]
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
         """Gradient at the parameters, a row a client."""
@@ -163,12 +166,9 @@ class Convolution:
         height, width, filters = self.output_shape
         return height * width * (self.fan_in + filters)
 
-    def _matrix(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        return parameters[: -self.filters].view(self.filters, -1), parameters[-self.filters :]
-
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """The layer, differentiable."""
-        weights, biases = self._matrix(parameters)
+        weights, biases = _matrix(parameters, self.filters)
         kernels = weights.view(self.filters, self.kernel, self.kernel, -1).permute(0, 3, 1, 2)
         outputs = functional.conv2d(
             inputs.permute(0, 3, 1, 2), kernels, biases, self.stride, self.padding
@@ -177,7 +177,7 @@ class Convolution:
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and what is worth keeping of the way there."""
-        weights, biases = self._matrix(parameters)
+        weights, biases = _matrix(parameters, self.filters)
         patches = self._patches(inputs)
         outputs = torch.addmm(biases, patches.view(-1, self.fan_in), weights.T)
         return outputs.view(-1, *self.output_shape), patches
@@ -202,7 +202,7 @@ class Convolution:
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
         """Gradient at the inputs."""
-        weights, _ = self._matrix(parameters)
+        weights, _ = _matrix(parameters, self.filters)
         rows, columns, _ = self.output_shape
         height, width, channels = self.input_shape
         edge, kernel, stride = self.padding, self.kernel, self.stride
@@ -235,6 +235,11 @@ class WithoutParameters:
         """None at all."""
         return 0
 
+    @property
+    def workspace(self: Layer) -> int:
+        """Floats an example that the written-out form holds at once."""
+        return prod(self.output_shape)
+
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
         """Gradients with no coordinates."""
         empty = upstream.new_zeros(clients, 0)
@@ -246,11 +251,6 @@ class Tanh(WithoutParameters):
     """The hyperbolic tangent of each number."""
 
     output_shape: Shape
-
-    @property
-    def workspace(self) -> int:
-        """Floats an example that the written-out form holds at once."""
-        return torch.Size(self.output_shape).numel()
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """The layer, differentiable."""
@@ -285,11 +285,6 @@ class MaxPool(WithoutParameters):
         """Shape of one example's output."""
         height, width, channels = self.input_shape
         return (height - 1, width - 1, channels)
-
-    @property
-    def workspace(self) -> int:
-        """Floats an example that the written-out form holds at once."""
-        return torch.Size(self.output_shape).numel()
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """The layer, differentiable."""

@@ -29,9 +29,7 @@ from turnout.learning.models import Layered, Model
 class LocalTraining:
     """What a client does with the model she is sent.
 
-    Attributes:
-        steps: gradient steps over all her examples.
-        learning_rate: size of each.
+    Each of its steps is a gradient step over all her examples.
     """
 
     steps: int = 1

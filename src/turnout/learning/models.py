@@ -146,11 +146,6 @@ MODELS: dict[str, Callable[[Shape, int], Layered]] = {
 def build_model(name: str, input_shape: Shape, classes: int) -> Layered:
     """Returns the model of that name for inputs of that shape.
 
-    Args:
-        name: a key of `MODELS`.
-        input_shape: shape of one input, as the features left it.
-        classes: how many classes, at least 2.
-
     Raises:
         ParameterError: an unknown name, or a shape that the model cannot take.
     """

@@ -53,8 +53,18 @@ class Optimizer(Protocol):
         ...
 
 
+class _Plain:
+    """Hands out its last iterate."""
+
+    __slots__ = ()
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The parameters."""
+        return parameters
+
+
 @dataclass(frozen=True, slots=True)
-class SGD:
+class SGD(_Plain):
     """Gradient descent, with momentum if asked for.
 
     v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov's look-ahead g + μ v in place of v.
@@ -92,13 +102,9 @@ class SGD:
             move = move + _scaled(self.momentum, velocity) if self.nesterov else velocity
         return _moved(parameters, move, as_schedule(self.rate)(step), self.weight_decay), after
 
-    def released(self, parameters: Vector, state: State) -> Vector:
-        """The parameters."""
-        return parameters
-
 
 @dataclass(frozen=True, slots=True)
-class Adam:
+class Adam(_Plain):
     """Steps scaled by running means of the directions and of their squares.
 
     Source: Kingma and Ba, *Adam* (ICLR 2015), Algorithm 1, with the defaults of PyTorch.
@@ -140,10 +146,6 @@ class Adam:
         after = {"mean": mean, "square": square, "updates": updates}
         return _moved(parameters, move, as_schedule(self.rate)(step), self.weight_decay), after
 
-    def released(self, parameters: Vector, state: State) -> Vector:
-        """The parameters."""
-        return parameters
-
 
 def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
     """The direction in the parameters' dtype."""
@@ -169,18 +171,14 @@ def build_optimizer(
 ) -> Optimizer:
     """Returns the optimiser of that name: "sgd" (with ``momentum``), "nesterov" or "adam".
 
-    Args:
-        name: of the optimiser.
-        rate: learning rate of each step; a number is the rate of all of them.
-        momentum: in [0, 1); above 0 for "nesterov", 0 for "adam".
-        weight_decay: λ ≥ 0.
+    ``momentum`` is in [0, 1); above 0 for "nesterov", 0 for "adam".
     """
     if name == "sgd":
         return SGD(rate, momentum, weight_decay=weight_decay)
     if name == "nesterov":
         return SGD(rate, momentum, nesterov=True, weight_decay=weight_decay)
-    if name == "adam" and not momentum:
-        return Adam(rate, weight_decay=weight_decay)
     if name == "adam":
-        raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
+        if momentum:
+            raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
+        return Adam(rate, weight_decay=weight_decay)
     raise ParameterError("optimizer.name", name, "one of sgd, nesterov, adam")

@@ -51,13 +51,9 @@ class Filters:
 
 
 def scattering(images: Tensor) -> Tensor:
-    """Returns scattering maps of a few images.
+    """Scattering maps, float32, shape ``(n, 81, side / 4, side / 4)``, of a few images.
 
-    Args:
-        images: float32 in [0, 1], shape ``(n, side, side)``, side a multiple of 4.
-
-    Returns:
-        float32, shape ``(n, 81, side / 4, side / 4)``.
+    These are float32 in [0, 1], shape ``(n, side, side)``, side a multiple of 4.
     """
     filters = filters_for(images.shape[-1])
     padded = functional.pad(images[:, None], (PADDING,) * 4, mode="reflect")

@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 
-
-class Schedule(Protocol):
-    """The learning rate of each step."""
-
-    def __call__(self, step: int) -> float:
-        """The rate of ``step``, counted from 0."""
-        ...
+Schedule = Callable[[int], float]
+"""The learning rate of each step, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +28,13 @@ class Constant:
 
 
 def as_schedule(rate: Schedule | float) -> Schedule:
-    """The schedule; of a number, that rate at every step.
-
-    Raises:
-        ParameterError: neither a function of the step nor a finite number above 0.
-    """
+    """The schedule; of a number, that rate at every step."""
     return rate if callable(rate) else Constant(rate)
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """Falls evenly from ``rate`` at step 0; would reach ``final`` · rate at step ``steps``."""
+class _Falling:
+    """From ``rate`` at step 0 to ``final`` · rate at step ``steps``."""
 
     rate: float
     steps: int
@@ -54,6 +44,11 @@ class Linear:
         checks.positive(rate=self.rate)
         checks.count(steps=self.steps)
         checks.probability(final=self.final)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(_Falling):
+    """Falls evenly from ``rate`` at step 0; would reach ``final`` · rate at step ``steps``."""
 
     def __call__(self, step: int) -> float:
         """The rate of ``step``."""
@@ -62,17 +57,8 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Cosine:
+class Cosine(_Falling):
     """Falls along half a cosine wave from ``rate`` to ``final`` · rate at step ``steps``."""
-
-    rate: float
-    steps: int
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        checks.positive(rate=self.rate)
-        checks.count(steps=self.steps)
-        checks.probability(final=self.final)
 
     def __call__(self, step: int) -> float:
         """The rate of ``step``."""
@@ -120,13 +106,9 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
 
 
 def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:
-    """Returns the schedule of that name.
+    """The schedule of that name, a key of `SCHEDULES`, whose largest rate is ``rate``.
 
-    Args:
-        name: a key of `SCHEDULES`.
-        rate: the largest rate.
-        steps: updates in the whole run.
-        warm_up: steps over which the rate rises first; 0 for none.
+    ``steps`` counts the updates of the whole run, ``warm_up`` those in which the rate rises first.
     """
     if name not in SCHEDULES:
         raise ParameterError("optimizer.schedule", name, f"one of {', '.join(SCHEDULES)}")

@@ -24,11 +24,7 @@ from turnout.learning.parallel import keep_freed_memory, ordered_map
 
 
 def _check_fit(model: Model, examples: Examples) -> None:
-    """Examples that the model can take: their shape, and no more classes than it has scores for.
-
-    Raises:
-        ParameterError: it cannot.
-    """
+    """Examples that the model can take: their shape, and no more classes than it has scores for."""
     one = as_floats(as_tensor(examples.inputs[:1]))
     try:
         scores = model.logits(torch.zeros(model.dimension), one).shape[-1]
@@ -62,15 +58,10 @@ class ClassificationTask:
         local: LocalTraining | None = None,
         updates: LocalUpdates | None = None,
     ) -> None:
-        """A task over these examples.
+        """A task over the examples that clients hold between them, evaluated on those held out.
 
-        Args:
-            model: its input shape must fit the examples.
-            examples: what the clients hold between them.
-            held_out: what `evaluate` looks at.
-            holdings: who holds what; by default client ``i`` holds example ``i``.
-            local: what a client computes; by default one gradient.
-            updates: how the sums are computed; by default the fastest exact way.
+        By default client ``i`` holds example ``i``, and computes one gradient in the fastest
+        exact way.
         """
         holdings = holdings or Holdings.one_each(len(examples))
         if holdings.records.size and not within(holdings.records, len(examples)):
@@ -116,12 +107,7 @@ class ClassificationTask:
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """The sum of these clients' clipped updates.
-
-        Args:
-            parameters: (d,), read as float32.
-            clients: whole numbers below the population, shape ``(clients,)``.
-            clip_norm: largest ℓ2 norm of one client's update, from 1e-6 to 1e6.
+        """The sum of these clients' updates, clipped; ``parameters`` (d,) are read as float32.
 
         Raises:
             ParameterError: parameters of another shape, or a client that does not exist.

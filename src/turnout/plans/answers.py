@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What accounting said.
-
-    Attributes:
-        question: what was asked, with what was calibrated in its place.
-        guarantee: what that is worth.
-        seconds: how long the answer took.
-        found: what was calibrated, if anything was.
-        explanation: what the guarantee means for a person, where that was asked.
-    """
+    """What accounting said of a question; what was ``found`` stands in its place in it."""
 
     question: Question
     guarantee: Guarantee

@@ -25,10 +25,7 @@ _VERSION = 1
 class Account:
     """A budget and what was charged to it; docs/design/ledger.md says which book holds when.
 
-    Attributes:
-        book: the phases of a plan, a filter, or an odometer.
-        delta: δ.
-        epsilon: the budget; None where nothing is refused.
+    Where ``epsilon`` is None nothing is refused.
     """
 
     book: Ledger | RenyiFilter | Odometer
@@ -53,7 +50,7 @@ class Account:
             delta: δ.
             epsilon: the budget, if there is one.
             adaptive: whether releases may decide on the next window.
-            most_windows: the most windows of an adaptive run.
+            most_windows: of an adaptive run.
 
         Raises:
             ParameterError: so small an ε allows nothing at this δ.
@@ -130,13 +127,7 @@ class Account:
 
 
 def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, most: int) -> Account:
-    """A new account in a file that must not exist.
-
-    Args:
-        path: where it goes.
-        flags: of `ask`, for what is expected; ``epsilon`` is the budget.
-        adaptive: whether releases may decide on the next window.
-        most: the most windows of an adaptive run.
+    """A new account in a file that must not exist; the flags' ``epsilon`` is its budget.
 
     Raises:
         StorageError: the file exists or cannot be written.

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One method over the sweep.
-
-    Attributes:
-        method: which.
-        quotes: at each value; a text says why there is none.
-    """
+    """One method's quotes over the sweep; a text says why there is none."""
 
     method: Method[Any]
     quotes: Sequence[Quote | str]
@@ -41,14 +36,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What accounting said at every point.
-
-    Attributes:
-        asked: the sweep.
-        values: of what is swept.
-        curves: one for each method.
-        seconds: how long it took.
-    """
+    """What accounting said at every value of what is swept, a curve for each method."""
 
     asked: Sweep
     values: Sequence[float]
@@ -63,18 +51,13 @@ class Comparison:
 def compare(
     flags: Mapping[str, object], watch: Callable[[int, int], None] = lambda done, of: None
 ) -> Comparison:
-    """Every method at every value.
+    """Every method at every value of the sweep that flags ask for; see `turnout.plans.sweep`.
 
-    Args:
-        flags: of `turnout.plans.sweep`.
-        watch: told how many of how many points are done.
-
-    Raises:
-        ParameterError: a flag.
+    ``watch`` is told how many of how many points are done.
     """
     asked = sweep(flags)
     values, started = asked.values(), time.perf_counter()
-    methods, settings = _family(asked)
+    methods, settings = _family(asked, values)
     quotes: list[list[Quote | str]] = [[] for _ in methods]
     for done, setting in enumerate(settings):
         for index, method in enumerate(methods):
@@ -84,11 +67,11 @@ def compare(
     return Comparison(asked, values, curves, time.perf_counter() - started)
 
 
-def _family(asked: Sweep) -> tuple[Sequence[Method[Any]], list[Any]]:
+def _family(asked: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
     """The methods that are compared, and the settings of the sweep."""
     from turnout.accounting.published import comparison
 
-    points = [asked.at(value) for value in asked.values()]
+    points = [asked.at(value) for value in values]
     if isinstance(asked, ShuffleSweep):
         return comparison.SHUFFLE_METHODS, [comparison.ShuffleSetting(**at) for at in points]
     return comparison.METHODS, [comparison.Setting(**at) for at in points]

@@ -36,14 +36,8 @@ class PreparedPlan:
 def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) -> PreparedPlan:
     """The plan with its noise calibrated (or checked) and its guarantee.
 
-    Args:
-        plan: what to run.
-        population: clients of the run.
-        law: the participation law; by default the plan's own. One that needs a trace file
-            (``law = "availability"``) is built by whoever reads files.
-
-    Returns:
-        a scheme whose proved ε never exceeds the plan's target.
+    A law that needs a trace file (``law = "availability"``) is built by whoever reads files; any
+    other is the plan's own. The scheme's proved ε never exceeds the plan's target.
 
     Raises:
         ParameterError: the noise that the plan names does not give the ε that it names.

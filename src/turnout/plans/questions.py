@@ -148,11 +148,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
 
 
 def _check_law(given: Mapping[str, object], scheme: str) -> None:
-    """No parameter of another scheme alone.
-
-    Raises:
-        ParameterError: a flag, and the schemes that have it.
-    """
+    """Refuses parameters of other schemes alone."""
     for name, value in given.items():
         owners = [word for word in SCHEMES if name in _law(word).model_fields]
         if owners and scheme not in owners:

@@ -117,12 +117,7 @@ def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:
 
 
 def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -> dict[str, object]:
-    """The flags of a question about shuffled messages, with what need not be said.
-
-    Args:
-        scheme: its name.
-        given: flags by name, without those that were not given.
-        unknown: what is solved for, if anything is.
+    """The given flags of a question about shuffled messages, with what need not be said.
 
     Raises:
         ParameterError: a relation, release or randomizer that shuffled messages do not have.
@@ -157,11 +152,7 @@ def counted_population(law: CountedCheckInSection, release: ReleaseRule) -> int 
 
 
 def _inferred(given: dict[str, object], unknown: str | None) -> str:
-    """The randomizer that is meant by the level that is given, or asked for.
-
-    Raises:
-        ParameterError: two levels.
-    """
+    """The randomizer that is meant by the one level that is given, or asked for."""
     noise = given.get("noise_multiplier")
     if noise is not None and ("epsilon0" in given or unknown == "epsilon0"):
         raise ParameterError("--noise-multiplier", noise, "either it or --epsilon0")

@@ -161,11 +161,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
 
 
 def _check_family(given: Mapping[str, object], scheme: str) -> None:
-    """No flag of the other family.
-
-    Raises:
-        ParameterError: a flag.
-    """
+    """Refuses flags of the other family."""
     for other, family in _FAMILIES.items():
         for name in family.model_fields:
             if name in given and name not in _FAMILIES[scheme].model_fields:
@@ -173,11 +169,7 @@ def _check_family(given: Mapping[str, object], scheme: str) -> None:
 
 
 def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
-    """Nothing of a sweep where nothing is swept.
-
-    Raises:
-        ParameterError: a flag.
-    """
+    """Refuses flags of a sweep where nothing is swept."""
     for name in ("first", "last", "points"):
         if name in given:
             raise ParameterError(_flag(name), given[name], "--against beside it")
@@ -186,11 +178,7 @@ def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
-    """What is swept has ends and no value besides; everything else has one.
-
-    Raises:
-        ParameterError: a flag.
-    """
+    """What is swept has ends and no value besides; everything else has one."""
     if asked.key in given:
         raise ParameterError(
             _flag(asked.key), given[asked.key], f"nothing beside --against {asked.against}"
@@ -211,11 +199,7 @@ def _check_needed(asked: Sweep) -> None:
 
 
 def _check_ends(asked: Sweep) -> None:
-    """Both ends fit what is swept, and lie in this order.
-
-    Raises:
-        ParameterError: --from, --to or --points.
-    """
+    """Both ends fit what is swept, and lie in this order."""
     for name in ("first", "last"):
         value = getattr(asked, name)
         if asked.whole and value != int(value):

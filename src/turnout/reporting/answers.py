@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnout import plans
 from turnout.plans.answers import Answer
-from turnout.reporting.calibrations import calibration_record, calibration_words
 from turnout.reporting.explanation import explanation_record, explanation_rows
 from turnout.reporting.footnotes import Footnotes
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
 from turnout.spec import TrustModel
+
+if TYPE_CHECKING:
+    from turnout.accounting.calibration import Calibration
 
 
 def answer_record(answer: Answer) -> dict[str, Any]:
@@ -25,7 +27,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
         "seconds": answer.seconds,
     }
     if answer.found is not None:
-        record = {**calibration_record(answer.found), **record}
+        record = {**_calibration_record(answer.found), **record}
     if answer.explanation is not None:
         record["explanation"] = explanation_record(answer.explanation)
     return record
@@ -42,7 +44,7 @@ def show(answer: Answer, *, as_json: bool) -> None:
     rows = {"scheme": _in_words(scheme), "randomizer": _in_words(randomizer)}
     if (found := answer.found) is not None:
         target = answer.question.promise.epsilon or 0.0
-        rows[found.unknown.name.replace("-", " ")] = calibration_words(found, target)
+        rows[found.unknown.name.replace("-", " ")] = _calibration_words(found, target)
     table = guarantee_table(answer.guarantee, "", rows)
     for name, value in _footnotes(answer).rows().items():
         table.add_row(name, value)
@@ -80,3 +82,34 @@ def _echo(question: plans.Question) -> tuple[dict[str, Any], dict[str, Any]]:
     if not shuffled:
         law["release"] = question.promise.release.value
     return law, {"name": noise.pop("randomizer"), **noise}
+
+
+def _calibration_record(found: Calibration) -> dict[str, Any]:
+    """The value that was found, as JSON-ready values."""
+    refused = found.refused
+    return {
+        "solved_for": found.unknown.name,
+        "value": _number(found, found.value),
+        "next_refused": None if refused is None else _number(found, refused),
+    }
+
+
+def _calibration_words(found: Calibration, target: float) -> str:
+    """The value that meets a target ε, and why it is no better."""
+    unknown, refused = found.unknown, found.refused
+    extreme = "smallest" if unknown.falling else "largest"
+    value = unknown.said(found.value)
+    if found.value == unknown.costly_limit:
+        return f"{value}, the {extreme} there is to try, meets ε ≤ {target:g}"
+    if refused is None:
+        beyond = "smaller" if unknown.falling else "larger"
+        return f"{value}, certified to meet ε ≤ {target:g} (something {beyond} may, too)"
+    text = f"{value}, the {extreme} certified to meet ε ≤ {target:g}"
+    apart = unknown.whole and abs(refused - found.value) > 1
+    rest = "is not; nothing between was tried" if apart else "is not"
+    return f"{text} ({unknown.said(refused)} {rest})"
+
+
+def _number(found: Calibration, value: float) -> float:
+    """The value, an int where it is whole."""
+    return int(value) if found.unknown.whole else value

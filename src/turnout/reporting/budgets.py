@@ -10,7 +10,7 @@ from rich.table import Table
 
 from turnout.accounting import Remaining, Terms
 from turnout.plans.budgets import Account
-from turnout.reporting.words import RELATIONS, TRUST, UNITS, rounded_up
+from turnout.reporting.words import kind_rows, rounded_up
 
 _HOLDS = {
     "ledger": "nothing that was released decides on what runs next",
@@ -85,11 +85,6 @@ def _show(record: dict[str, Any], rows: dict[str, str], terms: Terms, as_json: b
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    rows |= {
-        "relation": f"{terms.relation.value}: {RELATIONS[terms.relation]}",
-        "unit": f"{terms.unit.value}: {UNITS[terms.unit]}",
-        "trust model": f"{terms.trust.value}: {TRUST[terms.trust]}",
-    }
-    for name, value in rows.items():
+    for name, value in (*rows.items(), *kind_rows(terms.relation, terms.unit, terms.trust)):
         table.add_row(name, value)
     Console().print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from turnout.accounting.published import Status
 from turnout.plans.comparisons import Comparison, Curve
 from turnout.plans.sweeps import ShuffleSweep
 from turnout.reporting.drawing import Palette, Picture
-from turnout.reporting.folder import write
 from turnout.reporting.words import rounded_up
 
 _COLOURS = (
@@ -23,17 +21,6 @@ _COLOURS = (
 )
 _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ"}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "")
-
-
-def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Draws a comparison into a file, in the format of its ending.
-
-    Raises:
-        StorageError: the file system refuses.
-    """
-    picture = comparison_picture(comparison)
-    kinds = {".svg": picture.svg, ".png": picture.png, ".pdf": picture.pdf}
-    write(path, kinds[path.suffix.lower()]())
 
 
 def comparison_picture(comparison: Comparison) -> Picture:

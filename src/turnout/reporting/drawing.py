@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
@@ -13,6 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from turnout.core.errors import ParameterError
+from turnout.reporting.folder import write
+
+FORMATS = (".svg", ".png", ".pdf")
+"""Endings of a picture's file."""
 _PAGE_INK = "#123456"  # stands for the page's text colour until the SVG is written
 _WIDTH_INCHES, _PANEL_INCHES = 7.2, 2.5
 _STYLE = {
@@ -36,6 +42,14 @@ _INKED = (
     "ytick.color",
     "legend.labelcolor",
 )
+
+
+def check_format(file: str) -> Path:
+    """The file's path."""
+    path = Path(file)
+    if path.suffix.lower() not in FORMATS:
+        raise ParameterError("--picture", file, f"a file that ends in {', '.join(FORMATS)}")
+    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +86,13 @@ class Picture:
         """As a drawing on white."""
         return self._saved(Palette("#222222"), "svg", "white").decode()
 
-    def pdf(self) -> bytes:
-        """As a page on white."""
-        return self._saved(Palette("#222222"), "pdf", "white")
+    def write(self, path: Path) -> None:
+        """Puts it into a file, in the format of its ending, on white.
+
+        Raises:
+            StorageError: the file system refuses.
+        """
+        write(path, self._saved(Palette("#222222"), path.suffix.lower()[1:], "white"))
 
     def inline_svg(self) -> str:
         """As an element of a page: no ground of its own, ink in the page's text colour."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +10,6 @@ from matplotlib.axes import Axes
 from turnout.estimation.private.answers import Frequencies, Mean
 from turnout.reporting.drawing import Palette, Picture
 from turnout.reporting.estimate_tables import order
-from turnout.reporting.folder import write
 from turnout.reporting.words import rounded_up
 
 _READABLE = 40  # names that fit under an axis
@@ -37,16 +35,6 @@ def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
     )
     title = f"Mean, {_promise(found)}"
     return _picture(title, value, (wide, own), list(names[:top]), "± 2 standard errors")
-
-
-def write_estimate(picture: Picture, path: Path) -> None:
-    """Draws it into a file, in the format of its ending.
-
-    Raises:
-        StorageError: the file system refuses.
-    """
-    kinds = {".svg": picture.svg, ".png": picture.png, ".pdf": picture.pdf}
-    write(path, kinds[path.suffix.lower()]())
 
 
 def _promise(found: Frequencies | Mean) -> str:

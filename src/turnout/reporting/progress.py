@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE_SECONDS = 2.0
-Watcher = Callable[[int, int], None]
-"""Told how many of how many parts are done."""
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Watcher]:
-    """A bar, once something in several parts has taken a while."""
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar, once something has taken a while; it is told how many of how many parts are done."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.axes import Axes
 
 from turnout.accounting.meaning.explanation import Explanation
 from turnout.accounting.meaning.trade_off import TradeOff, gaussian_trade_off
-from turnout.core.errors import ParameterError
 from turnout.reporting.drawing import Palette, Picture
-from turnout.reporting.folder import write
 from turnout.reporting.words import rounded_up
 
-FORMATS = (".svg", ".png", ".pdf")
-"""Endings of a picture's file."""
 _LEGEND = {"loc": "upper right", "fontsize": 8}
 _RATES = np.unique(np.concatenate([np.geomspace(1e-4, 1.0, 241), np.linspace(0.0, 1.0, 201)]))
-
-
-def check_format(file: str) -> Path:
-    """The file's path."""
-    path = Path(file)
-    if path.suffix.lower() not in FORMATS:
-        raise ParameterError("--picture", file, f"a file that ends in {', '.join(FORMATS)}")
-    return path
-
-
-def write_picture(explanation: Explanation, path: Path) -> None:
-    """Draws an explanation into a file, in the format of its ending."""
-    picture = trade_off_picture(explanation)
-    kind = path.suffix.lower()
-    write(path, {".svg": picture.svg, ".png": picture.png, ".pdf": picture.pdf}[kind]())
 
 
 def trade_off_picture(explanation: Explanation) -> Picture:

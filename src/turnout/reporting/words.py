@@ -58,11 +58,8 @@ def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[
 def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relation) -> str:
     """The promise to one client about an attacker with even odds.
 
-    Args:
-        sides: upper bounds on how sure he becomes of presence and of absence, both in [0, 1],
-            from `turnout.accounting.meaning.membership` at the prior ½.
-        delta: δ.
-        relation: the neighbouring relation.
+    Upper bounds on how sure he becomes of presence and of absence are the two ``sides``, both in
+    [0, 1], from `turnout.accounting.meaning.membership` at the prior ½.
     """
     presence, absence = map(sure, sides)
     claim, denial = CLAIMS[relation]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
-from turnout.simulation.fingerprint import RunIdentity
+from turnout.core.identity import Identity
 from turnout.simulation.history import History
 
 if TYPE_CHECKING:
@@ -28,6 +29,47 @@ named no algorithm. Both are refused."""
 _SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
 _READERS = {1: "before 40d2d28", 2: "166f48b"}
 """Revisions of turnout 0.1.0 that read an earlier format."""
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunIdentity:
+    """A run's settings and data, as a checkpoint keeps them.
+
+    Attributes:
+        fingerprint: digest of the settings, 32 hexadecimal digits; may be shown.
+        data_key: 32 random bytes, drawn anew for each run by the operating system.
+        data_digest: digest of all data under that key, 32 bytes. Key and digest together let
+            their holder test guesses of the data, so both are in the checkpoint and nowhere else.
+    """
+
+    fingerprint: str
+    data_key: bytes = field(repr=False)
+    data_digest: bytes = field(repr=False)
+
+    @classmethod
+    def new(cls, identity: Identity) -> RunIdentity:
+        """The identity of a run that begins."""
+        key = os.urandom(KEY_BYTES)
+        return cls(identity.public_digest(), key, identity.keyed_digest(key))
+
+    def require(self, identity: Identity) -> None:
+        """Go on only if settings and data are those of this run.
+
+        Raises:
+            StorageError: they are not.
+        """
+        here = identity.public_digest()
+        if self.fingerprint != here:
+            raise StorageError(
+                f"the checkpoint is of run {self.fingerprint}, which differs from this one, "
+                f"{here}, in its scheme, settings, seed or what a client computes"
+            )
+        if not hmac.compare_digest(self.data_digest, identity.keyed_digest(self.data_key)):
+            raise StorageError(
+                "the checkpoint is of a run on other data, which differs from this one in its "
+                "examples, their order, who holds them, the test set or who is available when"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,11 +79,8 @@ class Checkpoint:
     Attributes:
         run: settings and data of the run that this belongs to.
         step: steps done.
-        server: the server's state.
         clients: the states of the clients that took part so far, if clients have any.
         mechanism_state: the mechanism's arrays by name; None for those it begins with.
-        history: columns of the steps done.
-        seconds: running time so far.
     """
 
     run: RunIdentity
@@ -71,10 +110,8 @@ class FileCheckpoints:
     Guarantees: a process killed at any moment, power cuts included, leaves the old or the new
     checkpoint, whole: it is written beside the file, synced, put in its place in one
     operation, and the folder is synced. Only its owner may read the file: it holds a digest of
-    the clients' data with its key, so whoever reads it can test guesses of them.
-
-    Args:
-        path: the file; its folder must exist.
+    the clients' data with its key, so whoever reads it can test guesses of them. Its folder must
+    exist.
     """
 
     def __init__(self, path: Path | str) -> None:

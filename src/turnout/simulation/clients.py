@@ -47,9 +47,7 @@ class Clients:
     """All clients of a run.
 
     Attributes:
-        algorithm: what they compute.
         bound: clips to C, as the algorithm said it when the run was built.
-        streams: the run's randomness.
         layout: of a client's state; None where clients have none.
     """
 

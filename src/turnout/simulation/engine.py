@@ -21,9 +21,8 @@ from turnout.core import checks
 from turnout.core.identity import Identity, identity_of
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
-from turnout.simulation.checkpoints import Checkpoint, CheckpointStore
+from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, RunIdentity
 from turnout.simulation.clients import Clients
-from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import History
 from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import Scheme
@@ -34,14 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, after each step.
+    """How far a run is, after each step; running time includes that of earlier parts.
 
     Attributes:
         step: steps done.
-        steps: steps of the whole run.
         check_ins: clients accepted in this step.
         participations: check-ins so far.
-        seconds: running time so far, earlier parts included.
         evaluation: the algorithm's metrics by name, where this step had an evaluation.
     """
 
@@ -58,11 +55,8 @@ class SimulationResult:
     """The end of a run, or of a part of it that was interrupted.
 
     Attributes:
-        finished: whether all steps are done.
-        steps_done: steps done.
         parameters: the model that the algorithm hands out.
         clients: the states of the clients that took part, if clients have any.
-        history: all columns.
         seconds: running time, earlier parts included.
     """
 
@@ -141,19 +135,12 @@ class Simulation:
 
     @property
     def moves(self) -> int:
-        """Model updates of the whole run: one every ``minibatch`` steps. The algorithm is told
-        how many came before; a step that is skipped counts.
-        """
+        """Model updates of the whole run: one every ``minibatch`` steps, skipped ones counted."""
         return self.steps // self._setup.minibatch
 
     @property
     def fingerprint(self) -> str:
-        """Names this run's settings: a checkpoint goes on only in a simulation with the same one,
-        on the same data.
-
-        Raises:
-            UnsupportedError: the algorithm does not say what it computes.
-        """
+        """The digest of this run's settings, without the data; raises as `identity` does."""
         return self.identity.public_digest()
 
     @property
@@ -181,11 +168,7 @@ class Simulation:
     def _saving(
         self, store: CheckpointStore | None, start: Checkpoint | None
     ) -> Callable[[Stepper], None]:
-        """A function that saves the run's checkpoints, under one identity; nothing without a store.
-
-        Raises:
-            StorageError: settings or data are not those of the checkpoint to start from.
-        """
+        """A saver of the run's checkpoints, under one identity; it does nothing without a store."""
         if start is not None:
             start.run.require(self.identity)
         if store is None:
@@ -231,7 +214,16 @@ class Simulation:
                 if run.step % checkpoint_every == 0 or run.step == self.steps:
                     save(run)
                 if on_progress is not None:
-                    on_progress(_progress(run, self.steps, evaluation))
+                    on_progress(
+                        Progress(
+                            step=run.step,
+                            steps=self.steps,
+                            check_ins=run.check_ins,
+                            participations=run.participations,
+                            seconds=run.seconds,
+                            evaluation=evaluation,
+                        )
+                    )
         except KeyboardInterrupt:
             save(run)
         return SimulationResult(
@@ -242,15 +234,3 @@ class Simulation:
             history=run.history(),
             seconds=run.seconds,
         )
-
-
-def _progress(run: Stepper, steps: int, evaluation: Mapping[str, float] | None) -> Progress:
-    """What to tell about the step just done."""
-    return Progress(
-        step=run.step,
-        steps=steps,
-        check_ins=run.check_ins,
-        participations=run.participations,
-        seconds=run.seconds,
-        evaluation=evaluation,
-    )

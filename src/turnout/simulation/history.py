@@ -62,12 +62,7 @@ class History:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> History:
-        """The history with these `columns`.
-
-        Raises:
-            LookupError: a column is missing.
-            TypeError: a column of another type.
-        """
+        """The history with these `columns`; LookupError or TypeError where they are not its own."""
         types: dict[str, type[Any]] = {
             **dict.fromkeys(columns, np.float64),
             **_PER_STEP,

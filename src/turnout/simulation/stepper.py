@@ -16,9 +16,8 @@ from turnout.participation import Schedule, blocks, draw_run
 from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
 from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
 from turnout.randomness import SimulationStreams
-from turnout.simulation.checkpoints import Checkpoint
+from turnout.simulation.checkpoints import Checkpoint, RunIdentity
 from turnout.simulation.clients import Clients
-from turnout.simulation.fingerprint import RunIdentity
 from turnout.simulation.history import History, Recorder
 from turnout.spec import Scheme
 
@@ -94,13 +93,7 @@ class _State:
 
 
 class Stepper:
-    """One run, from its beginning or a checkpoint on.
-
-    Args:
-        setup: what stays the same.
-        checkpoint: where to go on, or None; of the same run.
-        store: keeps the clients' states; emptied first.
-    """
+    """One run, from its beginning or a checkpoint of it on; the clients' store is emptied first."""
 
     def __init__(self, setup: Setup, checkpoint: Checkpoint | None, store: ClientStore) -> None:
         self._setup, self._store = setup, store
@@ -110,19 +103,12 @@ class Stepper:
         self._earlier_seconds, self._started = 0.0, time.perf_counter()
         self._clipping_due = True
         if checkpoint is None:
-            self._state = self._beginning()
-        else:
-            self._state = self._continuation(checkpoint)
-
-    def _beginning(self) -> _State:
-        algorithm = self._setup.algorithm
-        server = algorithm.init(self._setup.streams.generator("initial parameters"))
-        return _State(0, server, {}, None, 0, 0, 0)
-
-    def _continuation(self, checkpoint: Checkpoint) -> _State:
+            server = setup.algorithm.init(setup.streams.generator("initial parameters"))
+            self._state = _State(0, server, {}, None, 0, 0, 0)
+            return
         self._recorder.restore(checkpoint.history)
         self._earlier_seconds = checkpoint.seconds
-        return _State(
+        self._state = _State(
             checkpoint.step,
             checkpoint.server,
             checkpoint.clients,

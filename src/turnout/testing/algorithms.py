@@ -20,14 +20,13 @@ from turnout.simulation import FileCheckpoints, Simulation, SimulationResult
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
 Data = TypeVar("Data")
+_Make = Callable[[Sequence[Data]], Algorithm]
 _LAW = CheckIn(window=3, windows=3)
 _SEED, _SLACK = 1, 1e-5
 _STREAMS = SimulationStreams(_SEED)
 
 
-def assert_algorithm(
-    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data], hostile: Sequence[Data]
-) -> None:
+def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
     """Fails unless an algorithm keeps the promises of `turnout.learning.Algorithm`.
 
     Args:
@@ -91,9 +90,7 @@ def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
     assert _same(kept, state), "the server's state is changed in place"
 
 
-def _assert_clipped(
-    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data], hostile: Sequence[Data]
-) -> None:
+def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
     """Whatever one client holds, it moves a sum by C at most; the engine clips what is mapped."""
     for held in hostile:
         algorithm = make([held, *data[1:]])
@@ -112,9 +109,7 @@ def _assert_clipped(
         assert np.isfinite(result.parameters).all(), f"{held} makes the model not finite"
 
 
-def _assert_own_data_only(
-    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data]
-) -> None:
+def _assert_own_data_only(make: _Make[Data], data: Sequence[Data]) -> None:
     """A client's update and state are the same whatever the others hold."""
     first, last = make(data), make([*data[:1], *data[2:], data[1]])
     assert _same(first.init_client(0), last.init_client(0)), "a state depends on others' data"
@@ -124,7 +119,7 @@ def _assert_own_data_only(
 
 
 def _assert_server_sees_no_data(
-    make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data], hostile: Sequence[Data]
+    make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]
 ) -> None:
     """All that the server does is the same whatever the clients hold."""
     direction = _STREAMS.generator("direction").normal(size=make(data).dimension)
@@ -172,7 +167,7 @@ def _simulation(algorithm: Algorithm) -> Simulation:
     return Simulation(scheme, algorithm, seed=_SEED, evaluate_every=4)
 
 
-def _assert_repeatable(make: Callable[[Sequence[Data]], Algorithm], data: Sequence[Data]) -> None:
+def _assert_repeatable(make: _Make[Data], data: Sequence[Data]) -> None:
     """The same bits again, and also when the run is stopped after any step and goes on."""
     with tempfile.TemporaryDirectory() as folder:
         whole = _simulation(make(data)).run()

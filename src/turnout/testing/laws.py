@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -52,7 +52,9 @@ def assert_law(
             which she takes part; None to hold the readers against the sampler alone.
     """
     assert normal_form(law).steps == law.steps, "steps"
-    everybody = [client_law(law, population, client) for client in range(population)]
+    everybody: Sequence[ClientLaw] = [
+        client_law(law, population, client) for client in range(population)
+    ]
     if promise is not None:
         for client, sampled in enumerate(everybody):
             wanted = {steps: weight for steps, weight in promise(client).items() if weight}
@@ -87,7 +89,7 @@ def _steps_of(schedule: Schedule, client: int) -> tuple[int, ...]:
 
 
 def _assert_expected(
-    law: ParticipationLaw, population: int, everybody: list[dict[tuple[int, ...], Fraction]]
+    law: ParticipationLaw, population: int, everybody: Sequence[ClientLaw]
 ) -> None:
     counts = [Fraction(0)] * law.steps
     for own in everybody:
@@ -126,7 +128,7 @@ def _assert_written(law: ParticipationLaw) -> None:
     assert scheme_to_dict(scheme_from_dict(written)) == written, "the codec changes it"
 
 
-def _assert_priced(law: ParticipationLaw, everybody: list[dict[tuple[int, ...], Fraction]]) -> None:
+def _assert_priced(law: ParticipationLaw, everybody: Sequence[ClientLaw]) -> None:
     """Every rule and relation has a price or is refused, and one price is the sampled law's own."""
     for relation, release in product(Relation, ReleaseRule):
         try:

@@ -44,13 +44,7 @@ class InterruptedRunError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadyRun:
-    """A run that nothing refuses any more.
-
-    Attributes:
-        prepared: plan, scheme and guarantee.
-        simulation: what carries it out.
-        curve: ε over the steps.
-    """
+    """A run that nothing refuses any more, with ε over its steps."""
 
     prepared: PreparedPlan
     simulation: Simulation
@@ -67,17 +61,16 @@ class ReadyRun:
         from turnout.training.building import build_algorithm
 
         plan, law = workload.plan, prepared.scheme.participation
+        interval = evaluation_interval(plan, law.steps)
         simulation = Simulation(
             prepared.scheme,
             build_algorithm(workload),
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,
-            evaluate_every=evaluation_interval(plan, law.steps),
+            evaluate_every=interval,
         )
-        return cls(
-            prepared, simulation, epsilon_curve(prepared, evaluation_interval(plan, law.steps))
-        )
+        return cls(prepared, simulation, epsilon_curve(prepared, interval))
 
     def carried_out(self, checkpoint: Path, what: str, folder: Path, watcher: Watcher) -> Outcome:
         """The outcome, from the checkpoint on if there is one.
@@ -86,11 +79,7 @@ class ReadyRun:
             StorageError: the checkpoint is damaged or another run's.
             InterruptedRunError: Ctrl-C.
         """
-        plan, law, population = (
-            self.prepared.plan,
-            self.prepared.scheme.participation,
-            self.prepared.population,
-        )
+        plan, law = self.prepared.plan, self.prepared.scheme.participation
         store = FileCheckpoints(checkpoint)
         earlier = store.load()
         steps = self.simulation.steps
@@ -107,8 +96,8 @@ class ReadyRun:
             self.prepared,
             result.history,
             result.seconds,
-            expected_check_ins(law, population),
-            expected_empty_steps(law, population),
+            expected_check_ins(law, self.prepared.population),
+            expected_empty_steps(law, self.prepared.population),
             self.curve.steps,
             self.curve.epsilon,
         )

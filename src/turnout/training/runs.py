@@ -42,11 +42,6 @@ def train(plan_file: Path, folder: Path, watcher: Watcher) -> Finished:
     Nothing is written before the plan is read, its data are at hand, its budget holds and its
     model fits.
 
-    Args:
-        plan_file: a TOML plan.
-        folder: where the run goes; created here.
-        watcher: is told how far it is.
-
     Raises:
         ParameterError: the plan is refused, or the folder already holds something.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.

@@ -23,12 +23,7 @@ BUILT_IN_TRACE = "flash-phones"
 class Workload:
     """A plan with its data at hand.
 
-    Attributes:
-        plan: as it was written.
-        data: what the clients hold between them.
-        population: how many clients there are.
-        law: who takes part when.
-        trace: availability, shape ``(clients, steps)``, NaN where unknown; None without one.
+    The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one.
     """
 
     plan: Plan
@@ -39,11 +34,7 @@ class Workload:
 
 
 def gather(plan: Plan, folder: Path) -> Workload:
-    """The plan's data, trace, population and law.
-
-    Args:
-        plan: what to run.
-        folder: what a trace's path is relative to.
+    """The plan's data, trace (its path relative to the folder), population and law.
 
     Raises:
         ParameterError: a file that is missing, or a number of clients that does not fit.
