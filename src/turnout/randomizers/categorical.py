@@ -19,7 +19,7 @@ class KaryRandomizedResponse(IndexedRandomizer):
     """The true item with probability e^ε/(e^ε + k − 1), any other one with 1/(e^ε + k − 1).
 
     Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
-        thesis, Table 7.1 (RR).
+        thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
 
     Best for few items or a large ε (k < 3e^ε + 2); its error grows as k².
 
