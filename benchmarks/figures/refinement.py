@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 from curves import Curve, Panel, line, picture
+from limited_answers import PrintedAnswers
 
 from turnout.estimation import clip_and_normalise, project_simplex
 from turnout.randomizers import (
@@ -134,6 +135,7 @@ def figure_7_8() -> Picture:
 
 
 VARIANTS = (("as-printed", "theorem 4.1", "as printed"), ("default", "turnout", "ours"))
+ANSWERS = {"as-printed": PrintedAnswers, "default": LimitedAnswers}
 
 
 @lru_cache(maxsize=512)
@@ -146,7 +148,7 @@ def error(clients: int, epsilon: float, bits: float, variant: str) -> dict[str, 
         name = (clients, str(epsilon), str(bits), variant, run)
         generator = STREAMS.generator("values", *name)
         values = np.searchsorted(np.cumsum(shares), generator.random(clients)).clip(0, SIZE - 1)
-        answers = LimitedAnswers(SIZE, epsilon, bits, generator.bytes(32), variant)
+        answers = ANSWERS[variant](SIZE, epsilon, bits, generator.bytes(32))
         said = answers.encode(values, STREAMS.source("answers", *name))
         raw = answers.frequencies(answers.totals(said))
         for post, apply in POST.items():

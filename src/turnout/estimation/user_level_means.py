@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,7 +88,7 @@ class UserLevelMean:
     is d = 1. For vectors the print runs the scalar scheme on each coordinate, each with ε₀/d; here
     client i speaks of the range of coordinate i mod d alone, with all of that stage's budget, and
     her second message is about all coordinates. ε₀ is not halved: the range gets as little as
-    makes a wrong one as unlikely as γ, the mean the rest (``variant="as-printed"`` halves it).
+    makes a wrong one as unlikely as γ, the mean the rest.
 
     Guarantees:
         `epsilon0`-private for all samples of one client (local, replacement, δ = 0), for any
@@ -104,7 +103,6 @@ class UserLevelMean:
         samples: m.
         clients: n.
         chance: γ.
-        variant: "default" or "as-printed".
         public_seed: of public randomness of the second message; None: it is sent.
     """
 
@@ -115,13 +113,10 @@ class UserLevelMean:
     samples: int
     clients: int
     chance: float = 0.01
-    variant: Literal["default", "as-printed"] = "default"
     public_seed: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon, bound=self.bound)
-        if self.variant not in ("default", "as-printed"):
-            raise ParameterError("variant", self.variant, "default or as-printed")
         if self.clients < self.dimension:
             raise ParameterError("clients", self.clients, "at least one a coordinate")
         self.radius  # noqa: B018 checks the other parameters
@@ -143,8 +138,6 @@ class UserLevelMean:
         """Budget of the first message; 0 if there is none."""
         if self.bins == 1:
             return 0.0
-        if self.variant == "as-printed":
-            return self.epsilon / 2
 
         def seldom(epsilon: float) -> bool:
             return self._wrong_bins(epsilon) <= self.chance
