@@ -158,10 +158,5 @@ class LimitedAnswers:
         return LevelEstimate(self.epsilon, asked, raw, projected, errors)
 
     def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
-        """Variance of `frequencies`, values being independent draws from ``shares``.
-
-        Args:
-            shares: the distribution, shape (size,).
-            clients: how many were asked.
-        """
+        """Variance of `frequencies` where so many were asked, values drawn from ``shares``."""
         return self.questions.variance(shares, clients, float(self.yes - self.no))
