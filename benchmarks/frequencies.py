@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from papers.hadamard_blocks import printed_response
 from peers.environment import HERE, python
 
 from turnout.datasets.names import first_names
@@ -49,7 +50,7 @@ def mechanisms(epsilon: float, items: int) -> dict[str, FrequencyRandomizer]:
         "optimised unary": UnaryEncoding(epsilon, items),
         "subset selection": SubsetSelection(epsilon, items),
         "Hadamard response": HadamardResponse(epsilon, items),
-        "Hadamard response as printed": HadamardResponse.as_printed(epsilon, items),
+        "Hadamard response as printed": printed_response(epsilon, items),
         "one-bit Hadamard": OneBitHadamard(epsilon, items),
         "one-bit Hadamard, public rows": OneBitHadamard(epsilon, items, public=True),
         "binary hashing": LocalHashing(epsilon, items, cells=2),

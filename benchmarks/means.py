@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from papers.sqkr import SampledSigns
 
 from turnout.estimation.means import MeanTally, collect_mean, estimate_mean
 from turnout.randomizers.vectors import (
@@ -24,7 +25,6 @@ from turnout.randomizers.vectors import (
     L2Randomizer,
     LInfRandomizer,
     PrivUnit,
-    SampledSigns,
     SphericalCode,
     VectorRandomizer,
 )

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hadamard_blocks import printed_response
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -44,7 +45,7 @@ ALL = [
     KaryRandomizedResponse(1.0, 7),
     HadamardResponse(1.0, 7),
     HadamardResponse(2.0, 20, blocks=3),
-    HadamardResponse.as_printed(4.0, 20),
+    printed_response(4.0, 20),
     OneBitHadamard(1.0, 20),
     OneBitHadamard(1.0, 16, public=True),
     LocalHashing(1.0, 20),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 from scipy import stats
+from sqkr import SampledSigns
 
 from turnout.core.errors import ParameterError
 from turnout.estimation.means import (
@@ -24,7 +25,6 @@ from turnout.randomizers.vectors import (
     LInfRandomizer,
     PrivUnit,
     PrivUnitG,
-    SampledSigns,
     SphericalCode,
 )
 from turnout.randomizers.vectors.l2 import best_clip, clipping_error

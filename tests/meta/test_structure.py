@@ -31,7 +31,7 @@ PUBLIC = {
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask prepare "
     "priced read_plan solvable solved sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
-    "LaplaceRandomizer LocalHashing OneBitHadamard RandomizedResponse SubsetSelection "
+    "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
     "randomness": "ByteStream OSRandomness SimulationRandomness SimulationStreams Source "
     "rounded_gaussian system_bytes",

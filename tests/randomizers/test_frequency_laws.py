@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hadamard_blocks import printed_response
 
 from turnout.core.errors import ParameterError
 from turnout.randomizers import (
@@ -32,7 +33,7 @@ SMALL = [
     HadamardResponse(1.0, 3),
     HadamardResponse(0.7, 6, blocks=2),
     HadamardResponse(3.0, 5),
-    HadamardResponse.as_printed(2.5, 6),
+    printed_response(2.5, 6),
     OneBitHadamard(1.0, 2),
     OneBitHadamard(2.0, 5),
     OneBitHadamard(2.0, 5, public=True),
@@ -78,7 +79,7 @@ def test_the_stated_ratio_is_that_of_the_law(randomizer):
     [
         KaryRandomizedResponse,
         HadamardResponse,
-        HadamardResponse.as_printed,
+        printed_response,
         OneBitHadamard,
         LocalHashing,
         UnaryEncoding,
@@ -312,7 +313,7 @@ def test_other_parameters_outside_their_domain_are_refused():
 
 
 def test_the_library_chooses_better_than_as_printed():
-    ours, printed = HadamardResponse(1.0, 1000), HadamardResponse.as_printed(1.0, 1000)
+    ours, printed = HadamardResponse(1.0, 1000), printed_response(1.0, 1000)
     assert (ours.blocks, printed.blocks) == (1, 2)
     assert ours.mse_bound(1) < 0.86 * printed.mse_bound(1)
     for epsilon in (0.5, 1.0, 2.0, 3.0, 5.0):

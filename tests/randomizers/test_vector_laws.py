@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from sqkr import SampledSigns
 from vector_truths import all_messages, largest_loss, sampled_law, vectors_of_messages
 
 from turnout.randomizers.vectors import (
@@ -14,7 +15,6 @@ from turnout.randomizers.vectors import (
     KashinFrame,
     L1Randomizer,
     LInfRandomizer,
-    SampledSigns,
     SphericalCode,
 )
 from turnout.randomness import SimulationStreams

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from sqkr import SampledSigns
 
 from turnout.core.errors import ParameterError
 from turnout.randomizers.vectors import (
@@ -19,7 +20,6 @@ from turnout.randomizers.vectors import (
     PrivUnit,
     PrivUnitG,
     PublicRandomness,
-    SampledSigns,
     SphericalCode,
     best_randomizer,
     contained_radius,

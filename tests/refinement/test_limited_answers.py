@@ -6,12 +6,13 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from limited_answers import PrintedAnswers, binary_entropy_inverse
 
 from turnout.core.errors import ParameterError
 from turnout.randomizers.levels import exponential_below
 from turnout.randomness import SimulationStreams, Source
 from turnout.refinement import LimitedAnswers, enough_randomness
-from turnout.refinement.limited import binary_entropy, binary_entropy_inverse
+from turnout.refinement.limited import binary_entropy
 
 SEED = bytes(range(32))
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])
@@ -31,10 +32,10 @@ class Fixed(Source):
         return np.full(size, self.number, dtype=np.int64)
 
 
-@pytest.mark.parametrize("variant", ["default", "as-printed"])
+@pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
 @pytest.mark.parametrize(("epsilon", "bits"), GRID)
-def test_level_and_entropy_are_kept(epsilon, bits, variant):
-    answers = LimitedAnswers(4, epsilon, bits, SEED, variant)
+def test_level_and_entropy_are_kept(epsilon, bits, kind):
+    answers = kind(4, epsilon, bits, SEED)
     laws = [(answers.yes, 1 - answers.yes), (answers.no, 1 - answers.no)]
     ratios = [p / q for p, q in zip(*laws, strict=True)]
     assert answers.ratio == max(*ratios, *(1 / ratio for ratio in ratios))
@@ -47,9 +48,9 @@ def test_level_and_entropy_are_kept(epsilon, bits, variant):
         assert answers.entropy_bits == pytest.approx(enough_randomness(epsilon))
 
 
-@pytest.mark.parametrize("variant", ["default", "as-printed"])
-def test_answers_turn_exactly_at_their_probability(variant):
-    answers = LimitedAnswers(4, 1.0, 0.5, SEED, variant)
+@pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
+def test_answers_turn_exactly_at_their_probability(kind):
+    answers = kind(4, 1.0, 0.5, SEED)
     values = np.arange(4000) % 4
     honest = answers.questions.truths(values, 0).astype(bool)
     asked = answers.asked(0, 4000)
@@ -63,9 +64,7 @@ def test_answers_turn_exactly_at_their_probability(variant):
 
 
 def test_the_unlimited_mechanism_is_both_variants():
-    default, printed = (
-        LimitedAnswers(4, 1.0, 1.0, SEED, variant) for variant in ("default", "as-printed")
-    )
+    default, printed = (kind(4, 1.0, 1.0, SEED) for kind in (LimitedAnswers, PrintedAnswers))
     assert (default.yes, default.no) == (printed.yes, printed.no)
     assert default.share == 1
     assert float(default.yes) == pytest.approx(math.e / (math.e + 1), rel=1e-15)
@@ -73,7 +72,7 @@ def test_the_unlimited_mechanism_is_both_variants():
 
 @pytest.mark.parametrize("bits", [0.01, 0.3, 0.8, 1.0])
 def test_printed_mechanism_is_unbiased_with_the_stated_variance(bits):
-    answers = LimitedAnswers(4, 1.0, bits, SEED, "as-printed")
+    answers = PrintedAnswers(4, 1.0, bits, SEED)
     inside = np.array(
         [[answers.questions.truths(np.array([v]), c)[0] for v in range(4)] for c in range(4)]
     )
@@ -89,7 +88,7 @@ def test_printed_mechanism_is_unbiased_with_the_stated_variance(bits):
     assert stated == pytest.approx(second - mean**2, rel=1e-9)
     assert stated.sum() <= answers.error_bound(4)
     # Half the randomness is told apart.
-    assert LimitedAnswers(4, 1.0, bits / 2, SEED, "as-printed").variance(SHARES, 4)[0] > stated[0]
+    assert PrintedAnswers(4, 1.0, bits / 2, SEED).variance(SHARES, 4)[0] > stated[0]
 
 
 def test_default_mechanism_is_unbiased_with_the_stated_variance():
@@ -122,9 +121,9 @@ def test_the_public_coin_asks_the_stated_share():
     assert answers.totals(said).sum() == asked[:2000].sum()
 
 
-@pytest.mark.parametrize("variant", ["default", "as-printed"])
-def test_blocks_merge(variant):
-    answers = LimitedAnswers(4, 1.0, 0.3, SEED, variant)
+@pytest.mark.parametrize("kind", [LimitedAnswers, PrintedAnswers])
+def test_blocks_merge(kind):
+    answers = kind(4, 1.0, 0.3, SEED)
     values = np.arange(3000) % 4
     source = SimulationStreams(1).source("blocks")
     first, second = answers.encode(values[:999], source), answers.encode(values[999:], source, 999)
@@ -137,7 +136,7 @@ def test_asking_fewer_beats_rare_answers_at_every_budget():
     for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
         for bits in np.geomspace(1e-4, 0.999, 12) * enough_randomness(epsilon):
             default = LimitedAnswers(1024, epsilon, float(bits), SEED)
-            printed = LimitedAnswers(1024, epsilon, float(bits), SEED, "as-printed")
+            printed = PrintedAnswers(1024, epsilon, float(bits), SEED)
             error = default.variance(uniform, 1).sum() / default.share
             assert error < printed.variance(uniform, 1).sum()
 
@@ -145,7 +144,7 @@ def test_asking_fewer_beats_rare_answers_at_every_budget():
 def test_the_printed_lower_bound_is_none():
     # Theorem 7.3.1 at k = 1024, ε = 1, p_R = 0.002: k e^ε/(16 p_R² (e^ε − 1)²) a client.
     p = 0.002
-    printed = LimitedAnswers(1024, 1.0, binary_entropy(p), SEED, "as-printed")
+    printed = PrintedAnswers(1024, 1.0, binary_entropy(p), SEED)
     assert float(printed.yes) == pytest.approx(p, rel=1e-9)
     claimed = 1024 * math.e / (16 * p**2 * math.expm1(1) ** 2)
     assert claimed == pytest.approx(1.47e7, rel=0.01)
@@ -171,12 +170,12 @@ def test_the_inverse_of_the_binary_entropy_is_not_above_it(bits):
     [
         (lambda: LimitedAnswers(4, 0.0, 1.0, SEED), "epsilon"),
         (lambda: LimitedAnswers(4, 1.0, 0.0, SEED), "randomness_bits"),
-        (lambda: LimitedAnswers(4, 1.0, 1e-18, SEED, "as-printed"), "randomness_bits"),
+        (lambda: PrintedAnswers(4, 1.0, 1e-18, SEED), "randomness_bits"),
         (lambda: LimitedAnswers(1, 1.0, 1.0, SEED).questions, "size"),
         (lambda: binary_entropy_inverse(1.5), "from 0 to 1"),
         (lambda: binary_entropy_inverse(1e-299), "1e-297"),
         (
-            lambda: LimitedAnswers(4, 1.0, 1.0, SEED, "as-printed").frequencies(
+            lambda: PrintedAnswers(4, 1.0, 1.0, SEED).frequencies(
                 np.array([[1, 1, 1, 0], [0, 0, 0, 0]])
             ),
             "at least 4",
@@ -190,7 +189,7 @@ def test_what_makes_no_sense_is_refused(make, match):
 
 def test_probabilities_are_whole_numbers_over_two_to_the_62():
     for epsilon, bits in GRID:
-        answers = LimitedAnswers(4, epsilon, bits, SEED, "as-printed")
+        answers = PrintedAnswers(4, epsilon, bits, SEED)
         for p in (answers.yes, answers.no):
             assert (p * 2**62).denominator == 1
             assert isinstance(p, Fraction)

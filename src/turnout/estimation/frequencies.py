@@ -31,8 +31,6 @@ class FrequencyEstimate:
     """Estimated shares of the clients that hold each item, and how far to trust them.
 
     Attributes:
-        randomizer: what the clients used.
-        evidence: what their messages say.
         frequencies: the estimate, shape (k,).
         post_processing: how it came from `raw` (see `estimate_frequencies`).
     """

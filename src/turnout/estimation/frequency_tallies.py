@@ -24,7 +24,6 @@ class FrequencyTally:
     """Counts of messages (or of their bits) and of clients: a commutative monoid.
 
     Attributes:
-        randomizer: what the clients used.
         counts: int64; by message where messages are codes, by item where they are bitmaps.
         clients: how many messages went into it.
     """
@@ -43,11 +42,7 @@ class FrequencyTally:
 
     @classmethod
     def of(cls, randomizer: FrequencyRandomizer, messages: NDArray) -> FrequencyTally:
-        """The tally of some messages.
-
-        Args:
-            randomizer: what the clients used.
-            messages: as `FrequencyRandomizer.encode` or ``unpack`` gave them.
+        """The tally of messages as `FrequencyRandomizer.encode` or ``unpack`` gave them.
 
         Raises:
             ParameterError: these are no messages of this randomizer.

@@ -25,7 +25,6 @@ class MeanTally:
     """The sum of what messages stand for, and how many there were: a commutative monoid.
 
     Attributes:
-        randomizer: what the clients used.
         total: float64, in the randomizer's own coordinates.
         clients: how many messages went into it.
         moments: Σ y_j and Σ y_j² of the vectors y that messages stand for, both as some messages
@@ -42,12 +41,7 @@ class MeanTally:
 
     @classmethod
     def of(cls, randomizer: VectorRandomizer, messages: NDArray, first: int = 0) -> MeanTally:
-        """The tally of neighbouring clients' messages.
-
-        Args:
-            randomizer: what the clients used.
-            messages: as `VectorRandomizer.encode` or ``unpack`` gave them.
-            first: number of the first client; matters to public randomness.
+        """The tally of messages, as ``encode`` or ``unpack`` gave them, of clients ``first`` on.
 
         Raises:
             ParameterError: these are no messages of this randomizer.
@@ -84,9 +78,7 @@ class MeanEstimate:
     """An estimated mean, and how far to trust it.
 
     Attributes:
-        randomizer: what the clients used.
         value: unbiased (but for what the randomizer clips), shape (d,).
-        clients: n.
         moments: means of y_j and y_j² over messages that were looked at, shape (2, d).
     """
 
@@ -195,9 +187,6 @@ def collect_mean(
 
 def estimate_mean(tally: MeanTally) -> MeanEstimate:
     """The mean with its error bar from the clients' messages.
-
-    Args:
-        tally: of at least one client.
 
     >>> from turnout.randomizers.vectors import SphericalCode
     >>> from turnout.randomness import SimulationStreams

@@ -42,9 +42,6 @@ def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
 
     Every item's positive noise stays in and shrinks all shares, the frequent items' most of all.
     Offered because it is common; where nearly everything is noise it can beat the projection.
-
-    Args:
-        raw: finite numbers, shape (k,).
     """
     array = np.maximum(_vector(raw), 0.0)
     total = array.sum()
@@ -55,9 +52,6 @@ def normalise(raw: ArrayLike) -> NDArray[np.float64]:
     """The nearest point (in ℓ2) whose entries sum to 1; some may be negative.
 
     A sum over items stays unbiased, which neither of the other two ways keeps.
-
-    Args:
-        raw: finite numbers, shape (k,).
     """
     array = _vector(raw)
     return array + (1 - array.sum()) / array.size

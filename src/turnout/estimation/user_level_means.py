@@ -2,10 +2,10 @@
 
 Notation
     n, m    clients, and samples of each; y_i the mean of her samples
-    σ       samples are σ²-sub-Gaussian about a common mean, coordinate by coordinate
-    γ       allowed chance that some y_i is further than τ from that mean
-    τ       σ·√(2 ln(2nd/γ)/m)
-    B       samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover that
+    σ       `deviation`: samples are σ²-sub-Gaussian about a common mean, each coordinate
+    γ       `chance` that some y_i may be further than τ from that mean
+    τ       `radius`: σ·√(2 ln(2nd/γ)/m)
+    B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover that
     C       (e^ε + 1)/(e^ε − 1) of the first message
 
 First every client says which bin holds y_i, and the server picks the bin with most. All y_i are
@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,13 +47,6 @@ def concentration_radius(
 
     Source: Section 3.7 (girgis2023thesis), where √2 is missing: with 1000 clients and γ = 0.01
     the printed radius is exceeded with probability 0.38.
-
-    Args:
-        deviation: σ > 0.
-        samples: m ≥ 1.
-        clients: n ≥ 1.
-        chance: γ in (0, 1).
-        dimension: d ≥ 1.
     """
     checks.positive(deviation=deviation)
     checks.count(samples=samples, clients=clients, dimension=dimension)
@@ -89,7 +81,7 @@ class UserLevelMean:
     is d = 1. For vectors the print runs the scalar scheme on each coordinate, each with ε₀/d; here
     client i speaks of the range of coordinate i mod d alone, with all of that stage's budget, and
     her second message is about all coordinates. ε₀ is not halved: the range gets as little as
-    makes a wrong one as unlikely as γ, the mean the rest (``variant="as-printed"`` halves it).
+    makes a wrong one as unlikely as γ, the mean the rest.
 
     Guarantees:
         `epsilon0`-private for all samples of one client (local, replacement, δ = 0), for any
@@ -97,14 +89,7 @@ class UserLevelMean:
         estimate of mean y_i is unbiased, with the error that `mse_bound` states.
 
     Attributes:
-        dimension: d.
         epsilon: ε₀ asked for, of both messages together.
-        bound: B.
-        deviation: σ.
-        samples: m.
-        clients: n.
-        chance: γ.
-        variant: "default" or "as-printed".
         public_seed: of public randomness of the second message; None: it is sent.
     """
 
@@ -115,13 +100,10 @@ class UserLevelMean:
     samples: int
     clients: int
     chance: float = 0.01
-    variant: Literal["default", "as-printed"] = "default"
     public_seed: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon, bound=self.bound)
-        if self.variant not in ("default", "as-printed"):
-            raise ParameterError("variant", self.variant, "default or as-printed")
         if self.clients < self.dimension:
             raise ParameterError("clients", self.clients, "at least one a coordinate")
         self.radius  # noqa: B018 checks the other parameters
@@ -143,8 +125,6 @@ class UserLevelMean:
         """Budget of the first message; 0 if there is none."""
         if self.bins == 1:
             return 0.0
-        if self.variant == "as-printed":
-            return self.epsilon / 2
 
         def seldom(epsilon: float) -> bool:
             return self._wrong_bins(epsilon) <= self.chance
@@ -212,13 +192,7 @@ class UserLevelMean:
     def range_messages(
         self, means: ArrayLike, source: Source, first: int = 0
     ) -> list[tuple[int, NDArray[np.int64]]]:
-        """First messages of some clients, by the coordinate that they are about.
-
-        Args:
-            means: y_i, shape (n, d); beyond ±B they count as ±B.
-            source: of what is private.
-            first: number of the first client.
-        """
+        """First messages by coordinate; ``means`` beyond ±B, shape (n, d), count as ±B."""
         randomizer = self.range_randomizer
         vectors = self._checked(means)
         if randomizer is None:
@@ -265,12 +239,7 @@ class UserLevelMean:
         return vectors
 
     def estimate(self, means: ArrayLike, source: Source) -> UserLevelEstimate:
-        """Both rounds with everybody, for simulation.
-
-        Args:
-            means: y_i of all clients, shape (n, d).
-            source: of what is private.
-        """
+        """Both rounds with everybody, for simulation, from all clients' y_i, shape (n, d)."""
         vectors = self._checked(means)
         centre = self.centre(self.range_messages(vectors, source))
         tally = collect_mean(self.mean_randomizer, self._offsets(vectors, centre), source)
@@ -286,7 +255,6 @@ class UserLevelEstimate:
     """An estimated mean of the clients' means, and how far to trust it.
 
     Attributes:
-        scheme: what the clients did.
         centre: of the range, shape (d,).
         offset: the estimated mean of what was sent.
     """

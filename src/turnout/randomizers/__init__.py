@@ -1,6 +1,5 @@
 """What a client sends: randomizers with their exact privacy level and their bytes."""
 
-from turnout.randomizers.binary import RandomizedResponse
 from turnout.randomizers.categorical import KaryRandomizedResponse
 from turnout.randomizers.gaussian import GaussianRandomizer
 from turnout.randomizers.hadamard import HadamardResponse, OneBitHadamard
@@ -18,7 +17,6 @@ __all__ = [
     "LaplaceRandomizer",
     "LocalHashing",
     "OneBitHadamard",
-    "RandomizedResponse",
     "SubsetSelection",
     "UnaryEncoding",
 ]

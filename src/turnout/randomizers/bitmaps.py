@@ -20,12 +20,7 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True)
 class BitmapRandomizer(FrequencyRandomizer):
-    """A message is a bitmap of k bits; its number has bit j set where item j is supported.
-
-    Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
-        items: k, at least 2.
-    """
+    """A message is a bitmap of k bits; its number has bit j set where item j is supported."""
 
     @property
     @abstractmethod

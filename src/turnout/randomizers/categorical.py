@@ -19,7 +19,7 @@ class KaryRandomizedResponse(IndexedRandomizer):
     """The true item with probability e^ε/(e^ε + k − 1), any other one with 1/(e^ε + k − 1).
 
     Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
-        thesis, Table 7.1 (RR).
+        thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
 
     Best for few items or a large ε (k < 3e^ε + 2); its error grows as k².
 
@@ -29,19 +29,9 @@ class KaryRandomizedResponse(IndexedRandomizer):
     """
 
     @property
-    def index_count(self) -> int:
-        """One question: what do you hold?"""
-        return 1
-
-    @property
     def reply_count(self) -> int:
         """One reply an item."""
         return self.items
-
-    @property
-    def preferred_count(self) -> int:
-        """The item itself."""
-        return 1
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
@@ -53,11 +43,6 @@ class KaryRandomizedResponse(IndexedRandomizer):
     def private_law(self) -> KaryResponse:
         """Known altogether."""
         return KaryResponse(self.epsilon0, self.items)
-
-    @property
-    def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
-        return 1 - self.blanket
 
     @property
     def offset(self) -> Fraction:

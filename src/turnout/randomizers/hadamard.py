@@ -54,11 +54,6 @@ class OneBitHadamard(IndexedRandomizer):
         """Two: 0 for an entry +1, 1 for an entry −1."""
         return 2
 
-    @property
-    def preferred_count(self) -> int:
-        """The entry itself."""
-        return 1
-
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
@@ -69,11 +64,6 @@ class OneBitHadamard(IndexedRandomizer):
     def private_law(self) -> FixedRandomizer:
         """Of 2K messages K are likely, and columns of two items agree in K/2 rows."""
         return spec.HadamardResponse(self.epsilon0)
-
-    @property
-    def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
-        return 1 - self.blanket
 
     @property
     def offset(self) -> Fraction:
@@ -109,14 +99,11 @@ class HadamardResponse(IndexedRandomizer):
     H(row, column) = +1.
 
     Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). There
-        B is the power of two of `printed_blocks`, and consecutive items share a block, so that of
-        items sorted by frequency one block has nearly all clients and nearly all noise. Here B is
-        chosen for the least error: at ε = 1, k = 1000 B = 1 has 16 % less variance than the
-        printed B = 2.
+        B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1), and consecutive items share a block, so that of items
+        sorted by frequency one block has nearly all clients and nearly all noise. Here B is chosen
+        for the least error: at ε = 1, k = 1000 B = 1 has 16 % less variance than the printed B = 2.
 
     Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
-        items: k, at least 2.
         blocks: B; chosen by the library where it is left out.
     """
 
@@ -130,11 +117,6 @@ class HadamardResponse(IndexedRandomizer):
         checks.count(blocks=self.blocks)
         super().__post_init__()
 
-    @classmethod
-    def as_printed(cls, epsilon: float, items: int) -> HadamardResponse:
-        """With the number of blocks that the paper states."""
-        return cls(epsilon, items, blocks=printed_blocks(epsilon, items))
-
     @property
     def _blocks(self) -> int:
         assert self.blocks is not None
@@ -144,11 +126,6 @@ class HadamardResponse(IndexedRandomizer):
     def block_rows(self) -> int:
         """Rows b of a block: the least power of two with b − 1 ≥ k/B."""
         return _block_rows(self.items, self._blocks)
-
-    @property
-    def index_count(self) -> int:
-        """One question."""
-        return 1
 
     @property
     def reply_count(self) -> int:
@@ -176,11 +153,6 @@ class HadamardResponse(IndexedRandomizer):
         """In one block as above; items of two blocks share no likely message."""
         one = self.blocks == 1
         return spec.HadamardResponse(self.epsilon0) if one else super().private_law
-
-    @property
-    def gain(self) -> Fraction:
-        """By how much holding an item raises its mean score."""
-        return 1 - self.blanket
 
     @property
     def offset(self) -> Fraction:
@@ -249,19 +221,6 @@ def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
 def parity(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """1 where a number has an odd count of bits, else 0."""
     return (np.bitwise_count(numbers) & np.uint8(1)).astype(np.int64)
-
-
-def printed_blocks(epsilon: float, items: int) -> int:
-    """The paper's B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1).
-
-    Source: Acharya, Sun, Zhang 2019, Section 5; thesis, after (7.49).
-    """
-    check_level(epsilon)
-    bound = min(exponential_below(epsilon), Fraction(2 * items))
-    exponent = 0
-    while 2**exponent < bound:
-        exponent += 1
-    return 1 << max(exponent - 1, 0)
 
 
 def best_blocks(epsilon: float, items: int) -> int:

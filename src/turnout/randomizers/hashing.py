@@ -40,8 +40,6 @@ class LocalHashing(IndexedRandomizer):
         mean and variance for every item.
 
     Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
-        items: k, at least 2.
         public: whether the hash functions are public randomness.
         cells: g, a prime; the one with the least error where it is left out. 2 gives BLH.
 
@@ -76,11 +74,6 @@ class LocalHashing(IndexedRandomizer):
         """Cells, g."""
         assert self.cells is not None
         return self.cells
-
-    @property
-    def preferred_count(self) -> int:
-        """The item's own cell."""
-        return 1
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]

@@ -39,8 +39,6 @@ class IndexedRandomizer(FrequencyRandomizer):
     """A message is question · R + reply, from 0 to F·R − 1.
 
     Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
-        items: k, at least 2.
         public: whether the questions are public randomness: then a client sends her reply alone,
             and the server is told the questions (`draw_questions` makes them).
     """
@@ -57,9 +55,9 @@ class IndexedRandomizer(FrequencyRandomizer):
             raise ParameterError("items", self.items, f"at most {self.largest_count} messages")
 
     @property
-    @abstractmethod
     def index_count(self) -> int:
-        """Questions, F."""
+        """Questions, F: one, unless there are more."""
+        return 1
 
     @property
     @abstractmethod
@@ -67,9 +65,14 @@ class IndexedRandomizer(FrequencyRandomizer):
         """Replies to a question, R."""
 
     @property
-    @abstractmethod
     def preferred_count(self) -> int | Fraction:
         """Replies that an item prefers, m; R over how often one recurs, if not equally often."""
+        return 1
+
+    @property
+    def gain(self) -> Fraction:
+        """By how much holding an item raises its mean score."""
+        return 1 - self.blanket
 
     @abstractmethod
     def preferred(

@@ -42,7 +42,6 @@ class LaplaceRandomizer(NoisyNumber):
     Attributes:
         epsilon: privacy level asked for, at least 1e-4, at most 30.
         clip: C, above 0; values beyond ±C are clipped.
-        halving: m.
 
     >>> randomizer = LaplaceRandomizer(epsilon=1.0, clip=1.0)
     >>> 0.9999 < randomizer.epsilon0 <= 1, round(randomizer.variance_bound, 3)

@@ -70,12 +70,7 @@ class NoisyNumber(ABC):
         return self.variance_bound / clients
 
     def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in units from −C, cut to 32 bits.
-
-        Args:
-            values: finite numbers, shape (n,); beyond ±C they are clipped.
-            source: where the clients' randomness comes from.
-        """
+        """Noisy numbers of finite ``values``, shape (n,), in units from −C, cut to 32 bits."""
         return np.clip(self.noisy(values, source), -(2**31), 2**31 - 1)
 
     def decode(self, messages: ArrayLike) -> NDArray[np.float64]:

@@ -57,11 +57,6 @@ def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
 def unpack_fields(data: bytes, clients: int, radices: tuple[int, ...]) -> NDArray[np.int64]:
     """What `pack_fields` packed, shape (clients, len(radices)).
 
-    Args:
-        data: the bytes.
-        clients: n.
-        radices: how many values each number can take.
-
     Raises:
         ParameterError: a wrong length, padding that is not 0, or a number that none can have.
     """

@@ -34,8 +34,6 @@ class SubsetSelection(BitmapRandomizer):
         differential privacy, IEEE Trans. Inf. Theory 2018; Wang et al., arXiv:1607.08025.
 
     Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
-        items: k, at least 2.
         size: ω, below k; chosen for the least error where it is left out (about k/(e^ε + 1)).
 
     >>> SubsetSelection(epsilon=1.0, items=1000).size
@@ -89,12 +87,7 @@ class SubsetSelection(BitmapRandomizer):
         ]
 
     def encode(self, values: ArrayLike, source: Source) -> Rows:
-        """One bitmap with ω bits set for each value, uint64 of shape (n, ⌈k / 64⌉).
-
-        Args:
-            values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
-            source: where the clients' randomness comes from.
-        """
+        """One bitmap with ω bits set for each value, uint64 of shape (n, ⌈k / 64⌉)."""
         array = self.checked(values)
         inside = source.bernoulli(self.own, array.size)
         rows = _sets_without(array, self._size - inside, self.items, source)

@@ -30,8 +30,6 @@ class UnaryEncoding(BitmapRandomizer):
         prints e^ε/(e^ε + 1) for RAPPOR's bits, which is 2ε-private.
 
     Attributes:
-        epsilon: privacy level asked for, above 0, at most 30.
-        items: k, at least 2.
         form: which p and q.
 
     >>> UnaryEncoding(epsilon=1.0, items=10).mse_bound(clients=1) < 37.9
@@ -74,12 +72,7 @@ class UnaryEncoding(BitmapRandomizer):
         return law
 
     def encode(self, values: ArrayLike, source: Source) -> Rows:
-        """One bitmap for each value, uint64 of shape (n, ⌈k / 64⌉).
-
-        Args:
-            values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
-            source: where the clients' randomness comes from.
-        """
+        """One bitmap for each value, uint64 of shape (n, ⌈k / 64⌉)."""
         array = self.checked(values)
         rows = source.packed_bernoulli(self.other, array.size, self.items)
         set_bits(rows, array, source.bernoulli(self.own, array.size))

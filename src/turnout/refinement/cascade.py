@@ -27,7 +27,6 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.levels import check_level, exponential_below, level_above
 from turnout.randomness import Source
-from turnout.refinement.entropies import entropy_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,6 @@ class Step:
         heavy: weight of each of ``heavy_count`` elements.
         light: weight of each other element.
         heavy_count: 1 (the element 0) after the first finite level.
-        order: elements of the group.
     """
 
     heavy: int
@@ -99,7 +97,8 @@ class Level:
 
     def entropy_bits(self, heavy_count: int, order: int) -> float:
         """Shannon entropy of the noise."""
-        return entropy_bits([(heavy_count, self.heavy), (order - heavy_count, self.light)])
+        cells = ((heavy_count, self.heavy), (order - heavy_count, self.light))
+        return math.fsum(n * float(p) * -_log2(p) for n, p in cells if n and p > 0) + 0.0
 
 
 @dataclass(frozen=True)
@@ -209,15 +208,6 @@ class Cascade:
         """Entropy of all steps together, bits a client: (7.42)."""
         return math.fsum(step.entropy_bits for step in self.steps)
 
-    @property
-    def separate_randomness_bits(self) -> float:
-        """What as many independent messages, one a level, would need: the trivial scheme."""
-        return math.fsum(
-            level.entropy_bits(self.heavy_count, self.order)
-            for level, epsilon in zip(self.levels, self.epsilons, strict=True)
-            if not math.isinf(epsilon)
-        )
-
     def key_bits(self, level: int) -> float:
         """Entropy of the key of a level (0 for the first), bits a client."""
         if self.levels[level].light == 0:
@@ -225,6 +215,14 @@ class Cascade:
         kept = self.levels[-1].contrast / self.levels[level].contrast
         light = (1 - kept) / self.order
         return Level(light + kept, light).entropy_bits(1, self.order)
+
+
+def _log2(p: Fraction) -> float:
+    """log₂ of an exact positive number, accurate near 1 too."""
+    if abs(p - 1) < Fraction(1, 2):
+        return math.log1p(float(p - 1)) / math.log(2)
+    # math.log takes whole numbers of any size, where float(p) might overflow.
+    return (math.log(p.numerator) - math.log(p.denominator)) / math.log(2)
 
 
 def _after(before: Level, step: Step, fresh: bool) -> Level:

@@ -27,11 +27,6 @@ def packed(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
 def unpacked(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
     """Header and payload of a file.
 
-    Args:
-        kind: "release" or "key".
-        data: the whole file.
-        name: what errors call it.
-
     Raises:
         StorageError: it is another kind of file, from a newer version, or damaged.
     """

@@ -23,10 +23,6 @@ LARGEST_ORDER = 2**24
 class Group:
     """ℤ_blocks × ℤ_2^place_bits.
 
-    Attributes:
-        blocks: at least 1.
-        place_bits: at least 0.
-
     >>> Group(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))
     array([0])
     """

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomness import Source
 from turnout.refinement.groups import LARGEST_ORDER
 
@@ -48,21 +49,6 @@ def seeded_words(seed: bytes, label: bytes, first: int, count: int) -> NDArray[n
         return np.empty(0, dtype=np.uint64)
     start = first - blocks[0] * _BLOCK
     return np.concatenate(parts)[start : start + count].astype(np.uint64)
-
-
-def transform(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    """H times a vector whose length is a power of two.
-
-    >>> transform(np.array([1.0, 0.0, 0.0, 1.0])).tolist()
-    [2.0, 0.0, 0.0, 2.0]
-    """
-    result = np.array(column, dtype=np.float64)
-    half = 1
-    while half < result.size:
-        pairs = result.reshape(-1, 2, half)
-        result = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).ravel()
-        half *= 2
-    return result
 
 
 @dataclass(frozen=True)
@@ -127,9 +113,9 @@ class Questions:
         if self.variant == "as-printed":
             if not np.all(asked):
                 raise ParameterError("clients", int(asked.sum()), f"at least {self.order}")
-            return transform(signed / asked)[: self.size] / (self.order * contrast)
+            return walsh_hadamard(signed / asked)[: self.size] / (self.order * contrast)
         scale = (self.order - 1) / (self.order * float(asked.sum()) * contrast)
-        return 1 / self.order + scale * transform(signed)[: self.size]
+        return 1 / self.order + scale * walsh_hadamard(signed)[: self.size]
 
     def variance(
         self, shares: NDArray[np.float64], clients: int, contrast: float

@@ -4,7 +4,7 @@ Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, q/e^ε `no`: how
 for whoever's honest answer is yes, and for everybody else; H₂ the binary entropy.
 
 From R = H₂(1/(e^ε+1)) on nothing is gained by more. Below, the thesis makes "yes" rare (q with
-H₂(q) = R). The default asks fewer clients instead, by a public coin with probability
+H₂(q) = R). Here fewer clients are asked instead, by a public coin with probability
 R/H₂(1/(e^ε+1)), and each of these uses all the randomness that she needs: given the public
 coins, the same R bits a client on average, and a smaller error at every R.
 """
@@ -15,19 +15,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError
 from turnout.estimation import project_simplex
 from turnout.randomizers.levels import check_level, exponential_below
 from turnout.randomness import OSRandomness, Source
 from turnout.refinement.estimates import LevelEstimate
-from turnout.refinement.hadamard import Questions, Variant, seeded_words, transform
+from turnout.refinement.hadamard import Questions, seeded_words
 from turnout.refinement.multilevel import checked_values
 
 _ROOM = 1 << 62
@@ -46,22 +43,6 @@ def binary_entropy(p: float) -> float:
     return -(p * math.log(p) + (1 - p) * math.log1p(-p)) / math.log(2)
 
 
-def binary_entropy_inverse(bits: float) -> float:
-    """The p ≤ 1/2 with H₂(p) = ``bits``, and not above it; within 1e-11 of itself."""
-    checks.probability(bits=bits)
-    if bits in (0, 1):
-        return bits / 2
-    low, high = math.log(1e-300), math.log(0.5)
-    if binary_entropy(1e-300) > bits:
-        raise ParameterError("bits", bits, "at least 1e-297")
-
-    def excess(log_p: float) -> float:
-        return math.log(binary_entropy(math.exp(log_p))) - math.log(bits)
-
-    root: Any = brentq(excess, low, high, xtol=1e-14)
-    return math.exp(root) * (1 - 1e-13)
-
-
 def enough_randomness(epsilon: float) -> float:
     """H₂(1/(e^ε+1)): the bits a client beyond which more do not help."""
     checks.positive(epsilon=epsilon)
@@ -73,14 +54,14 @@ class LimitedAnswers:
     """One private yes-no answer a client from at most R bits of randomness.
 
     Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. The thesis' lower bound for
-    R < H₂(1/(e^ε+1)) is not one (both variants here are below it for small R), so none is given.
+    R < H₂(1/(e^ε+1)) is not one (this is below it for small R, and so is what the thesis prints),
+    so none is given.
 
     Attributes:
         size: how many values, at least 2.
         epsilon: privacy level of a client's answer, for any value she may have.
         randomness_bits: R: entropy of the answer given the value and the public seed.
-        seed: public: who is asked about what, and, by default, who is asked at all.
-        variant: "default" or "as-printed"; see the module.
+        seed: public: who is asked at all, and about what.
 
     Guarantees:
         the exact ratio of likelihoods is `ratio`, at most e^ε.
@@ -90,46 +71,31 @@ class LimitedAnswers:
     epsilon: float
     randomness_bits: float
     seed: bytes
-    variant: Variant = "default"
 
     def __post_init__(self) -> None:
         check_level(self.epsilon)
-        Questions(self.size, self.seed, self.variant)  # refuses what it does not have
+        self.questions  # noqa: B018 - refuses wrong parameters when built
         checks.positive(randomness_bits=self.randomness_bits)
-        if not self.yes > self.no:
-            raise ParameterError("randomness_bits", self.randomness_bits, "more than this")
 
     @cached_property
     def questions(self) -> Questions:
         """Who is asked about which column."""
-        return Questions(self.size, self.seed, self.variant)
-
-    @property
-    def enough(self) -> bool:
-        """Whether R is no limit."""
-        return self.randomness_bits >= enough_randomness(self.epsilon)
+        return Questions(self.size, self.seed)
 
     @cached_property
     def share(self) -> float:
         """Part of the clients that are asked at all."""
-        if self.enough or self.variant == "as-printed":
-            return 1.0
-        return self.randomness_bits / enough_randomness(self.epsilon)
+        return min(1.0, self.randomness_bits / enough_randomness(self.epsilon))
 
     @cached_property
     def yes(self) -> Fraction:
         """Probability of "yes" where that is the honest answer."""
-        if self.enough or self.variant == "default":
-            return 1 - self.no
-        return Fraction(int(binary_entropy_inverse(self.randomness_bits) * _ROOM), _ROOM)
+        return 1 - self.no
 
     @cached_property
     def no(self) -> Fraction:
         """Probability of "yes" where the honest answer is no."""
-        growth = exponential_below(self.epsilon)
-        if self.enough or self.variant == "default":
-            return Fraction(math.ceil(_ROOM / (growth + 1)), _ROOM)
-        return Fraction(math.ceil(self.yes * _ROOM / growth), _ROOM)
+        return Fraction(math.ceil(_ROOM / (exponential_below(self.epsilon) + 1)), _ROOM)
 
     @property
     def ratio(self) -> Fraction:
@@ -182,15 +148,7 @@ class LimitedAnswers:
 
     def frequencies(self, totals: NDArray[np.int64]) -> NDArray[np.float64]:
         """Unbiased frequencies, shape (size,), from sums of `totals`: (7.29)–(7.31)."""
-        contrast = float(self.yes - self.no)
-        if self.variant == "default":
-            return self.questions.frequencies(totals, contrast)
-        asked = totals.sum(axis=0)
-        order = self.questions.order
-        if not np.all(asked):
-            raise ParameterError("clients", int(asked.sum()), f"at least {order}")
-        inside = (totals[1] / asked - float(self.no)) / contrast
-        return transform(2 * inside - 1)[: self.size] / order
+        return self.questions.frequencies(totals, float(self.yes - self.no))
 
     def answered(self, totals: NDArray[np.int64]) -> LevelEstimate:
         """The estimate with its error bars, from sums of `totals`."""
@@ -200,24 +158,5 @@ class LimitedAnswers:
         return LevelEstimate(self.epsilon, asked, raw, projected, errors)
 
     def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
-        """Variance of `frequencies`, values being independent draws from ``shares``.
-
-        Args:
-            shares: the distribution, shape (size,).
-            clients: how many were asked (default), or sent (as printed), equally many about
-                every column.
-        """
-        contrast = float(self.yes - self.no)
-        if self.variant == "default":
-            return self.questions.variance(shares, clients, contrast)
-        order = self.questions.order
-        padded = np.zeros(order)
-        padded[: self.size] = shares
-        said = float(self.no) + contrast * (transform(padded) + 1) / 2
-        squared = 4 * float((said * (1 - said)).mean()) / (clients * contrast**2)
-        return np.full(self.size, squared)
-
-    def error_bound(self, clients: int) -> float:
-        """Above E‖p̂ − p‖₂² of the printed mechanism, for every p: (7.32)."""
-        growth = math.exp(-self.epsilon)
-        return 2 * self.size / (clients * (float(self.yes) * (1 - growth)) ** 2)
+        """Variance of `frequencies` where so many were asked, values drawn from ``shares``."""
+        return self.questions.variance(shares, clients, float(self.yes - self.no))

@@ -129,16 +129,9 @@ class MultiLevel:
         """U of one step, as elements of the group."""
         law = self.cascade.steps[step]
         ranks = law.draw(size, source)
-        if law.heavy_count == 1 and self.design.heavy[0] == 0:
-            return ranks
-        if law.light == 0 or step > self._first_noise:
-            return ranks
-        return self._by_rank[ranks]
-
-    @property
-    def _first_noise(self) -> int:
-        """The step that may be heavy elsewhere than at 0."""
-        return int(math.isinf(self.epsilons[0]))
+        # One step alone, the first with noise, may be heavy elsewhere than at 0.
+        first = int(math.isinf(self.epsilons[0]))
+        return self._by_rank[ranks] if step == first else ranks
 
     @cached_property
     def _by_rank(self) -> NDArray[np.int64]:

@@ -58,10 +58,6 @@ def points(prime: int, dimension: int) -> int:
 def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
     """A hyperplane as a set of exponents, ascending, read-only.
 
-    Args:
-        prime: q.
-        dimension: m, at least 2.
-
     >>> singer_set(2, 2).tolist()
     [0, 1, 3]
     """

@@ -23,10 +23,6 @@ def heavy_optimum(size: int, epsilon: float) -> float:
 
     Source: (7.48), Girgis 2023 [girgis2023thesis]. As printed, k(e^ε(ε−1)+1)/(e^ε−1)², it
     cancels near 0; there a series is summed.
-
-    Args:
-        size: k, at least 2.
-        epsilon: at least 0.
     """
     checks.count(2, size=size)
     checks.non_negative(epsilon=epsilon)

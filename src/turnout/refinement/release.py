@@ -142,10 +142,6 @@ class Key:
 
     Attributes:
         release: `Release.digest` of the release that it opens.
-        level: index into the release's levels.
-        epsilon: that level's ε.
-        clients: number of clients.
-        width: bits a client.
         noise: the noise to take off, packed.
     """
 

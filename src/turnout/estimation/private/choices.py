@@ -86,13 +86,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
 def chosen_randomizer(
     fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
 ) -> tuple[FrequencyRandomizer, str]:
-    """The shortest message among those whose error bound is near the least, and why that one.
-
-    Args:
-        fitting: mechanisms by name, each within ``bits``.
-        mechanism: the name that was asked for, or "auto".
-        bits: most bits of a message; None: any number.
-    """
+    """The shortest message among those whose error bound is near the least, and why that one."""
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))

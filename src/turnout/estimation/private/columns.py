@@ -47,10 +47,6 @@ def word_blocks(path: Path, letters: int, column: str | None = None) -> Iterator
         path: .npy of shape (n,), or .csv with a header, or .parquet.
         letters: how many count, at most 12; what is beyond is cut off. Case does not count.
         column: of a file with several.
-
-    Raises:
-        InputFileError: the file cannot be read as that, or is empty.
-        UnsupportedError: a .parquet file without pyarrow.
     """
     for entries in entry_blocks(path, column):
         yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)

@@ -86,12 +86,7 @@ def laplace_noise(epsilon: float, reach: int) -> SumNoise:
 def gaussian_noise(epsilon: float, delta: float, reach: float) -> SumNoise:
     """About the least Gaussian noise that is (ε, δ)-private where one client moves Δ₂ = ``reach``.
 
-    Source: priced numerically by the Gaussian pair, from above.
-
-    Args:
-        epsilon: ε > 0.
-        delta: δ in (0, 1).
-        reach: Δ₂, rounded up.
+    Source: priced numerically by the Gaussian pair, from above; ``reach`` is rounded up.
     """
     checks.positive(epsilon=epsilon, reach=reach)
     checks.open_unit(delta=delta)
@@ -113,16 +108,10 @@ def gaussian_noise(epsilon: float, delta: float, reach: float) -> SumNoise:
 
 
 def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.int64]:
-    """Draws with P(x) ∝ exp(−|x|·s/t), exactly.
+    """Draws with P(x) ∝ exp(−|x|·s/t), exactly, for s ≥ 1 and t from 1 to 2⁵⁵.
 
     Source: Canonne, Kamath, Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020,
         Algorithms 1 and 2.
-
-    Args:
-        t: from 1 to 2⁵⁵.
-        s: at least 1.
-        size: how many.
-        source: where the randomness comes from.
     """
     checks.count(t=t, s=s)
     checks.at_most("2**55", _LARGEST_SCALE, t=t)

@@ -136,15 +136,6 @@ def shuffled_linf(
     Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. What
     shuffled levels cost adds up as their squares while they are small, so the best shares are as
     w_k^{1/2}, where the local model has w_k^{2/3}.
-
-    Args:
-        dimension: d.
-        clients: n.
-        epsilon: ε.
-        delta: δ.
-        samples: s, coordinates a level.
-        levels: m.
-        radius: largest |x_j|.
     """
     make = linf_of_level(dimension, samples, levels, radius)
     return shuffled_randomizer(make, clients, epsilon, delta)
@@ -179,16 +170,7 @@ def shuffled_l2(
 
     Source: Algorithm 3.6.1, Theorem 3.6.2 and Remark 3.6.1 (girgis2023thesis), calibrated
     numerically. The error falls as K², which is 2.5 for four coefficients a coordinate.
-
-    Args:
-        dimension: d.
-        clients: n.
-        epsilon: ε.
-        delta: δ.
-        samples: s, the messages of a client.
-        redundancy: coefficients a coordinate; at most 1: a rotation, clipped.
-        radius: largest ‖x‖₂.
-        seed: of the frame.
+    A ``redundancy`` of at most 1 is a rotation, clipped.
     """
     make = l2_of_level(dimension, samples, redundancy, radius, seed)
     return shuffled_randomizer(make, clients, epsilon, delta)

@@ -10,7 +10,6 @@ from turnout.randomizers.vectors.privunit import PrivUnit, PrivUnitG
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomizers.vectors.rotations import CosineRotation, HadamardRotation, Rotation
 from turnout.randomizers.vectors.spherical_code import SphericalCode
-from turnout.randomizers.vectors.sqkr import SampledSigns
 from turnout.randomizers.vectors.vector_randomizer import VectorRandomizer
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "PrivUnitG",
     "PublicRandomness",
     "Rotation",
-    "SampledSigns",
     "SphericalCode",
     "VectorRandomizer",
     "best_randomizer",

@@ -30,10 +30,8 @@ class BinaryVectorRandomizer(BitRandomizer):
         E‖y − b‖² = ¼(Σ_groups a²/(1 − 2p)² − d) for every b, in the default.
 
     Attributes:
-        dimension: d.
         epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
         samples: s, from 1 to d.
-        variant: "default" or "as-printed".
         public_seed: from which everybody knows who reports which coordinates; a message is then
             s bits. None: the coordinates are sent.
 

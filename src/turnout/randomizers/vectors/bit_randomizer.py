@@ -24,7 +24,6 @@ class BitRandomizer(VectorRandomizer):
 
     Attributes:
         samples: s, coordinates that are reported.
-        variant: "default" or "as-printed".
         public_seed: from which everybody knows who reports which coordinates; None: they are
             sent.
     """

@@ -83,10 +83,6 @@ def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
 
     No two words are further apart, nor mixtures of words.
 
-    Args:
-        flips: p_k of each level.
-        samples: s, bits of each level.
-
     Returns:
         Never below the true one; 1 where there are too many bits to say.
 

@@ -45,9 +45,6 @@ class KashinFrame(CosineRotation):
     Source: Kashin 1977 and Lyubarskii and Vershynin 2010 for their existence. They truncate and
     take what is left again; here the cube and the representations of x are projected onto in turn,
     which needs a smaller cube.
-
-    Attributes:
-        wide: D > d.
     """
 
     def __post_init__(self) -> None:

@@ -42,7 +42,6 @@ class L1Randomizer(VectorRandomizer):
         E‖y − x‖² = d·r²·C² − ‖x‖², with C = (e^{ε₀} + 1)/(e^{ε₀} − 1).
 
     Attributes:
-        dimension: d.
         epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
         radius: r, the largest ‖x‖₁.
         public_seed: from which everybody knows who reports which row: one bit a message. None: the

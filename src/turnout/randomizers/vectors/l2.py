@@ -77,14 +77,6 @@ class L2Randomizer(VectorRandomizer):
         """The one of least error whose message is no longer than ``message_bits``.
 
         Kashin's representation if a wider frame fits the bits, else a rotation.
-
-        Args:
-            dimension: d.
-            epsilon: ε₀.
-            radius: r.
-            message_bits: budget of bits a client.
-            seed: of the rotation or frame.
-            public_seed: of public coordinates; None: they are sent.
         """
         shared = {"seed": seed, "public_seed": public_seed}
         found = cls.rotated(dimension, epsilon, radius, message_bits, **shared)
@@ -111,14 +103,7 @@ class L2Randomizer(VectorRandomizer):
     ) -> L2Randomizer:
         """A rotation clipped at c, and the (s, m) of least error within ``message_bits``.
 
-        Args:
-            dimension: d.
-            epsilon: ε₀.
-            radius: r.
-            message_bits: budget of bits a client.
-            clip: c; `best_clip` fits it to a number of clients.
-            seed: of the rotation.
-            public_seed: of public coordinates; None: they are sent.
+        `best_clip` fits c to a number of clients.
         """
         shape = best_shape(dimension, epsilon, message_bits, public_seed is None, 1 / clip)
         bound = clip * radius / math.sqrt(dimension)

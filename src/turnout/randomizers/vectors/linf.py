@@ -35,14 +35,10 @@ class LInfRandomizer(BitRandomizer):
     coordinates, and water-fills exactly. ``variant="as-printed"`` does none of this.
 
     Attributes:
-        dimension: d.
         epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
         radius: largest |x_j|.
         samples: s, from 1 to d.
         levels: m ≥ 1.
-        variant: "default" or "as-printed".
-        public_seed: from which everybody knows who reports which coordinates; None: they are
-            sent.
         shared: whether a message has all m bits of s coordinates, or one bit of m·s; where each
             bit has a shuffler of its own, the latter is better.
         shares: budgets of the m levels of one coordinate; None: the best for the local model.

@@ -20,12 +20,6 @@ from turnout.randomizers.vectors.vector_randomizer import VectorRandomizer
 def contained_radius(norm: float, other: float, dimension: int, radius: float) -> float:
     """The least R with ‖x‖_other ≤ R wherever ‖x‖_norm ≤ ``radius``.
 
-    Args:
-        norm: p ≥ 1, may be infinite.
-        other: q ≥ 1, may be infinite.
-        dimension: d.
-        radius: r.
-
     >>> contained_radius(1, 2, 100, 1.0), contained_radius(float("inf"), 2, 100, 1.0)
     (1.0, 10.0)
     """

@@ -35,13 +35,7 @@ class PublicRandomness:
         checks.count(0, seed=self.seed)
 
     def words(self, first: int, clients: int, per_client: int) -> NDArray[np.uint64]:
-        """Words of ``clients`` neighbouring clients, shape (clients, per_client).
-
-        Args:
-            first: number of the first client, at least 0.
-            clients: how many.
-            per_client: how many words each has.
-        """
+        """Words of ``clients`` neighbouring clients, shape (clients, per_client)."""
         steps = -(-per_client // _WORDS)
         philox = np.random.Philox(key=self._key(), counter=first * steps)
         raw = philox.random_raw(clients * steps * _WORDS)

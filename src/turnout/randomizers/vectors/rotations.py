@@ -29,8 +29,6 @@ class Rotation(ABC):
     """An isometry of R^d into R^D that clients and server know.
 
     Attributes:
-        dimension: d.
-        width: D.
         seed: of the public signs.
         peak: D times the largest squared entry of the transform that follows the last signs.
     """
@@ -121,9 +119,6 @@ class CosineRotation(Rotation):
 
     One round leaves a vector uneven that is a row of the transform up to the signs drawn; two make
     every coordinate about normal.
-
-    Attributes:
-        wide: D; None: d.
     """
 
     dimension: int

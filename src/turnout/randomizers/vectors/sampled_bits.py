@@ -46,20 +46,20 @@ def level_weights(levels: int) -> FloatArray:
     return weights
 
 
-def bit_levels(values: FloatArray, levels: int, source: Source) -> IntArray:
-    """Bits of values in [−1, 1], most significant first, the last rounded by chance.
+def mean_bits(values: FloatArray, levels: int) -> FloatArray:
+    """Bits of values in [−1, 1], most significant first, of the last one the expectation.
 
     Returns:
-        0 or 1, of shape (*values.shape, levels).
+        shape (*values.shape, levels).
     """
-    rest = (np.clip(values, -1.0, 1.0) + 1) / 2
-    bits = np.empty((*values.shape, levels), dtype=np.int64)
+    rest = (np.asarray(values, dtype=np.float64) + 1) / 2
+    means = np.empty((*rest.shape, levels))
     for level in range(levels - 1):
         rest = rest * 2
-        bits[..., level] = rest >= 1
-        rest = np.where(rest >= 1, rest - 1, rest)
-    bits[..., -1] = rounded_by_chance(rest, source)
-    return bits
+        means[..., level] = rest >= 1
+        rest = rest - means[..., level]
+    means[..., -1] = rest
+    return means
 
 
 def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
@@ -79,7 +79,6 @@ class SampledBits:
     """What one client says about a vector in [−1, 1]^D.
 
     Attributes:
-        dimension: D.
         samples: s, from 1 to D.
         flips: p_k of each level, most significant first.
         shared: whether the levels report the same coordinates.
@@ -178,20 +177,16 @@ class SampledBits:
         return tuple((int(a) if private else 1) << self._word_bits for a in self._sizes)
 
     def encode(self, values: FloatArray, source: Source, first: int = 0) -> IntArray:
-        """Messages of clients with the given vectors, shape (n, words).
-
-        Args:
-            values: in [−1, 1], shape (n, D).
-            source: of everything that is private.
-            first: number of the first client, for public coordinates.
-        """
+        """Messages of clients with these vectors in [−1, 1], shape (n, words)."""
         clients = len(values)
         local = self._coordinates(clients, source, first)
         places = local + self._starts
         inside = places < self.dimension
         rows = np.arange(clients)[:, None]
         seen = np.where(inside, values[rows, np.where(inside, places, 0)], -1.0)
-        bits = bit_levels(seen, self.levels, source)
+        means = mean_bits(np.clip(seen, -1.0, 1.0), self.levels)
+        bits = means.astype(np.int64)
+        bits[..., -1] = rounded_by_chance(means[..., -1], source)
         if not self.shared:
             level = np.repeat(np.arange(self.levels), self.samples)
             bits = np.take_along_axis(bits, level[None, :, None], axis=2)
@@ -217,9 +212,11 @@ class SampledBits:
     def _coordinates(self, clients: int, source: Source, first: int) -> IntArray:
         """Which of its group each word reports, shape (n, words)."""
         if self.public_seed is not None:
-            public = PublicRandomness(self.public_seed, "coordinates")
-            return public.below(first, clients, self._sizes)
+            return self._public(self.public_seed, first, clients)
         return np.stack([source.below(int(a), clients) for a in self._sizes], axis=1)
+
+    def _public(self, seed: int, first: int, clients: int) -> IntArray:
+        return PublicRandomness(seed, "coordinates").below(first, clients, self._sizes)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
         """The sum of the clients' unbiased vectors, shape (D,)."""
@@ -230,8 +227,7 @@ class SampledBits:
         if self.public_seed is None:
             local = messages >> self._word_bits
         else:
-            public = PublicRandomness(self.public_seed, "coordinates")
-            local = public.below(first, len(messages), self._sizes)
+            local = self._public(self.public_seed, first, len(messages))
         amounts = self._sizes * ((2 * bits - 1 + self._shift) * self._gains).sum(axis=2)
         places = local + self._starts
         width = int(self._starts[-1] + self._sizes[-1])
@@ -263,7 +259,7 @@ class SampledBits:
         """
         weights, noise = self._weights, (1 - 2 * np.array(self.flips)) ** -2.0
         sizes = np.repeat(self.groups, self.groups)[: self.dimension]
-        means = 2.0 * self._mean_bits(values) - 1
+        means = 2.0 * mean_bits(values, self.levels) - 1
         if self.shared:
             rounding = weights[-1] ** 2 * (1 - means[..., -1] ** 2)
             second = values**2 + rounding + float(weights**2 @ (noise - 1))
@@ -276,24 +272,9 @@ class SampledBits:
         return found
 
     def squared_error(self, values: FloatArray) -> FloatArray:
-        """E‖y − x‖² of each client, exact; shape (n,).
-
-        Args:
-            values: x in [−1, 1], shape (n, D).
-        """
+        """E‖y − x‖² of each client with x in [−1, 1]^D, exact; shape (n,)."""
         spread = [np.sum(second - mean**2, axis=-1) for second, mean in self.moments(values)]
         return np.sum(spread, axis=0)
-
-    def _mean_bits(self, values: FloatArray) -> FloatArray:
-        """Expectations of the bits before they are turned over, shape (n, D, m)."""
-        rest = (np.asarray(values, dtype=np.float64) + 1) / 2
-        means = np.empty((*rest.shape, self.levels))
-        for level in range(self.levels - 1):
-            rest = rest * 2
-            means[..., level] = rest >= 1
-            rest = rest - means[..., level]
-        means[..., -1] = rest
-        return means
 
     @cached_property
     def worst_squared_error(self) -> float:
@@ -331,7 +312,7 @@ class SampledBits:
         law = np.ones(1)
         padded = np.full(int(self.groups.sum()), -1.0)
         padded[: self.dimension] = value
-        means = self._mean_bits(padded)
+        means = mean_bits(padded, self.levels)
         for word in range(len(self.radices)):
             law = np.multiply.outer(law, self._word_law(word, means)).ravel()
         return law
@@ -347,6 +328,4 @@ class SampledBits:
             law = (law[:, :, None] * np.stack([1 - one, one], axis=1)[:, None, :]).reshape(size, -1)
         if self.public_seed is None:
             return (law / size).ravel()
-        return law[
-            PublicRandomness(self.public_seed, "coordinates").below(0, 1, self._sizes)[0, word]
-        ]
+        return law[self._public(self.public_seed, 0, 1)[0, word]]

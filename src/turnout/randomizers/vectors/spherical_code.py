@@ -56,7 +56,6 @@ class SphericalCode(VectorRandomizer):
         radius: r, the largest ‖x‖₂.
         code_bits: b ≥ 1.
         preferred: t, from 1 to M/2; None: the best.
-        seed: of the public directions.
 
     >>> code = SphericalCode(300, epsilon=4.0, code_bits=4)
     >>> code.message_bits, round(code.worst_squared_error)

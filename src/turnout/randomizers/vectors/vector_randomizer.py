@@ -85,12 +85,7 @@ class VectorRandomizer(ABC):
 
     @abstractmethod
     def total(self, messages: NDArray, first: int = 0) -> FloatArray:
-        """The sum of what messages stand for; sums of blocks add up.
-
-        Args:
-            messages: of neighbouring clients.
-            first: number of the first of them, as in `encode`.
-        """
+        """The sum of what neighbouring clients' messages stand for; sums of blocks add up."""
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
         """The estimated mean, shape (dimension,), from the sum over all clients."""

@@ -30,10 +30,6 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     The sum is convex in (ε_k), so at its least all w_k²·coth(ε_k/2)/sinh²(ε_k/2) are equal. For
     small ε that gives ε_k ∝ w_k^{2/3}, the printed shares.
 
-    Args:
-        epsilon: ε > 0 of one coordinate.
-        levels: m ≥ 1.
-
     >>> [round(share, 3) for share in water_filled(1.0, 3)]
     [0.442, 0.279, 0.279]
     """

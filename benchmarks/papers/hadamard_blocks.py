@@ -1,0 +1,20 @@
+"""Hadamard response with as many blocks as its paper states."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from turnout.randomizers import HadamardResponse
+from turnout.randomizers.levels import exponential_below
+
+
+def printed_response(epsilon: float, items: int) -> HadamardResponse:
+    """The one with B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1).
+
+    Source: Acharya, Sun, Zhang, AISTATS 2019, Section 5; thesis, after (7.49).
+    """
+    bound = min(exponential_below(epsilon), Fraction(2 * items))
+    exponent = 0
+    while 2**exponent < bound:
+        exponent += 1
+    return HadamardResponse(epsilon, items, blocks=1 << max(exponent - 1, 0))
