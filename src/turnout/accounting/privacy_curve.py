@@ -63,11 +63,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """A mechanism by its privacy loss distributions, equal to itself only.
-
-    Attributes:
-        remove, add: laws of the loss in each direction, pessimistic or optimistic alike.
-    """
+    """A mechanism by laws of its loss, pessimistic or optimistic alike; equal to itself only."""
 
     remove: LossLaw
     add: LossLaw
@@ -96,9 +92,7 @@ class PrivacyCurve:
     Guarantees:
         ``m * 3 == m + m + m``; ``a + b`` costs at least what a or b costs.
 
-    Attributes:
-        parts: the blocks.
-        relation, unit, trust: of every part; curves that differ in one cannot be composed.
+    Curves that differ in relation, unit or trust cannot be composed.
 
     >>> from turnout.spec import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
