@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from turnout.accounting import decomposition, price
+from turnout.accounting import price
 from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
+from turnout.accounting.laws import hops
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import (
     blocks,
@@ -53,7 +54,7 @@ TABLES = (
     expectations.EXPECTED,
     expectations._CANDIDATES,
     admissions.RULES,
-    decomposition.HOPS,
+    hops.HOPS,
     cost._WINDOWS,
 )
 
@@ -116,8 +117,8 @@ def charter_of(law):
     return known | {"participation": {"is": type(law).__name__}}
 
 
-def hop(draw, upper, lower, full, rest):
-    return decomposition._one_of(OneOf(4, 0.5), upper, lower, full, rest)
+def hop(draw, worst, full, rest, side):
+    return hops._one_of(OneOf(4, 0.5), worst, full, rest, side)
 
 
 READERS = {
@@ -159,7 +160,7 @@ TELL = {
     "expectations": (expectations.EXPECTED, expectations.EXPECTED.rows[OneOf]),
     "chances": (expectations._CANDIDATES, lambda draw, n: (n, 0.125)),
     "admissions": (admissions.RULES, admissions.RULES.rows[OneOf]),
-    "accounting": (decomposition.HOPS, hop),
+    "accounting": (hops.HOPS, hops._Hop(hop, "a new draw")),
     "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
 }
 """The tables, and a row for the new draw."""

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from turnout.accounting import decomposition
+from turnout.accounting.laws import hops
 from turnout.participation import drawing, expectations
 from turnout.participation.drawing import one_of
 from turnout.protocol import admissions
@@ -115,21 +115,19 @@ MUTANTS = {
     ),
     "priced as a longer window": (
         lambda patch: patch.setitem(
-            decomposition.HOPS.rows,
+            hops.HOPS.rows,
             OneOf,
-            lambda draw, upper, lower, full, rest: decomposition._one_of(
-                OneOf(2 * draw.steps), upper, lower, full, rest
+            hops.HOPS.rows[OneOf]._replace(
+                run=lambda draw, *rest: hops._one_of(OneOf(2 * draw.steps), *rest)
             ),
         ),
         CheckIn(3),
     ),
     "priced as a shorter window": (
         lambda patch: patch.setitem(
-            decomposition.HOPS.rows,
+            hops.HOPS.rows,
             OneOf,
-            lambda draw, upper, lower, full, rest: decomposition._one_of(
-                OneOf(1), upper, lower, full, rest
-            ),
+            hops.HOPS.rows[OneOf]._replace(run=lambda draw, *rest: hops._one_of(OneOf(1), *rest)),
         ),
         CheckIn(3),
     ),

@@ -5,22 +5,17 @@ docs/design/protocols.md derives the sensitivities that stand here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from turnout.accounting.divergence.blocks import (
-    Block,
     Decomposition,
     FixedSizeBlock,
     NeighbourBound,
     PairBlock,
-    Run,
     joined,
 )
-from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
-from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.k_subset import SubsetBlock
+from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.laws.hops import blocks_of, repeated
 from turnout.accounting.laws.replace_one import Closeness, under_replacement
 from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
@@ -52,7 +47,7 @@ from turnout.spec.draws import (
     OneOfOwn,
     Staggered,
 )
-from turnout.spec.forms import DrawTable, Released, normal_form
+from turnout.spec.forms import Released, normal_form
 from turnout.spec.randomizers import is_adaptive
 
 
@@ -126,167 +121,11 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
 
 
-def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
-    """Her presence against her absence in the steps that one draw decided.
-
-    Args:
-        part: the draw, and how much of its blocks has been released.
-        upper: what one step shows at the largest sensitivity, for the upper bound.
-        lower: what is really attained, for the lower bound.
-    """
-    return HOPS[part.draw](part.draw, upper, lower, part.full, part.rest)
-
-
-def _every_step(
-    draw: Always, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
-) -> NeighbourBound:
-    method = "every step, no amplification, exact"
-    return NeighbourBound(_repeated(upper, full), _repeated(lower, full), method)
-
-
-def _coins(
-    draw: Bernoulli, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
-) -> NeighbourBound:
-    def run(worst: DominatingPair) -> Run:
-        return [(_step(worst, draw.rate), full)] if draw.rate > 0 else []
-
-    return NeighbourBound(run(upper), run(lower), "Poisson-subsampled steps, composed as PLD")
-
-
-def _one_of(
-    draw: OneOf, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
-) -> NeighbourBound:
-    def run(worst: DominatingPair) -> Run:
-        parts: list[tuple[Block, int]] = []
-        if draw.probability > 0 and full:
-            parts.append((_window(worst, draw.steps, draw.probability), full))
-        if draw.probability > 0 and rest:
-            # So far she has come with probability p₀·rest/window, then uniformly.
-            parts.append((_window(worst, rest, draw.probability * rest / draw.steps), 1))
-        return parts
-
-    return NeighbourBound(
-        run(upper), run(lower), "exact law of random allocation, windows composed as PLD"
-    )
-
-
-def _kept(
-    draw: Kept, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
-) -> NeighbourBound:
-    window, probability = draw.slot.steps, draw.slot.probability
-    epochs, left = divmod(rest, window)
-
-    def run(worst: DominatingPair, begun: int) -> Run:
-        parts: list[tuple[Block, int]] = []
-        if probability > 0 and full:
-            parts.append((_window(_summed(worst, draw.epochs), window, probability), full))
-        if probability > 0 and begun:
-            parts.append((_window(_summed(worst, begun), window, probability), 1))
-        elif probability * left > 0 and epochs == 0:
-            parts.append((_window(worst, left, probability * left / window), 1))
-        return parts
-
-    # Of a begun epoch she has taken part in at most the whole and at least nothing.
-    most = epochs + (left > 0) if epochs else 0
-    method = "exact law of random allocation, one slot kept in all epochs"
-    return NeighbourBound(run(upper, most), run(lower, epochs), method)
-
-
-def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """What a slot shows that she holds so many times: Gaussian ratios multiply to a Gaussian's."""
-    if times == 1:
-        return worst
-    if not isinstance(worst.pair, GaussianPair):
-        raise UnsupportedError("a slot kept over several epochs is priced for Gaussian noise only")
-    return DominatingPair(GaussianPair(worst.pair.noise_multiplier / times**0.5))
-
-
-def _staggered(
-    draw: Staggered, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
-) -> NeighbourBound:
-    whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
-
-    def run(worst: DominatingPair) -> Run:
-        counts = ((whole, full), (begun, 1 if begun else 0))
-        return [(_window(worst, n, n / draw.window), count) for n, count in counts if count]
-
-    return NeighbourBound(
-        run(upper), run(lower), "exact law of random allocation in her own window"
-    )
-
-
-def _k_of(
-    draw: KOf, upper: DominatingPair, lower: DominatingPair, full: int, rest: int
-) -> NeighbourBound:
-    def run(worst: DominatingPair, count: int) -> Run:
-        block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.leak)
-        return [(block, count)] if count else []
-
-    return NeighbourBound(
-        run(upper, full + (rest > 0)),
-        run(lower, full),
-        "k-subset by one statistic of its steps, below the bound of k windows",
-        tight=False,
-    )
-
-
-HOPS: DrawTable[Callable[[Any, DominatingPair, DominatingPair, int, int], NeighbourBound]] = (
-    DrawTable(
-        "an analysis",
-        {
-            Always: _every_step,
-            Bernoulli: _coins,
-            OneOf: _one_of,
-            KOf: _k_of,
-            Kept: _kept,
-            Staggered: _staggered,
-        },
-    )
-)
-"""Her presence against her absence in so many whole blocks and steps of one that was begun.
-
-`Cohort` fixes how many come, so that nobody is just absent (`_fixed_size`), and of `OneOfOwn` each
-client has a price of her own (`window_bound`).
-"""
-
-
-def window_bound(
-    upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
-) -> NeighbourBound:
-    """One client of an availability law, by how many steps she has in each window."""
-    counts = {size: list(sizes).count(size) for size in sorted(set(sizes)) if size > 0}
-
-    def run(worst: DominatingPair) -> Run:
-        if probability == 0:
-            return []
-        return [(_window(worst, size, probability), n) for size, n in counts.items()]
-
-    return NeighbourBound(
-        run(upper), run(lower), "exact law of random allocation in her own windows"
-    )
-
-
-def _step(worst: DominatingPair, probability: float) -> Block:
-    return PairBlock(worst.pair, probability, worst.leak)
-
-
-def _window(worst: DominatingPair, window: int, probability: float) -> Block:
-    return AllocationBlock(worst.pair, window, probability, worst.leak)
-
-
-def _repeated(worst: DominatingPair, times: int) -> Run:
-    """The same step again and again; Gaussians add up to one."""
-    if times and isinstance(worst.pair, GaussianPair):
-        return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
-    return [(_step(worst, 1.0), times)] if times else []
-
-
 _OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)
 """Draws under which a client's steps depend neither on its record nor on who else comes."""
 
 
 def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
-    """Refuses a draw for which replace-one and one-client releases are not proved."""
     if type(draw) not in _OWN_DRAWS:
         raise UnsupportedError(
             f"replace-one and one-client releases are not known under {_under(scheme, draw)}"
@@ -328,12 +167,11 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
         raise UnsupportedError("fixed-size participation is priced for aggregated releases only")
     rate = draw.size / draw.population
     substituted = dominating(scheme.randomizer, 2.0)
-    hop = NeighbourBound(
-        [(FixedSizeBlock(substituted.pair, rate, substituted.leak), steps)],
-        [(_step(dominating(scheme.randomizer, 1.0), rate), steps)],
-        "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD",
-    )
-    return Decomposition(hop)
+    upper = [(FixedSizeBlock(substituted.pair, rate, substituted.leak), steps)]
+    alone = dominating(scheme.randomizer, 1.0)
+    lower = [(PairBlock(alone.pair, rate, alone.leak), steps)]
+    method = "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD"
+    return Decomposition(NeighbourBound(upper, lower, method))
 
 
 def _averaged(
@@ -364,14 +202,13 @@ def _averaged(
     reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
         return _averaged_shuffle(randomizer, part, population, reach)
-    windows = full + (rest > 0)
     worst = dominating(scheme.randomizer, reach)
-    upper = _repeated(worst, windows)
-    lower = upper
+    lower = upper = repeated(worst, full + (rest > 0))
     if draw.probability < 1:
         # Where a window shows nothing, an adversary can draw the null release for himself.
         upper = upper if draw.probability > 0 else []
-        lower = [(_step(worst, draw.probability), full)] if full and upper else []
+        once = PairBlock(worst.pair, draw.probability, worst.leak)
+        lower = [(once, full)] if full and upper else []
     method = "one unamplified release a window (the counts are public)"
     return Decomposition(NeighbourBound(upper, lower, method))
 
@@ -381,15 +218,13 @@ def _averaged_shuffle(
 ) -> Decomposition:
     draw, full, rest = part
     assert isinstance(draw, OneOf)
-    upper: list[tuple[Block, int]] = []
-    lower: list[tuple[Block, int]] = []
-    for share, count in ((1.0, full), (rest / draw.steps, 1 if rest else 0)):
-        if count:
-            chance = draw.probability * share
-            window = averaged_window(randomizer, population, chance, reach)
-            upper.append((window.upper, count))
-            if window.lower is not None:
-                lower.append((window.lower, count))
+    windows = [
+        (averaged_window(randomizer, population, draw.probability * share, reach), count)
+        for share, count in ((1.0, full), (rest / draw.steps, 1 if rest else 0))
+        if count
+    ]
+    upper = [(window.upper, count) for window, count in windows]
+    lower = [(window.lower, count) for window, count in windows if window.lower is not None]
     method = "shuffle of all who come to a window, windows composed as PLD"
     cap = message_cap(randomizer, full + (rest > 0))
     return Decomposition(NeighbourBound(upper, lower, method, tight=False, cap=cap))

@@ -34,13 +34,8 @@ class Guarantee:
 
     Attributes:
         epsilon: proved bounds on the smallest ε at this δ; ``upper`` is what to quote.
-        delta: δ.
         directions: bounds of each direction ("remove", "add"), or "replace" alone under
             replace-one, which is symmetric.
-        relation: the neighbouring relation.
-        unit: what one record is.
-        trust: whom the client must trust.
-        method: the analysis, in one line.
         clients: the distribution over clients where windows differ; ``epsilon`` is then the
             worst client's.
         tolerance: the relative width of ``epsilon`` that was asked for.

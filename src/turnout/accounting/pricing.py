@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -16,7 +16,6 @@ from turnout.accounting.decomposition import (
     published,
     require_central,
     steps_of,
-    window_bound,
 )
 from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock, Run
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
@@ -24,6 +23,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
+from turnout.accounting.laws.hops import window_bound
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -66,8 +66,9 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     except NumericalError:
         _require_more_than_leaks(parts.present, delta)
         raise
-    guarantee = _guarantee(scheme, delta, directions, parts.present.method)
-    return replace(guarantee, tolerance=tolerance, exact=_exact(parts))
+    worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
+    method, exact = parts.present.method, _exact(parts)
+    return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact)
 
 
 def _require_more_than_leaks(hop: NeighbourBound, delta: float) -> None:
@@ -102,32 +103,16 @@ def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> flo
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     """Upper bound on ε of one Gaussian release at δ; both directions are the same.
 
-    Args:
-        noise_multiplier: standard deviation over sensitivity, positive.
-        delta: δ, strictly between 0 and 1.
+    The noise multiplier is the noise's standard deviation over the sensitivity.
     """
     block = PairBlock(GaussianPair(noise_multiplier))
     return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
 
 
 def published_epsilon(scheme: Scheme, delta: float) -> float | None:
-    """Upper bound on ε by the smallest published bound; None where `price` rests on no other.
-
-    Args:
-        scheme: what happens.
-        delta: δ, strictly between 0 and 1.
-    """
+    """Upper bound on ε by the smallest published bound; None where `price` rests on no other."""
     parts = published(scheme)
     return None if parts is None else decomposition_upper(parts, delta)
-
-
-def _guarantee(
-    scheme: Scheme, delta: float, directions: dict[str, Bounds], method: str
-) -> Guarantee:
-    worst = Bounds(0.0, 0.0)
-    for bounds in directions.values():
-        worst = worst | bounds
-    return Guarantee(worst, delta, directions, scheme.relation, scheme.unit, scheme.trust, method)
 
 
 def decomposition_bounds(
@@ -191,11 +176,7 @@ def _upper(hop: NeighbourBound, direction: Direction, delta: float) -> float:
 
 
 def _bracket(hop: NeighbourBound, direction: Direction, delta: float, tolerance: float) -> Bounds:
-    """Refine until the bracket is as narrow as asked, or finer grids are of no more use.
-
-    Raises:
-        NumericalError: nothing is proved from above.
-    """
+    """Refine until the bracket is as narrow as asked, or finer grids are of no more use."""
     exact = hop.exact
     closing = hop.tight or hop.upper == hop.lower  # else finer grids hardly move the lower bound
     lower, upper, before, refinement = 0.0, hop.cap, math.inf, 0
@@ -275,15 +256,11 @@ def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
     exact = all(client.hop.exact for client in clients.values())
     if exact:
         _require_narrow(directions.values(), delta, tolerance)
-    guarantee = _guarantee(scheme, delta, directions, method)
+    worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
     sizes, keys = _window_sizes(scheme, None)
-    uppers = [min(max(clients[key].uppers.values()), guarantee.epsilon.upper) for key in keys]
-    return replace(
-        guarantee,
-        clients=ClientGuarantees(np.array(uppers), sizes),
-        tolerance=tolerance,
-        exact=exact,
-    )
+    uppers = [min(max(clients[key].uppers.values()), worst.upper) for key in keys]
+    each = ClientGuarantees(np.array(uppers), sizes)
+    return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact)
 
 
 def _worst(
@@ -333,11 +310,7 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[t
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """The draw of a law under which clients have steps of their own.
-
-    Raises:
-        UnsupportedError: it has other draws beside it.
-    """
+    """The draw of a law under which clients have steps of their own; refuses others beside it."""
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
     if len(spans) > 1 or not isinstance(draw, OneOfOwn):

@@ -63,7 +63,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """A mechanism by its privacy loss distributions, equal to itself only."""
+    """A mechanism by laws of its loss, pessimistic or optimistic alike; equal to itself only."""
 
     remove: LossLaw
     add: LossLaw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from numbers import Integral, Real
 from typing import TypeVar
@@ -14,52 +15,35 @@ from turnout.core.errors import ParameterError
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
-def _real(name: str, value: object, expected: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(name, value, expected)
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number or a fraction beyond the floats
-        raise ParameterError(name, value, expected) from None
-    if math.isnan(number):
-        raise ParameterError(name, value, expected)
-    return number
+def _each(parameters: Mapping[str, object], expected: str, inside: Callable[[float], bool]) -> None:
+    """Refuses what is no real number inside a range; NaN is inside none."""
+    for name, value in parameters.items():
+        try:
+            number = isinstance(value, Real) and not isinstance(value, bool) and float(value)
+        except OverflowError:  # a whole number or a fraction beyond the floats
+            number = False
+        if number is False or not inside(number):
+            raise ParameterError(name, value, expected)
 
 
 def positive(**parameters: object) -> None:
     """Each parameter is a finite number above 0."""
-    expected = "a finite number above 0"
-    for name, value in parameters.items():
-        number = _real(name, value, expected)
-        if not 0 < number < math.inf:
-            raise ParameterError(name, value, expected)
+    _each(parameters, "a finite number above 0", lambda x: 0 < x < math.inf)
 
 
 def non_negative(**parameters: object) -> None:
     """Each parameter is a finite number of at least 0."""
-    expected = "a finite number of at least 0"
-    for name, value in parameters.items():
-        number = _real(name, value, expected)
-        if not 0 <= number < math.inf:
-            raise ParameterError(name, value, expected)
+    _each(parameters, "a finite number of at least 0", lambda x: 0 <= x < math.inf)
 
 
 def probability(**parameters: object) -> None:
     """Each parameter lies in [0, 1]."""
-    expected = "a number from 0 to 1"
-    for name, value in parameters.items():
-        number = _real(name, value, expected)
-        if not 0 <= number <= 1:
-            raise ParameterError(name, value, expected)
+    _each(parameters, "a number from 0 to 1", lambda x: 0 <= x <= 1)
 
 
 def open_unit(**parameters: object) -> None:
     """Each parameter lies strictly between 0 and 1 (a δ, a decay)."""
-    expected = "a number strictly between 0 and 1"
-    for name, value in parameters.items():
-        number = _real(name, value, expected)
-        if not 0 < number < 1:
-            raise ParameterError(name, value, expected)
+    _each(parameters, "a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
 def count(minimum: int = 1, **parameters: object) -> None:
@@ -78,11 +62,7 @@ def flag(**parameters: object) -> None:
 
 
 def real_array(**parameters: object) -> np.ndarray:
-    """The one parameter as a float array; words and truth values are no numbers.
-
-    Raises:
-        ParameterError: anything but whole or real numbers.
-    """
+    """The one parameter as a float array; words and truth values are no numbers."""
     ((name, value),) = parameters.items()
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
@@ -102,9 +82,6 @@ def choice(choices: type[Choice], **parameters: object) -> Choice:
 
     Code asks ``relation is Relation.ADD_REMOVE``, which the word "add-remove" is not. So every
     public field of such a type goes through here before anything reads it.
-
-    Raises:
-        ParameterError: anything else, naming the choices.
     """
     ((name, value),) = parameters.items()
     # Another enumeration's member may have the same word and mean another thing.

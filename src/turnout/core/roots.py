@@ -15,12 +15,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Bracket(NamedTuple):
-    """Two numbers around a threshold.
-
-    Attributes:
-        failing: where the condition fails.
-        holding: where it holds; the smaller or the larger one.
-    """
+    """Two numbers around a threshold: where a condition fails, and where it holds."""
 
     failing: float
     holding: float
@@ -80,9 +75,8 @@ def grown(
 ) -> Bracket | None:
     """A bracket from 0 or the last failure up to the first success of start, factor·start, ….
 
-    Returns:
-        None if the condition fails at all of them up to ``most``; ``failing`` is 0, untried, where
-        it holds at once.
+    None if the condition fails at all of them up to ``most``; ``failing`` is 0, untried, where it
+    holds at once.
 
     >>> grown(lambda x: x >= 5.0, 1.0, 100.0)
     Bracket(failing=4.0, holding=8.0)

@@ -128,9 +128,7 @@ def _who_came(n: int, probability: float, source: Source) -> NDArray[np.int64]:
 def _subset_each(clients: int, window: int, picks: int, source: Source) -> NDArray[np.integer]:
     """An independent uniform subset of ``picks`` of ``window`` slots for each client.
 
-    Returns:
-        int32 array of shape (clients, picks); the slots of a row differ and are in no
-        particular order.
+    Of shape (clients, picks); the slots of a row are in no particular order.
     """
     chosen = np.empty((clients, picks), dtype=np.int32)
     few = min(picks, window - picks)
@@ -221,7 +219,12 @@ def draw(
     if not known or form.block(block.index) != (block.first_step, block.steps):
         raise ParameterError("block", block, f"one of the {form.blocks} blocks of the law")
     span, first_step, _ = form.at_step(block.first_step)
-    clients = _range_of(population, client)
+    clients = range(population)
+    if client is not None:
+        checks.count(0, client=client)
+        if client >= population:
+            raise ParameterError("client", client, f"below the population, {population}")
+        clients = range(client, client + 1)
     return SAMPLERS[span.draw](span.draw, clients, block, source, first_step)
 
 
@@ -241,18 +244,5 @@ def draw_run(
 def check_population(law: ParticipationLaw, population: int) -> Form:
     """The normal form; refuses a population below 1, or another one than the law's own."""
     form = normal_form(law)
-    checks.count(population=population)
-    own = form.population
-    if own is not None and population != own:
-        raise ParameterError("population", population, f"the law's own, {own}")
+    form.check_population(population)
     return form
-
-
-def _range_of(population: int, client: int | None) -> range:
-    """The clients to draw for."""
-    if client is None:
-        return range(population)
-    checks.count(0, client=client)
-    if client >= population:
-        raise ParameterError("client", client, f"below the population, {population}")
-    return range(client, client + 1)

@@ -37,10 +37,6 @@ from turnout.spec.forms import DrawTable, Span
 def expected_check_ins(law: ParticipationLaw, population: int) -> NDArray[np.float64]:
     """The expected number of clients who come at each step, exact up to rounding.
 
-    Args:
-        law: who takes part when.
-        population: clients of the run, at least 1.
-
     Raises:
         ParameterError: a population that does not fit the law.
         UnsupportedError: an unknown law or draw.
@@ -105,7 +101,7 @@ def expected_turns(
     exact for a whole window.
 
     Args:
-        law: who takes part when; one that clients can draw by themselves.
+        law: one that clients can draw by themselves.
         population: clients of the run, at least 1.
         clients: ids, each in 0 … population − 1.
         steps: how many steps count, from the first one on.
@@ -113,6 +109,7 @@ def expected_turns(
     Returns:
         μ, exact up to rounding, and never less than σ².
 
+    >>> from turnout.spec import CheckIn
     >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
     (8.0, 4.0)
     """
@@ -170,14 +167,6 @@ def _mean_empty_steps(draw: Draw, population: int, steps: int) -> float:
     return float(steps * np.exp(clients * np.log1p(-chance)))
 
 
-def _own_check_ins(draw: OneOfOwn, population: int, steps: int) -> NDArray[np.float64]:
-    return _chances(draw).sum(axis=0)
-
-
-def _own_empty_steps(draw: OneOfOwn, population: int, steps: int) -> float:
-    return float(np.exp(np.log1p(-_chances(draw)).sum(axis=0)).sum())
-
-
 def _chances(draw: OneOfOwn) -> NDArray[np.float64]:
     """Chance of each client to come at each step, shape (clients, steps)."""
     sizes = np.repeat(draw.block_sizes(), draw.steps, axis=1)[:, : draw.available.shape[1]]
@@ -190,12 +179,6 @@ def _alike_turns(
     draw: Draw, clients: NDArray[np.int64], population: int, steps: int
 ) -> tuple[NDArray[np.float64], int]:
     return _mean_check_ins(draw, population, steps)[np.newaxis] / population, len(clients)
-
-
-def _own_turns(
-    draw: OneOfOwn, clients: NDArray[np.int64], population: int, steps: int
-) -> tuple[NDArray[np.float64], int]:
-    return _chances(draw)[clients, :steps], 1
 
 
 def _staggered_turns(
@@ -233,6 +216,12 @@ EXPECTED: DrawTable[_Expected] = DrawTable(
         KOf: _Expected(),
         Kept: _Expected(),
         Staggered: _Expected(turns=_staggered_turns),
-        OneOfOwn: _Expected(_own_check_ins, _own_empty_steps, _own_turns),
+        OneOfOwn: _Expected(
+            check_ins=lambda draw, n, steps: _chances(draw).sum(axis=0),
+            empty_steps=lambda draw, n, steps: float(
+                np.exp(np.log1p(-_chances(draw)).sum(axis=0)).sum()
+            ),
+            turns=lambda draw, clients, n, steps: (_chances(draw)[clients, :steps], 1),
+        ),
     },
 )

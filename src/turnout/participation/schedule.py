@@ -23,8 +23,7 @@ class Block:
 
     Attributes:
         index: number of the block; names its random stream.
-        first_step: its first step, counted over the whole run.
-        steps: how many steps.
+        first_step: counted over the whole run.
     """
 
     index: int
@@ -55,10 +54,8 @@ class Blocks(Sequence[Block]):
 def blocks(law: ParticipationLaw) -> Sequence[Block]:
     """The blocks of a law, in order; together they cover steps 0 … ``law.steps − 1``.
 
-    Returns:
-        the blocks of its normal form: one a window of check-ins or of k-subsets; one for the
-        whole run of sliding windows or of a slot that is kept; one a step where steps stand for
-        themselves.
+    They are those of its normal form: one a window of check-ins or of k-subsets; one for the whole
+    run of sliding windows or of a slot that is kept; one a step where steps stand for themselves.
 
     >>> from turnout.spec import CheckIn
     >>> blocks(CheckIn(window=5, windows=2))[1]
@@ -123,14 +120,9 @@ class Schedule:
         return np.repeat(steps, self.counts())
 
 
-def _client_type(population: int) -> type[np.int32] | type[np.int64]:
-    """The smallest integer type for the numbers of ``population`` clients."""
-    return np.int32 if population <= 2**31 else np.int64
-
-
 def numbered(clients: range, positions: NDArray[np.int64]) -> NDArray[np.integer]:
     """The numbers of the clients at these positions of ``clients``."""
-    numbers = positions.astype(_client_type(clients.stop))
+    numbers = positions.astype(np.int32 if clients.stop <= 2**31 else np.int64)
     numbers += clients.start
     return numbers
 

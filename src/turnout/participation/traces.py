@@ -21,7 +21,6 @@ class TraceStatistics:
     """What a trace says about its clients; unknown slots are in no denominator.
 
     Attributes:
-        clients: clients in the trace.
         known_fraction: known slots among all.
         available_fraction: available slots among the *known* ones; NaN where none is known.
         never_available: clients without any slot in which they are known to be available.

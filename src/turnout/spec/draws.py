@@ -30,7 +30,6 @@ class Bernoulli:
     """Guarantee: a client takes part in the block's one step with probability ``rate``.
 
     Attributes:
-        rate: q.
         unseen: whether each client tosses her own coin, so that nobody else need know who comes.
     """
 

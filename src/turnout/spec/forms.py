@@ -25,12 +25,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The same draw, afresh in each of consecutive blocks.
-
-    Attributes:
-        draw: how a block's steps are drawn.
-        steps: of all blocks together.
-    """
+    """The same draw, afresh in each of consecutive blocks, which together have so many steps."""
 
     draw: Draw
     steps: int
@@ -64,7 +59,6 @@ class Form:
     Forms are made by `Form.of`, ``+`` (one after the other) and ``*`` (so many times).
 
     Attributes:
-        spans: in order.
         population: the clients of the run, where a draw says them, else None.
 
     Raises:
@@ -127,6 +121,12 @@ class Form:
     def blocks(self) -> int:
         """Blocks of the whole run."""
         return self._first_blocks[-1]
+
+    def check_population(self, population: int) -> None:
+        """Refuses a number of clients below 1, or another one than the form's own."""
+        checks.count(population=population)
+        if self.population is not None and population != self.population:
+            raise ParameterError("population", population, f"the law's own, {self.population}")
 
     def at_step(self, step: int) -> Place:
         """The place of a step, counted over the whole run."""
@@ -205,11 +205,7 @@ class DrawTable(Generic[Row]):
         return row
 
     def require(self, law: Any) -> None:
-        """Refuses a law, by its name, one of whose draws has no row.
-
-        Raises:
-            UnsupportedError: it is none that this table has all draws of.
-        """
+        """Refuses a law, by its name, one of whose draws has no row."""
         for span in normal_form(law).spans:
             if span.draw not in self:
                 raise UnsupportedError(

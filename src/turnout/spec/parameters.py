@@ -33,8 +33,6 @@ class Parameter:
     """A number of a spec, and what a person is told of it.
 
     Attributes:
-        name: of the field.
-        domain: which values it may have.
         words: the quantity, with its unit, as plan keys and options explain it.
         default: where a plan does not say it; None where it must.
         least: the least whole number.
@@ -112,11 +110,7 @@ def check_of(parameter: Parameter) -> Callable[..., None]:
 
 
 def check_parameters(spec: DataclassInstance) -> None:
-    """Checks each parameter against its domain and holds it as a plain int or float.
-
-    Raises:
-        ParameterError: a parameter outside its domain.
-    """
+    """Checks each parameter against its domain and holds it as a plain int or float."""
     own = list(parameters(type(spec)))
     for domain in Domain:
         for each in own:
@@ -127,6 +121,15 @@ def check_parameters(spec: DataclassInstance) -> None:
             limit = getattr(spec, each.at_most)
             checks.at_most(each.at_most, limit, **{each.name: getattr(spec, each.name)})
     plain_numbers(spec)
+
+
+class Checked:
+    """A base of specs whose parameters are checked when they are built."""
+
+    __slots__ = ()
+
+    def __post_init__(self: DataclassInstance) -> None:
+        check_parameters(self)
 
 
 def plain_numbers(spec: DataclassInstance) -> None:
@@ -144,12 +147,9 @@ def plain_numbers(spec: DataclassInstance) -> None:
 
 
 def hold_members(spec: DataclassInstance, **choices: type[StrEnum]) -> None:
-    """Makes the member of each of these fields that holds one or its exact word.
+    """Makes the member of each of these fields that holds one or its exact word; refuses others.
 
     Readers compare by identity, which a word fails in silence.
-
-    Raises:
-        ParameterError: a field holds anything else.
     """
     for name, members in choices.items():
         member = checks.choice(members, **{name: getattr(spec, name)})

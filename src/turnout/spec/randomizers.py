@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.spec.parameters import check_parameters, count, open_unit, plain_numbers, positive
+from turnout.spec.parameters import Checked, count, open_unit, plain_numbers, positive
 from turnout.spec.registry import asked_randomizer, close
 
 _LEVEL = "largest ln of the ratio by which two inputs change its output's law"
@@ -19,7 +19,7 @@ _SENSITIVITY = "largest contribution, in units of the lattice"
 
 @asked_randomizer("gaussian", shuffled=7)
 @dataclass(frozen=True, slots=True)
-class GaussianNoise:
+class GaussianNoise(Checked):
     """Gaussian noise on an update whose ℓ2 norm is clipped to C.
 
     Accounting needs nothing but the multiplier; C itself belongs to the task.
@@ -27,24 +27,18 @@ class GaussianNoise:
 
     noise_multiplier: float = positive("standard deviation of the noise divided by the clip norm")
 
-    def __post_init__(self) -> None:
-        check_parameters(self)
-
 
 @asked_randomizer("laplace")
 @dataclass(frozen=True, slots=True)
-class LaplaceNoise:
+class LaplaceNoise(Checked):
     """Laplace noise on one number clipped to [−C, C]."""
 
     scale: float = positive("scale of the noise divided by the clip bound")
 
-    def __post_init__(self) -> None:
-        check_parameters(self)
-
 
 @asked_randomizer("pure", shuffled=1)
 @dataclass(frozen=True, slots=True)
-class PureRandomizer:
+class PureRandomizer(Checked):
     """Any ε₀-DP randomizer: its output's law changes by at most e^{ε₀} between any two inputs.
 
     In a shuffle the messages before may choose it, as long as the laws that any two clients, with
@@ -54,13 +48,10 @@ class PureRandomizer:
 
     epsilon0: float = positive(_LEVEL)
 
-    def __post_init__(self) -> None:
-        check_parameters(self)
-
 
 @asked_randomizer("approximate", shuffled=6)
 @dataclass(frozen=True, slots=True)
-class ApproximateRandomizer:
+class ApproximateRandomizer(Checked):
     """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
 
     If all clients use one that is chosen before the round, the shuffled messages have the same law
@@ -69,9 +60,6 @@ class ApproximateRandomizer:
 
     epsilon0: float = positive(_LEVEL)
     delta0: float = open_unit("the δ₀ of the randomizer's own (ε₀, δ₀)")
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
 
 @asked_randomizer("fixed", shuffled=2)
@@ -128,26 +116,20 @@ class BitResponse(FixedRandomizer):
 
 @asked_randomizer("discrete-gaussian")
 @dataclass(frozen=True, slots=True)
-class DiscreteGaussianNoise:
+class DiscreteGaussianNoise(Checked):
     """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size."""
 
     standard_deviation: float = positive(_DEVIATION)
     sensitivity: int = count(_SENSITIVITY, 1)
 
-    def __post_init__(self) -> None:
-        check_parameters(self)
-
 
 @asked_randomizer("rounded-gaussian")
 @dataclass(frozen=True, slots=True)
-class RoundedGaussianNoise:
+class RoundedGaussianNoise(Checked):
     """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size."""
 
     standard_deviation: float = positive(_DEVIATION)
     sensitivity: int = count(_SENSITIVITY, 1)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +137,7 @@ class TableRandomizer:
     """A mechanism with finitely many outcomes, by their probabilities with and without her.
 
     Attributes:
-        present: probabilities with her, in any order, shape (outcomes,).
-        absent: probabilities without her, in the same order.
+        present, absent: probabilities with and without her, in one order, shape (outcomes,).
     """
 
     present: Sequence[float]

@@ -41,14 +41,7 @@ class ParticipationLaw(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A law's names.
-
-    Attributes:
-        plan: its word in plans.
-        question: its word in questions on the command line; None where they have none.
-        summary: what it is, in a sentence.
-        rank: where it stands in lists of laws; those of equal rank by their words.
-    """
+    """A law's names, as `participation_law` takes them."""
 
     plan: str
     question: str | None
@@ -93,7 +86,7 @@ def participation_law(
         plan: its word in plans.
         summary: what it is, in a sentence.
         question: its word in questions on the command line; without one they do not have it.
-        rank: where it stands in lists of laws.
+        rank: where it stands in lists of laws; those of equal rank by their words.
 
     Raises:
         ParameterError: no frozen dataclass with a `form`, or a name that another law has.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import get_args
 
-from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.spec.forms import normal_form
 from turnout.spec.parameters import hold_members, plain_numbers
@@ -100,13 +99,8 @@ class Scheme:
     """What happens, as mathematics: randomizer, who comes when, what is released, against whom.
 
     Attributes:
-        randomizer: protects one contribution.
-        participation: who takes part when.
         relation: the neighbouring relation, by its member or its exact word, like release, unit
             and trust; it is held as the member. No default, on purpose.
-        release: what a step makes of those who came.
-        unit: what one record is.
-        trust: whom the client must trust.
         population: clients there are, herself among them, who all follow the protocol; None where
             nobody knows. Only what other clients' messages hide rests on it.
         order: who may know which client sends which shuffled message, or its name; None where it
@@ -138,17 +132,9 @@ class Scheme:
         )
         if self.order is not None:
             hold_members(self, order=SpeakingOrder)
-        self._check_population()
-
-    def _check_population(self) -> None:
-        """A number of clients, and the same one where the law has one too."""
-        if self.population is None:
-            return
-        checks.count(population=self.population)
-        own = normal_form(self.participation).population
-        if own is not None and self.population != own:
-            raise ParameterError("population", self.population, f"the law's own, {own}")
-        plain_numbers(self)
+        if self.population is not None:
+            normal_form(self.participation).check_population(self.population)
+            plain_numbers(self)
 
 
 def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:

@@ -62,12 +62,10 @@ class Odometer:
     one) and with the hockey stick in place of a tail: docs/design/ledger.md.
 
     Attributes:
-        terms: relation, unit and trust.
         orders: α's, rising.
         weights: of the orders, summing to at most 1. They must not depend on releases.
         left_out: probability that may be cut off a window's tails.
         most_windows: how many windows may be recorded; their cuts are paid for in advance.
-        entries: what was recorded.
     """
 
     terms: Terms
@@ -91,12 +89,7 @@ class Odometer:
 
     @classmethod
     def of(
-        cls,
-        expected: Scheme,
-        windows: int,
-        delta: float,
-        *,
-        most_windows: int = 1000,
+        cls, expected: Scheme, windows: int, delta: float, *, most_windows: int = 1000
     ) -> Odometer:
         """An odometer that is sharpest at one δ after about ``windows`` windows of one kind.
 

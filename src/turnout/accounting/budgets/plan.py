@@ -23,7 +23,7 @@ from turnout.accounting.budgets.terms import (
     require_terms,
     window_count,
 )
-from turnout.accounting.calibration.costs import CostModel, Target
+from turnout.accounting.calibration.costs import Target
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import UNKNOWNS
 from turnout.accounting.decomposition import decompose, is_per_client
@@ -40,13 +40,7 @@ MOST_WINDOWS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The first ``steps`` steps of a scheme, run in one go.
-
-    Attributes:
-        scheme: what happens.
-        steps: how many of its steps are released.
-        label: what a person calls it.
-    """
+    """The first ``steps`` steps of a scheme, run in one go."""
 
     scheme: Scheme
     steps: int
@@ -116,11 +110,7 @@ class Ledger:
         return merged(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
-        """Refuses a ledger whose ε is not proved to be at most a budget.
-
-        Raises:
-            BudgetExceededError: it is not.
-        """
+        """Refuses, by a BudgetExceededError, a ledger whose ε is not proved to be in a budget."""
         checks.non_negative(epsilon=epsilon)
         found = self.epsilon(delta)
         if found > epsilon:
@@ -128,12 +118,6 @@ class Ledger:
 
     def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
         """How many times one more scheme may be run so that ε of everything stays in a budget.
-
-        Args:
-            window: what would be repeated.
-            epsilon: the budget.
-            delta: δ.
-            most: where counting ends.
 
         Returns:
             A number whose ε is proved to be at most ``epsilon``, and the next one's is not (or
@@ -143,7 +127,12 @@ class Ledger:
         self.terms.require(window)
 
         def proved(count: int) -> bool:
-            return self._with(window, count)._within(epsilon, delta)
+            # As few phases as the law allows.
+            after = self.add(as_windows(window, window_count(window) * count))
+            try:
+                return after.epsilon(delta) <= epsilon
+            except NumericalError:
+                return False
 
         return largest(proved, most)
 
@@ -156,8 +145,7 @@ class Ledger:
             delta: δ.
 
         Returns:
-            A multiplier of six digits; with it, ε of everything is proved to be at most
-            ``epsilon``.
+            A multiplier of six digits, which is proved to be enough.
 
         Raises:
             BudgetExceededError: what is in the ledger has spent the budget.
@@ -166,26 +154,13 @@ class Ledger:
         self.require(epsilon, delta)
         unknown = UNKNOWNS["noise-multiplier"]
         target = Target(lambda s: self.add(scheme_for(s)).epsilon(delta), epsilon, lambda _: delta)
-        search = Search(CostModel(unknown, target, -unknown.power), _TOLERANCE)
-        search.run(lambda _: False, unknown.start)
+        search = Search.to_the_end(target, unknown, _TOLERANCE)
         if search.met is None:
             raise UnsupportedError(
                 f"no noise multiplier up to {unknown.said(unknown.most)} keeps a further phase "
                 f"within epsilon = {epsilon:g} in all"
             )
         return search.met.value
-
-    def _with(self, window: Scheme, count: int) -> Ledger:
-        """The ledger after ``count`` repetitions, as few phases as the law allows."""
-        if count == 0:
-            return self
-        return self.add(as_windows(window, window_count(window) * count))
-
-    def _within(self, epsilon: float, delta: float) -> bool:
-        try:
-            return self.epsilon(delta) <= epsilon
-        except NumericalError:
-            return False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain dictionaries, lists, numbers and words."""
@@ -211,8 +186,6 @@ class Remaining:
     """Where a plan stands.
 
     Attributes:
-        steps: steps done.
-        delta: δ of every ε here.
         spent: ε of the steps done, proved.
         whole: ε of the plan if it is carried out, proved.
         budget: what ε may become.
@@ -237,12 +210,6 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
     A window that was begun is counted as done to its end, with the noise it began with: slots were
     drawn for all of it.
 
-    Args:
-        scheme: the plan.
-        steps: steps done.
-        budget: ε that everything together must not exceed.
-        delta: δ.
-
     Returns:
         Bounds on the private side: ε's rounded up, counts down, noise up.
 
@@ -251,11 +218,9 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
         UnsupportedError: the plan is not a sequence of equal windows.
     """
     checks.positive(budget=budget)
-    law = scheme.participation
-    size, total = window_steps(scheme), window_count(scheme)
-    empty = Ledger(Terms.of(scheme))
+    total, empty = window_count(scheme), Ledger(Terms.of(scheme))
     now = empty.add(scheme, steps)
-    begun = -(-steps // size)
+    begun = -(-steps // window_steps(scheme))
     done = empty.add(as_windows(scheme, begun)) if begun else empty
     whole = empty.add(scheme).epsilon(delta)
     done.require(budget, delta)
@@ -266,7 +231,7 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
     return Remaining(
         steps=steps,
         delta=delta,
-        spent=min(now.epsilon(delta), whole) if steps < law.steps else whole,
+        spent=min(now.epsilon(delta), whole) if steps < scheme.participation.steps else whole,
         whole=whole,
         budget=budget,
         windows=done.fits(as_windows(scheme, 1), budget, delta),

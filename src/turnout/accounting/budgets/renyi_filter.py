@@ -43,8 +43,6 @@ class RenyiFilter:
     orders, both directions and the cut tails: `Odometer` and docs/design/ledger.md.
 
     Attributes:
-        epsilon: ε that holds at the end.
-        delta: δ that holds at the end.
         odometer: what was spent; its bound never exceeds ``epsilon``.
     """
 
@@ -71,14 +69,8 @@ class RenyiFilter:
     ) -> RenyiFilter:
         """A filter of one order, the one that suits what is expected to be run.
 
-        Args:
-            terms: relation, unit and trust.
-            epsilon: ε that holds at the end.
-            delta: δ that holds at the end.
-            expected: a typical window; the order is chosen so that most of these fit. Without it,
-                the order is the best for Gaussian noise. Whatever is really run, the guarantee
-                holds.
-            most_windows: the most windows that will be run.
+        The order is chosen so that most windows like ``expected`` fit; without it, it is the best
+        for Gaussian noise. Whatever is really run, the guarantee holds.
 
         Raises:
             ParameterError: no order allows anything at so small an ε.

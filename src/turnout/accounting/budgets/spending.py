@@ -14,17 +14,7 @@ from turnout.spec import Scheme
 def spent(
     scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
 ) -> list[float]:
-    """Proved upper bounds on ε after each number of steps; 0 before the first.
-
-    Args:
-        scheme: what happens.
-        delta: δ, strictly between 0 and 1.
-        steps: numbers of steps, in any order.
-        whole: a proved upper bound on ε of the whole run, where one is known.
-
-    Guarantees:
-        As `running`.
-    """
+    """Proved upper bounds on ε of a scheme after each number of steps, as `running` gives them."""
     return running(lambda step: pricing.epsilon_upper(scheme, delta, step), steps, whole)
 
 

@@ -22,9 +22,7 @@ class Terms:
     """Relation, unit and trust of a guarantee; every window of a ledger must have the same.
 
     Attributes:
-        relation: the neighbouring relation. No default, on purpose.
-        unit: what one record is.
-        trust: whom the client must trust.
+        relation: has no default, on purpose.
     """
 
     relation: Relation
@@ -40,11 +38,7 @@ class Terms:
         return cls(scheme.relation, scheme.unit, scheme.trust)
 
     def require(self, scheme: Scheme) -> None:
-        """Refuses a scheme with other terms.
-
-        Raises:
-            ParameterError: relation, unit or trust differ.
-        """
+        """Refuses a scheme with other terms, by a ParameterError."""
         for name in ("relation", "unit", "trust"):
             ours, theirs = getattr(self, name), getattr(scheme, name)
             if ours is not theirs:
@@ -83,11 +77,7 @@ class Terms:
 
 
 def require_terms(terms: object) -> None:
-    """Refuses anything but `Terms`: an account must say who is protected against what.
-
-    Raises:
-        ParameterError: a word, None, a scheme.
-    """
+    """Refuses anything but `Terms`: an account must say who is protected against what."""
     if not isinstance(terms, Terms):
         raise ParameterError("terms", terms, "a Terms: relation, unit and trust model")
 
@@ -122,13 +112,7 @@ def _repeating(scheme: Scheme) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The same charge ``count`` times in a row.
-
-    Attributes:
-        charge: of one window.
-        count: how many.
-        label: what a person calls them.
-    """
+    """The same charge of one window, ``count`` times in a row."""
 
     charge: RenyiBounds
     count: int = 1

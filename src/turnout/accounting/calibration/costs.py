@@ -28,9 +28,7 @@ class Tried:
     """A value and the proved bound there; both infinite where nothing could be certified.
 
     Attributes:
-        value: as it is printed.
         position: ln value, growing towards the private side.
-        epsilon: proved upper bound.
         log_mu: ln μ of it.
         excess: ``log_mu`` less that of the target.
     """
@@ -53,7 +51,6 @@ class Target:
 
     Attributes:
         cost: a proved upper bound on ε at a value; may raise NumericalError.
-        epsilon: the ε to meet.
         delta: δ at a value (a constant, unless δ itself is the unknown).
     """
 
@@ -78,13 +75,7 @@ class Target:
 
 @dataclass(slots=True)
 class CostModel:
-    """ln μ as a straight line over positions, through the point nearest to the target.
-
-    Attributes:
-        unknown: what moves.
-        target: what is to be met.
-        slope: d ln μ / d position.
-    """
+    """ln μ over positions as a line, with a slope, through the point nearest to the target."""
 
     unknown: Unknown
     target: Target

@@ -34,17 +34,12 @@ def guessed(
         value = unknown.value(position)
         return _log_spread(scheme_for(int(value) if unknown.whole else value))
 
-    costly, private = (
-        unknown.position(unknown.costly_limit),
-        unknown.position(unknown.private_limit),
-    )
+    costly, private = map(unknown.position, (unknown.costly_limit, unknown.private_limit))
     # Spreads end at 1 for each block; beyond that the rule knows no more than where they end.
     target = min(log_gaussian_mu(epsilon, delta), level(costly) - _BELOW_THE_END)
     if not level(private) < target:
         return unknown
-    while private - costly > _CLOSE:
-        middle = 0.5 * (costly + private)
-        costly, private = (middle, private) if level(middle) > target else (costly, middle)
+    costly, private = bisected(lambda x: not level(x) > target, costly, private, gap=_CLOSE)
     fall = (level(costly - _STEP) - level(private + _STEP)) / (private - costly + 2 * _STEP)
     return replace(
         unknown,
@@ -56,13 +51,12 @@ def guessed(
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
     """δ, to be looked for first where the rule of thumb meets a target ε."""
-
-    def excess(log_delta: float) -> float:
-        return level - log_gaussian_mu(epsilon, math.exp(log_delta))
-
     level = _log_spread(scheme)
-    low, high = math.log(_LEAST_DELTA), math.log(_MOST_DELTA)
-    found = bisected(lambda log_delta: not excess(log_delta) > 0, low, high, gap=_CLOSE)
+
+    def met(log_delta: float) -> bool:
+        return not level - log_gaussian_mu(epsilon, math.exp(log_delta)) > 0
+
+    found = bisected(met, math.log(_LEAST_DELTA), math.log(_MOST_DELTA), gap=_CLOSE)
     return replace(DELTA, start=math.exp(found.holding))
 
 

@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.accounting.calibration.costs import CostModel, Tried
+from turnout.accounting.calibration.costs import CostModel, Target, Tried
+from turnout.accounting.calibration.unknowns import Unknown
 
 _BLIND_JUMP = math.log(4.0)  # a step from where nothing could be certified
 _AIM = 0.4  # part of the tolerance by which a step aims at the private side of the root
@@ -30,8 +31,6 @@ class Search:
             numbers is closed when they are neighbours.
         met: the costliest value known to meet the target.
         missed: the most private value not certified to meet it.
-        last: what was tried last.
-        evaluations: bounds computed.
     """
 
     model: CostModel
@@ -41,6 +40,18 @@ class Search:
     last: Tried | None = None
     evaluations: int = 0
     _same_side: int = 0
+
+    @classmethod
+    def of(cls, target: Target, unknown: Unknown, tolerance: float) -> Search:
+        """A search that has not begun, with the unknown's known power as the first slope."""
+        return cls(CostModel(unknown, target, -unknown.power), tolerance)
+
+    @classmethod
+    def to_the_end(cls, target: Target, unknown: Unknown, tolerance: float) -> Search:
+        """A search that ended where its bracket is closed, or its limit met the target."""
+        search = cls.of(target, unknown, tolerance)
+        search.run(lambda _: False, unknown.start)
+        return search
 
     def run(self, ended: Callable[[Search], bool], start: float | None = None) -> None:
         """Tries one value after the other until one says enough, or none is left to try."""

@@ -28,14 +28,12 @@ class Calibration:
     """The value that was asked for.
 
     Attributes:
-        unknown: what was asked for, with the limits of the search.
         value: as it should be printed: a whole number, or at most six digits.
         epsilon: proved upper bound on ε at that value; at most the target.
         refused: the nearest value on the costlier side that was tried and is not certified to meet
             the target. For whole numbers it is the next one, unless the count of evaluations was
             used up before. None where the value is the limit of the search, or where it leaves
             nothing worth looking for.
-        evaluations: bounds that were computed.
         guarantee: what `price` says at the value; None if no tolerance was asked for.
     """
 
@@ -99,7 +97,7 @@ def calibrate_delta(
         unknown: δ, with a start of its own where one is known.
 
     Returns:
-        A δ of six digits whose bound on ε is at most ``epsilon``; never below the true δ.
+        A δ of six digits, never below the true one.
 
     Raises:
         UnsupportedError: no δ up to 0.999999 is enough, or the scheme has no analysis.
@@ -134,9 +132,7 @@ def calibrate_noise(
     digits = max(6, 2 + math.ceil(-math.log10(relative_tolerance)))
     unknown = replace(UNKNOWNS["noise-multiplier"], digits=digits)
     target = Target(lambda sigma: epsilon_upper(scheme_for(sigma), delta), epsilon, lambda _: delta)
-    search = _search(target, unknown, relative_tolerance, -unknown.power)
-    search.run(lambda _: False, unknown.start)
-    return _met(search).value
+    return _met(Search.to_the_end(target, unknown, relative_tolerance)).value
 
 
 def _calibrated(
@@ -152,7 +148,7 @@ def _calibrated(
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
 
-    search = _search(Target(quick, epsilon, delta_of), unknown, _TOLERANCE, -unknown.power)
+    search = Search.of(Target(quick, epsilon, delta_of), unknown, _TOLERANCE)
     quick_ones = MOST_EVALUATIONS - (tolerance is not None)
     search.run(lambda search: _used_up(search, quick_ones), unknown.start)
     try:
@@ -179,10 +175,6 @@ def _calibrated(
     return Calibration(unknown, found.value, found.epsilon, refused, search.evaluations, guarantee)
 
 
-def _search(target: Target, unknown: Unknown, tolerance: float, slope: float) -> Search:
-    return Search(CostModel(unknown, target, slope), tolerance)
-
-
 def _used_up(search: Search, evaluations: int = MOST_EVALUATIONS) -> bool:
     return search.met is not None and search.evaluations >= evaluations
 
@@ -193,8 +185,8 @@ def _polished(search: Search, target: Target) -> Search:
     The first one itself where the bound is hardly sharper there, or refuses to be so.
     """
     found, unknown = _met(search), search.model.unknown
-    final = _search(target, unknown, search.tolerance, search.model.slope)
-    final.evaluations = search.evaluations
+    model = CostModel(unknown, target, search.model.slope)
+    final = Search(model, search.tolerance, evaluations=search.evaluations)
     final.run(lambda _: True, found.value)
     if final.met is None or final.met.epsilon > (1 - _GAIN) * found.epsilon:
         search.evaluations = final.evaluations
@@ -205,11 +197,7 @@ def _polished(search: Search, target: Target) -> Search:
 
 
 def _met(search: Search) -> Tried:
-    """The value that was found.
-
-    Raises:
-        UnsupportedError: even the most private value costs too much.
-    """
+    """The value that was found; refuses where even the most private one costs too much."""
     unknown, met, missed = search.model.unknown, search.met, search.missed
     if met is not None:
         return met

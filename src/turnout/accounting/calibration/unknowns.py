@@ -15,12 +15,10 @@ class Unknown:
         name: as a person calls it.
         falling: whether ε falls with the value. Then the *smallest* value that meets a target is
             asked for, else the largest.
-        least: smallest value of the search; nothing below is ever tried.
-        most: largest value of the search.
+        least, most: limits of the search; nothing outside is ever tried.
         start: where to look first.
         power: the cost changes about as value to this power, in the unit of `search`.
-        whole: whether values are whole numbers; others have a few digits.
-        digits: how many.
+        whole: whether values are whole numbers; others have so many ``digits``.
         largest_jump: factor by which one step may leave the values tried so far.
     """
 

@@ -16,6 +16,8 @@ from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Si
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
 
+_LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
+
 
 class Block(Protocol):
     """One chunk of a run that is independent of the others given the past.
@@ -73,7 +75,6 @@ class FixedSizeBlock:
     not drawn makes room for somebody else).
 
     Attributes:
-        pair: the substitution pair.
         rate: q = size / population.
     """
 
@@ -98,6 +99,19 @@ class FixedSizeBlock:
         return CurvePair(side, [curve], [curve], (self.rate * self.leak, self.rate * self.leak))
 
 
+def curves_apart(
+    block: Block, side: Side, delta: float, refinement: int, ratio: float
+) -> list[list[Curve]]:
+    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ."""
+    least = _BELOW_THE_CUT * delta
+    steps = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(ratio)
+    hints = np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(steps) + 1)
+    return [
+        [block.curve(direction, side, float(hint), refinement) for hint in hints]
+        for direction in Direction
+    ]
+
+
 Run = Sequence[tuple[Block, int]]
 
 
@@ -109,7 +123,6 @@ class NeighbourBound:
         upper: composed, at least as bad as the truth.
         lower: composed, something an adversary really gets; the same blocks where the
             analysis is exact.
-        method: the analysis, in a few words.
         tight: whether the blocks' bounds close in on each other.
         symmetric: whether both directions are the same.
         cap: an ε that holds at every δ, whatever the blocks say.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.accounting.divergence import sums
-from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.loss_laws import LossLaw
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.core.errors import NumericalError
@@ -55,7 +55,6 @@ class ComposedCurve:
     in units of e^``log_unit``.
 
     Attributes:
-        losses: the sum's grid.
         epsilon, tilt: where the curve was made sharp, and θ.
         infinity: P's mass where Q has none.
         error: bound on what round-off and the window's edges do at ``epsilon``, in units.
@@ -107,8 +106,8 @@ class ComposedCurve:
         return cls(
             side,
             losses[kept],
-            np.append(np.cumsum(weights[::-1])[::-1], 0.0),
-            np.append(np.cumsum((weights * np.exp(-away))[::-1])[::-1], 0.0),
+            running_sums(weights, Direction.REMOVE),
+            running_sums(weights * np.exp(-away), Direction.REMOVE),
             epsilon,
             tilt,
             log_norm - tilt * epsilon,
@@ -131,11 +130,9 @@ class ComposedCurve:
         error = self.error * np.exp(near)
         error = error + self.relative_error * (np.abs(self.mass[index]) + np.abs(far))
         unit = math.exp(self.log_unit)
-        if self.side is Side.UPPER:
-            upper = self.infinity * (1.0 + 1e-12) + unit * (value + error)
-            return np.where(known, np.clip(upper, 0.0, 1.0), 1.0)
-        lower = self.infinity * (1.0 - 1e-12) + unit * (value - error)
-        return np.where(known, np.clip(lower, 0.0, 1.0), 0.0)
+        sign = 1.0 if self.side is Side.UPPER else -1.0
+        moved = self.infinity * (1.0 + sign * 1e-12) + unit * (value + sign * error)
+        return np.where(known, np.clip(moved, 0.0, 1.0), 1.0 if sign > 0 else 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
@@ -163,7 +160,7 @@ class _Plan:
         few = [(*_few(law), count) for law, count in parts]
 
         def log_moments(s: FloatArray) -> FloatArray:
-            return sum((n * _log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
+            return sum((n * log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
 
         gap = parts[0][0].gap
         tilts = np.geomspace(1e-2, 300.0 / gap, _TILTS)
@@ -242,7 +239,8 @@ def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
     return top + math.log(float(np.exp(exponents - top) @ masses[masses > 0]))
 
 
-def _log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
+def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
+    """Ln E[e^{sL}] for each s, of a law with positive masses."""
     exponents = np.multiply.outer(s, losses)
     top = exponents.max(axis=1)
     return top + np.log(np.exp(exponents - top[:, None]) @ masses)
@@ -265,5 +263,4 @@ def _bins(wanted: float) -> int:
     """The least 2ⁿ or 3·2ⁿ that is enough."""
     if not wanted <= _MOST_BINS:
         raise NumericalError("the privacy losses spread over more bins than can be held")
-    octave = 1 << math.floor(math.log2(max(wanted, 64.0)))
-    return next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)
+    return sums.smooth_size(max(wanted, 64.0))

@@ -41,12 +41,9 @@ _STEEP_CELLS = 256  # cells for which that is looked at
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The points a, a + h, …, a + J·h.
+    """The points a, a + h, …, a + J·h: origin a, step h, J cells.
 
     Attributes:
-        step: h.
-        cells: J.
-        origin: a.
         edge: of a grid for a lower law, where the first cell's tangent touches; the values below
             are gathered in the origin.
     """

@@ -27,8 +27,6 @@ from turnout.spec.parameters import hold_members
 
 FloatArray = np.ndarray
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
-
-
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 
 
@@ -99,12 +97,9 @@ class DilutedCurve:
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1."""
-        p = self.probability
         if self.direction is Direction.REMOVE:
-            return p * self.base.delta(self._undiluted(k))
-        weight = p - (k - 1.0) * (1.0 - p)
-        alive = weight > 0
-        inner = np.where(alive, k * p / np.where(alive, weight, 1.0), 1.0)
+            return self.probability * self.base.delta(self._undiluted(k))
+        weight, alive, _, inner = self._weighed(k)
         return np.where(alive, weight * self.base.delta(inner), 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
@@ -112,12 +107,17 @@ class DilutedCurve:
         p = self.probability
         if self.direction is Direction.REMOVE:
             return self.base.slope(self._undiluted(k))
+        _, alive, safe, inner = self._weighed(k)
+        chain = -(1.0 - p) * self.base.delta(inner) + self.base.slope(inner) * p / safe
+        return np.where(alive, chain, 0.0)
+
+    def _weighed(self, k: FloatArray) -> tuple[FloatArray, ...]:
+        """Add: a weight, where it is positive, itself or 1, and the K of the base."""
+        p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
         safe = np.where(alive, weight, 1.0)
-        inner = np.where(alive, k * p / safe, 1.0)
-        chain = -(1.0 - p) * self.base.delta(inner) + self.base.slope(inner) * p / safe
-        return np.where(alive, chain, 0.0)
+        return weight, alive, safe, np.where(alive, k * p / safe, 1.0)
 
     def _undiluted(self, k: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
@@ -183,6 +183,13 @@ class BestCurve:
         return np.take_along_axis(slopes, index, axis=0)[0]
 
 
+def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
+    """Sums from each value on (remove) or before it (add), and one for none of them."""
+    if direction is Direction.REMOVE:
+        return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+    return np.append(0.0, np.cumsum(values))
+
+
 def leaky(base: Curve, direction: Direction, side: Side, leak: float) -> Curve:
     """``base`` itself where nothing leaks."""
     return base if leak == 0.0 else LeakyCurve(base, direction, side, leak)
@@ -196,14 +203,8 @@ def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
 def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> float:
     """The ε at which a curve reaches δ, on the private side of the root.
 
-    Args:
-        curve: δ(K).
-        delta: δ.
-        side: on which side of the truth the curve lies.
-        near: an ε below which to look more closely, for a curve that is sharp there only.
-
-    Returns:
-        UPPER: an ε with curve(ε) ≤ δ. LOWER: the largest ε found with curve(ε) > δ, or 0.
+    That is, of an upper curve an ε with curve(ε) ≤ δ, of a lower one the largest ε found with
+    curve(ε) > δ, or 0. A curve that is sharp ``near`` an ε only is looked at more closely below it.
 
     Raises:
         NumericalError: an upper curve that does not come down to δ (below its error floor).

@@ -45,10 +45,8 @@ class DominatingPair:
 def dominating(randomizer: object, reach: float) -> DominatingPair:
     """The dominating pair of one step.
 
-    Args:
-        randomizer: what protects one contribution.
-        reach: how far her contribution moves the step, in units of what it is clipped to: 1
-            against a null contribution, 2 where it may displace another one.
+    Her contribution moves the step by ``reach``, in units of what it is clipped to: 1 against a
+    null contribution, 2 where it may displace another one.
     """
     raise UnsupportedError(f"no dominating pair is known for {type(randomizer).__name__}")
 

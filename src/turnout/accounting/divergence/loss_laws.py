@@ -34,8 +34,6 @@ class LossLaw:
     """A law of the privacy loss ln(P/Q) under P on the points (lowest + j)·gap.
 
     Attributes:
-        gap: step of the grid.
-        lowest: index of the first point.
         masses: P's mass on each point, shape (n,).
         infinity: P's mass where Q has none.
     """

@@ -20,7 +20,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
 from turnout.core.roots import bisected_each
 
@@ -76,12 +76,7 @@ class _Sums:
         order = np.argsort(points, kind="stable")
         points, masses = points[order], law.masses[order]
         parts = masses, masses * points, masses * blur[order]
-        if law.direction is Direction.REMOVE:
-            sums = [np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in parts]
-        else:
-            sums = [np.append(0.0, np.cumsum(v)) for v in parts]
-        mass, excess, blur = sums
-        return cls(base, points, mass, excess, blur, nearly)
+        return cls(base, points, *(running_sums(part, law.direction) for part in parts), nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
         """E[(S − K)₊] or E[(1 − K·S)₊], its rounding, what that is relative to, and dδ/dK."""
@@ -122,11 +117,9 @@ class _Law:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultinomialCurve:
-    """δ(K) of one window of a randomizer with few ratios, exact but for rounding.
+    """δ(K) of one window of a randomizer with few ratios, exact but for rounding to its side.
 
     Attributes:
-        direction: remove or add.
-        side: to which side rounding is moved.
         close, far: the law of S, for K up to 2 and beyond.
         forgotten: what was left out could add at most.
         mass_error: relative error of a mass.

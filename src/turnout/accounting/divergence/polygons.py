@@ -48,22 +48,14 @@ class PolygonCurve:
 def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
     """The greatest convex polygon below the chords of upper bounds, itself an upper bound.
 
-    Args:
-        nodes: K's, rising, the first 1.
-        uppers: δ there from above; above 1 where nothing is known.
+    Nodes are K's, rising, the first 1; bounds are above 1 where nothing is known.
     """
     curve = _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
     return PolygonCurve(curve.nodes, np.minimum(curve.values * (1.0 + 16 * UNIT_ROUNDOFF), 1.0))
 
 
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
-    """A convex polygon below the curve.
-
-    Args:
-        nodes: K's, rising, the first 1.
-        lowers: δ there from below.
-        uppers: and from above, not infinite.
-    """
+    """A convex polygon below the curve, from finite bounds at K's that rise from 1."""
     gaps = np.diff(nodes)
     falling, rising = _slopes(nodes, lowers, uppers)
     # In each interval: the line from the left node, the one into the right node, their crossing.
@@ -114,11 +106,7 @@ def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
 def nodes_near(priced: PricedSide, side: Side, delta: float, spread: float) -> FloatArray:
     """K = 1 and a few K's around the one at which a bound reaches δ.
 
-    Args:
-        priced: δ at one K.
-        side: of the bound.
-        delta: the δ to be reached.
-        spread: about the standard deviation of the loss, for a first guess.
+    A first guess follows from ``spread``, about the standard deviation of the loss.
 
     Raises:
         NumericalError: no bound comes down to δ.
@@ -167,11 +155,7 @@ def _narrowed(
 def nodes_down_to(priced: PricedSide, delta: float, spread: float, density: float) -> FloatArray:
     """K's from 1 to where an upper bound falls below δ, as dense as the curve is bent.
 
-    Args:
-        priced: δ at one K.
-        delta: where to end.
-        spread: about the standard deviation of the loss.
-        density: nodes a standard deviation around ε = 0.
+    Around ε = 0 there are ``density`` nodes a spread, about the standard deviation of the loss.
     """
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / spread
     unit = spread / density

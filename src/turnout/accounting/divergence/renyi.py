@@ -161,14 +161,13 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
             and 1. Where no cut is needed (Gaussian noise without amplification) none is made.
 
     Returns:
-        Upper bounds: if ``curve.left_out`` is added to δ, never below the true divergences.
+        Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
     """
     checked_orders(orders)
     checks.open_unit(left_out=left_out)
-    if isinstance(block, PairBlock) and block.probability == 1.0:
-        exact = _gaussian(block.pair, orders)
-        if exact is not None:
-            return exact
+    step = block if isinstance(block, PairBlock) and block.probability == 1.0 else None
+    if step is not None and isinstance(step.pair, GaussianPair):
+        return _gaussian(step.pair, orders)
     best: RenyiBounds | None = None
     for refinement in range(_REFINEMENTS):
         try:
@@ -186,10 +185,8 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
     return best
 
 
-def _gaussian(pair: object, orders: tuple[float, ...]) -> RenyiBounds | None:
+def _gaussian(pair: GaussianPair, orders: tuple[float, ...]) -> RenyiBounds:
     """α·μ²/2 in both directions (Mironov 2017, Proposition 7), exact."""
-    if not isinstance(pair, GaussianPair):
-        return None
     values = tuple(order * pair.mu**2 / 2 * (1 + 8 * UNIT_ROUNDOFF) for order in orders)
     return RenyiBounds(orders, values, values)
 
@@ -240,9 +237,6 @@ def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> fl
         losses: ln K_j, an even number of equal steps from −L to L, shape ``(2n + 1,)``.
         prices: never below the true prices, shape ``(2n + 1,)``.
         order: α above 1.
-
-    Returns:
-        D_α, rounded up.
     """
     middle = losses.size // 2
     step = losses[-1] / middle

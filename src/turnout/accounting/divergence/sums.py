@@ -23,8 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+
 FloatArray = np.ndarray
-UNIT_ROUNDOFF = 2.0**-53
 # Forward error of an FFT: each of log₂ N radix-2 levels multiplies by a rounded twiddle factor
 # and adds, at most 6.7 u a level (Higham, Accuracy and Stability, §24.1); a radix-3 level counts
 # as log₂ 3 of them. 32 u for the inputs.
@@ -40,8 +41,6 @@ class SumLaw:
     """Masses of a sum on the bins ``first``, …, ``first + N − 1``; what lies outside wraps in.
 
     Attributes:
-        first: the lowest bin of the window.
-        masses: shape (N,).
         l2_error: bound on the ℓ2 norm of the round-off in ``masses``.
     """
 
@@ -87,16 +86,13 @@ class Factor:
 
 
 def convolve(factors: Sequence[Factor], size: int, first: int, *, tilt: float = 0.0) -> SumLaw:
-    """The law of the sum of all variables, each as often as it is added.
+    """The law of the sum of all variables, modulo N bins, with a bound on its round-off.
 
     Args:
         factors: the variables.
         size: N, even; its prime factors should be 2 and 3.
         first: lowest bin of the window to return.
         tilt: exponential tilt a bin that the laws already contain; 0 for none.
-
-    Returns:
-        The law, modulo N bins, with a bound on its round-off.
     """
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
     turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
@@ -179,6 +175,12 @@ class _Transform:
         modulus = np.hypot(1.0 + offset.real, offset.imag)
         centre += int(lowest)
         return cls(factor.count, centre, mean, offset, curvature, modulus, error, spread)
+
+
+def smooth_size(wanted: float) -> int:
+    """The least 2ⁿ or 3·2ⁿ that is enough."""
+    octave = 1 << math.floor(math.log2(wanted))
+    return next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)
 
 
 def _gamma(size: int) -> float:

@@ -37,7 +37,7 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
 
     >>> from turnout.spec import CheckIn
     >>> scheme = Scheme(GaussianNoise(3.0), CheckIn(100), Relation.ADD_REMOVE)
-    >>> round(with_released_counts(scheme, 4.0).noise_multiplier, 9)
+    >>> round(with_released_counts(scheme, 4.0).randomizer.noise_multiplier, 9)
     2.4
     """
     if standard_deviation != math.inf:

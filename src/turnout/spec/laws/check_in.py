@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import OneOf
 from turnout.spec.forms import Form
-from turnout.spec.parameters import chance, check_parameters, count
+from turnout.spec.parameters import Checked, chance, count
 from turnout.spec.registry import participation_law
 
 
@@ -17,7 +17,7 @@ from turnout.spec.registry import participation_law
     rank=5,
 )
 @dataclass(frozen=True, slots=True)
-class CheckIn:
+class CheckIn(Checked):
     """Random check-in, windows drawn afresh.
 
     Guarantee: in each of ``windows`` consecutive windows of ``window`` steps each client, with
@@ -28,9 +28,6 @@ class CheckIn:
     window: int = count("steps a window")
     windows: int = count("windows of the run", 1, repeats=True)
     probability: float = chance("chance of coming at all, per window", 1.0)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     @property
     def steps(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import Always
 from turnout.spec.forms import Form
-from turnout.spec.parameters import check_parameters, count
+from turnout.spec.parameters import Checked, count
 from turnout.spec.registry import participation_law
 
 
@@ -17,13 +17,10 @@ from turnout.spec.registry import participation_law
     rank=1,
 )
 @dataclass(frozen=True, slots=True)
-class EveryStep:
+class EveryStep(Checked):
     """Guarantee: each client takes part in every one of ``steps`` steps."""
 
     steps: int = count("steps of the run", plan_default=1, repeats=True)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     def form(self) -> Form:
         """A step without chance, so many times."""

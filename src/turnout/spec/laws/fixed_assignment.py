@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import Kept, OneOf
 from turnout.spec.forms import Form
-from turnout.spec.parameters import chance, check_parameters, count
+from turnout.spec.parameters import Checked, chance, count
 from turnout.spec.registry import participation_law
 
 
@@ -17,7 +17,7 @@ from turnout.spec.registry import participation_law
     rank=8,
 )
 @dataclass(frozen=True, slots=True)
-class FixedAssignment:
+class FixedAssignment(Checked):
     """A slot drawn once and kept ("balls in bins"); not `CheckIn`, which draws windows afresh.
 
     Guarantee: each client, with probability ``probability`` and independently of all others,
@@ -33,9 +33,6 @@ class FixedAssignment:
     window: int = count("steps an epoch")
     epochs: int = count("epochs of the run, in each of which she keeps her step")
     probability: float = chance("chance of coming at all, in the whole run", 1.0)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     @property
     def steps(self) -> int:

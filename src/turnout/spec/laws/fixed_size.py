@@ -6,21 +6,18 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import Cohort
 from turnout.spec.forms import Form
-from turnout.spec.parameters import check_parameters, count
+from turnout.spec.parameters import Checked, count
 from turnout.spec.registry import participation_law
 
 
 @participation_law("fixed-size", "Each step serves ``size`` clients, a uniform subset.", rank=4)
 @dataclass(frozen=True, slots=True)
-class FixedSize:
+class FixedSize(Checked):
     """Guarantee: each step serves ``size`` of ``population`` clients, a uniform subset, afresh."""
 
     size: int = count("clients a step", at_most="population")
     population: int = count()
     steps: int = count("steps of the run", repeats=True)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     def form(self) -> Form:
         """A uniform subset of the clients a step."""

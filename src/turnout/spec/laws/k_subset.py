@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import KOf
 from turnout.spec.forms import Form
-from turnout.spec.parameters import check_parameters, count
+from turnout.spec.parameters import Checked, count
 from turnout.spec.registry import participation_law
 
 
@@ -17,7 +17,7 @@ from turnout.spec.registry import participation_law
     rank=7,
 )
 @dataclass(frozen=True, slots=True)
-class KSubset:
+class KSubset(Checked):
     """Guarantee: in each of ``windows`` windows of ``window`` steps each client takes part in
     exactly ``picks`` different steps, a uniform subset.
     """
@@ -25,9 +25,6 @@ class KSubset:
     window: int = count("steps a window")
     picks: int = count("steps of a window in which a client takes part", at_most="window")
     windows: int = count("windows of the run", 1, repeats=True)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     @property
     def steps(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import Bernoulli
 from turnout.spec.forms import Form
-from turnout.spec.parameters import chance, check_parameters, count
+from turnout.spec.parameters import Checked, chance, count
 from turnout.spec.registry import participation_law
 
 
@@ -17,7 +17,7 @@ from turnout.spec.registry import participation_law
     rank=2,
 )
 @dataclass(frozen=True, slots=True)
-class PoissonSampling:
+class PoissonSampling(Checked):
     """Guarantee: in each step each client takes part with probability ``rate``, independently.
 
     The server tosses the coins.
@@ -25,9 +25,6 @@ class PoissonSampling:
 
     rate: float = chance("chance of a client in a step")
     steps: int = count("steps of the run", repeats=True)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     def form(self) -> Form:
         """A coin a step."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.spec.draws import Bernoulli
 from turnout.spec.forms import Form
-from turnout.spec.parameters import chance, check_parameters, count
+from turnout.spec.parameters import Checked, chance, count
 from turnout.spec.registry import participation_law
 
 
@@ -16,7 +16,7 @@ from turnout.spec.registry import participation_law
     rank=3,
 )
 @dataclass(frozen=True, slots=True)
-class SelfSampling:
+class SelfSampling(Checked):
     """Guarantee: in each round each client comes with probability ``rate``, independently.
 
     The law of `PoissonSampling`, but the client tosses her own coin, so no server needs to
@@ -25,9 +25,6 @@ class SelfSampling:
 
     rate: float = chance("chance of a client in a round")
     steps: int = count("steps of the run", repeats=True)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     def form(self) -> Form:
         """Her own coin a step."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from turnout.core.errors import ParameterError
 from turnout.spec.draws import Staggered
 from turnout.spec.forms import Form
-from turnout.spec.parameters import check_parameters, count
+from turnout.spec.parameters import Checked, count
 from turnout.spec.registry import participation_law
 
 
@@ -18,7 +18,7 @@ from turnout.spec.registry import participation_law
     rank=6,
 )
 @dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(Checked):
     """Check-in paper §4.2: every client has a window of her own, and windows slide.
 
     Time slots are 0 … ``slots − 1``. Client j wakes at slot ⌊j / clients_per_slot⌋ and draws
@@ -33,9 +33,6 @@ class SlidingWindow:
     window: int = count("steps a window", at_most="slots")
     slots: int = count()
     clients_per_slot: int = count("clients who wake at each slot", 1, option=False)
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
 
     @property
     def steps(self) -> int:

@@ -124,10 +124,6 @@ class PurePair:
     Every (ε₀, δ₀)-DP randomizer is a function of this one's output. P puts δ₀ where Q has
     nothing: that is the pair's leak (see `curves.LeakyCurve`).
     Source: Kairouz, Oh & Viswanath 2015, Theorem 3.4; accounting.md, table of pairs.
-
-    Attributes:
-        epsilon0: ε₀.
-        delta0: δ₀.
     """
 
     epsilon0: float
@@ -162,31 +158,23 @@ class PurePair:
     ) -> FloatArray:
         """Mass up to (or above) k of a law on 0 and the two values."""
         low, high = (math.exp(s * self.epsilon0) / (1.0 - self.delta0) for s in (-1.0, 1.0))
-        if above:
-            return (
-                np.where(k < 0, zero, 0.0)
-                + np.where(k < low, small, 0.0)
-                + np.where(k < high, large, 0.0)
-            )
-        return (
-            np.where(k >= 0, zero, 0.0)
-            + np.where(k >= low, small, 0.0)
-            + np.where(k >= high, large, 0.0)
-        )
+        reaches = np.less if above else np.greater_equal
+        masses = ((0.0, zero), (low, small), (high, large))
+        first, second, third = (np.where(reaches(k, x), mass, 0.0) for x, mass in masses)
+        return first + second + third
+
+    def _under_q(self, k: FloatArray, *, above: bool) -> FloatArray:
+        kept = 1.0 - self.delta0
+        small, large = kept * (1.0 - self.likely), kept * self.likely
+        return self._steps(k, self.delta0, small, large, above=above)
 
     def q_below(self, k: FloatArray) -> FloatArray:
         """Q(X ≤ k)."""
-        kept = 1.0 - self.delta0
-        return self._steps(
-            k, self.delta0, kept * (1.0 - self.likely), kept * self.likely, above=False
-        )
+        return self._under_q(k, above=False)
 
     def q_above(self, k: FloatArray) -> FloatArray:
         """Q(X > k)."""
-        kept = 1.0 - self.delta0
-        return self._steps(
-            k, self.delta0, kept * (1.0 - self.likely), kept * self.likely, above=True
-        )
+        return self._under_q(k, above=True)
 
     def p_below(self, k: FloatArray) -> FloatArray:
         """P(X ≤ k) given that X is finite."""

@@ -40,8 +40,7 @@ class MonotonePair:
     are as accurate as the distributions' own, which is not proved.
 
     Attributes:
-        present: P.
-        absent: Q.
+        present, absent: P and Q.
         low, high: an interval outside which both have no mass that counts.
     """
 

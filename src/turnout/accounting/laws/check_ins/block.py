@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.accounting.divergence.blocks import curves_apart
 from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted, epsilon_at, leaky
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
@@ -15,7 +16,6 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError
 
 _HINTS_APART = 40.0  # ratio of the δ's at which the curves of a composed block are made sharp
-_LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 _UNDILUTING_STEPS = 6
 
 
@@ -74,13 +74,7 @@ class AllocationBlock:
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are made sharp every few decades of δ, and just below the last one."""
-        least = _BELOW_THE_CUT * delta
-        decades = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(_HINTS_APART)
-        hints = np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(decades) + 1)
-        remove, add = (
-            [self.curve(direction, side, float(hint), refinement) for hint in hints]
-            for direction in Direction
-        )
+        remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         # Impossible with her is only what every step says is, and only if she surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
         return CurvePair(side, remove, add, (self.probability * self.leak, zero**self.window))

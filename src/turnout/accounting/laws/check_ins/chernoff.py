@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.accounting.divergence.composition import log_sums
 from turnout.accounting.divergence.pairs import Pair, call, put
 
 FloatArray = np.ndarray
@@ -55,10 +56,7 @@ class CoarseLaw:
     def log_moments(self, s: FloatArray) -> FloatArray:
         """Ln E[e^{sX}] for each s."""
         alive = self.masses > 0
-        exponents = np.multiply.outer(s, self.points[alive])
-        top = np.max(exponents, axis=1)
-        sums = np.exp(exponents - top[:, None]) @ self.masses[alive]
-        return top + np.log(sums)
+        return log_sums(self.points[alive], self.masses[alive], s)
 
     def capped_moments(
         self, s: FloatArray, caps: FloatArray, tails: FloatArray

@@ -27,7 +27,14 @@ import numpy as np
 
 from turnout.accounting.divergence import convex_order as order
 from turnout.accounting.divergence import sums
-from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side, epsilon_at
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    PairCurve,
+    Side,
+    epsilon_at,
+    running_sums,
+)
 from turnout.accounting.divergence.multinomial import multinomial_curve
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.laws.check_ins.chernoff import log_moment
@@ -132,14 +139,12 @@ class AllocationCurve:
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
-        window = self.frame.window
         strike = self._strike(k)
-        index = self._index(strike)
-        unit = math.exp(self.log_unit)
+        index, unit = self._index(strike), math.exp(self.log_unit)
         if self.frame.direction is Direction.REMOVE:
             return -np.maximum(self.mass[index], 0.0) * unit - self._short_slope(strike)
         value = self.excess[index] + self.frame.strike * self.mass[index]
-        return -np.maximum(value, 0.0) * unit / window
+        return -np.maximum(value, 0.0) * unit / self.frame.window
 
 
 @lru_cache(maxsize=512)
@@ -154,17 +159,9 @@ def allocation_curve(
 ) -> Curve:
     """The curve of one check-in, uniform in a window, as a proved upper or lower bound.
 
-    Args:
-        pair: the randomizer's dominating pair.
-        window: t, steps a window.
-        direction: remove or add.
-        side: upper or lower.
-        delta_hint: the δ near which the curve should be sharp; it is valid everywhere.
-        refinement: each level takes twice the bins of the one before; both bounds close in as
-            the inverse square of the number of bins.
-
-    Returns:
-        A curve on K ≥ 1; exact for t = 1 and for pairs with few ratios.
+    It is sharp near ``delta_hint``, valid everywhere, and exact for t = 1 and for pairs with few
+    ratios. Each level of refinement takes twice the bins of the one before; both bounds close in
+    as the inverse square of the number of bins.
     """
     checks.count(window=window)
     checks.open_unit(delta_hint=delta_hint)
@@ -252,8 +249,8 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
         frame,
         step,
         frame.strike + float(distances[0]),
-        _running(weights, frame.direction),
-        _running(weights * distances, frame.direction),
+        running_sums(weights, frame.direction),
+        running_sums(weights * distances, frame.direction),
         log_unit,
         grid.cap,
         law.beyond,
@@ -292,10 +289,3 @@ def _log_outside(
         return above
     below = window * log_moment(points, masses, theta - frame.below) + frame.below * first
     return float(np.logaddexp(above, below))
-
-
-def _running(values: FloatArray, direction: Direction) -> FloatArray:
-    """Sums over the bins from each one on (remove) or before it (add)."""
-    if direction is Direction.REMOVE:
-        return np.append(np.cumsum(values[::-1])[::-1], 0.0)
-    return np.append(0.0, np.cumsum(values))

@@ -15,6 +15,7 @@ import numpy as np
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import Pair, call
+from turnout.accounting.divergence.sums import smooth_size
 from turnout.accounting.laws.check_ins.chernoff import CoarseLaw
 from turnout.core.errors import NumericalError
 from turnout.core.roots import bisected, grown
@@ -38,7 +39,6 @@ class Frame:
 
     Attributes:
         direction: remove (a call on the sum, tilted up) or add (a put, tilted down).
-        window: t.
         strike: the sum at which the payoff starts: t·K or t/K.
         tilt: θ > 0; the law is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
         cap: where one ratio is cut off.
@@ -68,9 +68,7 @@ class Frame:
     def bins(self, refinement: int) -> int:
         """Number of bins, 2ⁿ or 3·2ⁿ; each refinement doubles it."""
         wanted = min(max((self.high - self.low) / self.step, _FEWEST), _MOST_FIRST)
-        octave = 1 << math.floor(math.log2(wanted))
-        first = next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)
-        return min(first << refinement, _MOST)
+        return min(smooth_size(wanted) << refinement, _MOST)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +76,7 @@ class Framing:
     """Chooses frames for one pair, window and direction.
 
     Attributes:
-        pair: the randomizer's.
-        law: its law on few points, up to the cap beyond which nothing matters at δ.
+        law: the pair's law on few points, up to the cap beyond which nothing matters at δ.
         log_delta: ln δ.
         strikes: candidates, in the order in which the payoff's price falls.
         log_prices: about ln δ at each.
@@ -234,10 +231,8 @@ class _Puts:
         self._law, self._window = law, window
 
     def candidates(self) -> FloatArray:
-        law = self._law
-        return np.geomspace(
-            1e-4 * _unit(law, self._window), 1e3 / float(law.points[1]), 2 * _STRIKES
-        )
+        least, most = 1e-4 * _unit(self._law, self._window), 1e3 / float(self._law.points[1])
+        return np.geomspace(least, most, 2 * _STRIKES)
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
         law, window, tilts = self._law, self._window, candidates

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import bdtr
 
-from turnout.accounting.divergence.blocks import Block, PairBlock
+from turnout.accounting.divergence.blocks import Block, PairBlock, curves_apart
 from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side, diluted, leaky
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.multinomial import AtomicPair
@@ -25,7 +25,6 @@ from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
 _FINEST = 2  # a further refinement takes ten times as long, and gains little
-_LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
 _LEAST_GAIN = 2e-4  # below which levels cost more than they gain over the blocks
 _FAR = 1e-3  # the part of δ at which the points of an upper curve end
@@ -80,7 +79,6 @@ class SubsetBlock:
     Source: docs/design/subsets.md; the block bound is Lemma 3.11 of Feldman & Shenfeld 2025.
 
     Attributes:
-        pair: the randomizer's dominating pair.
         window: t.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
         probability: the chance that she comes at all, above 0.
@@ -121,13 +119,7 @@ class SubsetBlock:
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves made sharp a few decades apart, from 1 to just below δ."""
-        least = _BELOW_THE_CUT * delta
-        decades = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(_HINTS_APART)
-        hints = np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(decades) + 1)
-        remove, add = (
-            [self.curve(direction, side, float(hint), refinement) for hint in hints]
-            for direction in Direction
-        )
+        remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         impossible = float(self.pair.q_below(np.array(0.0)))
         zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
         floor = float(zero) if self.probability == 1.0 else 0.0
@@ -147,9 +139,15 @@ def _curve(task: Task, side: Side, refinement: int) -> Curve:
         attempts.append(lambda: statistic_curve(task, refinement))
     else:
         if _gain(task) > _LEAST_GAIN:
-            attempts.append(lambda: _conditional_curve(task, refinement))
+            attempts.append(lambda: ChordCurve.of(conditional_bound(task, refinement), task.delta))
         attempts.append(lambda: _run_curve(block_run(task), task, side, refinement))
-    curves, refusals = _of_those_that_work(attempts)
+    curves: list[Curve] = []
+    refusals: list[NumericalError] = []
+    for attempt in attempts:
+        try:
+            curves.append(attempt())
+        except NumericalError as error:
+            refusals.append(error)
     if not curves:
         raise refusals[-1]
     return curves[0] if len(curves) == 1 else BestCurve(side, curves)
@@ -158,23 +156,6 @@ def _curve(task: Task, side: Side, refinement: int) -> Curve:
 def _gain(task: Task) -> float:
     """About the part of ε that the truth is below the block bound, from variances."""
     return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
-
-
-def _of_those_that_work(
-    attempts: Sequence[Callable[[], Curve]],
-) -> tuple[list[Curve], list[NumericalError]]:
-    curves: list[Curve] = []
-    refusals: list[NumericalError] = []
-    for attempt in attempts:
-        try:
-            curves.append(attempt())
-        except NumericalError as error:
-            refusals.append(error)
-    return curves, refusals
-
-
-def _conditional_curve(task: Task, refinement: int) -> Curve:
-    return ChordCurve.of(conditional_bound(task, refinement), task.delta)
 
 
 def _simple_run(task: Task) -> list[tuple[Block, int]] | None:

@@ -51,7 +51,6 @@ class ConditionalBound:
     """δ(K) from above in one direction: what cells can be worth, and what was left out.
 
     Attributes:
-        direction: remove or add.
         cells: moments of S by cell.
         ends: the largest (remove) or smallest (add) S of each cell.
         factor: what the spread's rounding adds, over all groups.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.multinomial import AtomicPair
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
 from turnout.accounting.laws.k_subset.levels import Prices, levels_for_calls, levels_for_puts
@@ -35,7 +35,6 @@ class MultisetCurve:
     """δ(K) of a law of S on finitely many values.
 
     Attributes:
-        direction: remove or add.
         side: on which side rounding is put.
         ratios: values of S, increasing.
         absent: Q(S ≥ value) (remove) or Q(S < value) (add), one more for none at the end.
@@ -57,21 +56,14 @@ class MultisetCurve:
         """Sums of a law, from the end that matters."""
         order = np.argsort(law.ratios, kind="stable")
         ratios, absent = law.ratios[order], law.masses[order]
-        remove = task.direction is Direction.REMOVE
-
-        def sums(part: FloatArray) -> FloatArray:
-            if remove:
-                return np.append(np.cumsum(part[::-1])[::-1], 0.0)
-            return np.append(0.0, np.cumsum(part))
-
         return cls(
             direction=task.direction,
             side=side,
             ratios=ratios,
-            absent=sums(absent),
-            present=sums(absent * ratios),
+            absent=running_sums(absent, task.direction),
+            present=running_sums(absent * ratios, task.direction),
             rounding=law.rounding + (ratios.size + 8) * UNIT_ROUNDOFF,
-            beyond=law.beyond if remove else 0.0,
+            beyond=law.beyond if task.direction is Direction.REMOVE else 0.0,
         )
 
     def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:

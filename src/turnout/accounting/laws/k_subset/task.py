@@ -11,15 +11,7 @@ from turnout.accounting.divergence.pairs import Pair
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be bounded, and at which δ the bound should be sharp.
-
-    Attributes:
-        pair: the randomizer's dominating pair.
-        window: t.
-        picks: k, 1 < k < t.
-        direction: remove or add.
-        delta: where the bound should be sharp; it holds everywhere.
-    """
+    """Picks k of a window's t steps, 1 < k < t, and the δ at which a bound should be sharp."""
 
     pair: Pair
     window: int

@@ -121,7 +121,7 @@ class OneStepCurve:
         pair: the dominating pair of P against Q and of P' against Q.
         probability: p > 0.
         leak: ℓ, the mass that P has where Q has none.
-        side: upper or lower; the curve is exact but for rounding.
+        side: to which rounding is moved; else the curve is exact.
     """
 
     pair: Pair
@@ -142,8 +142,7 @@ class OneStepCurve:
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1: that of the event's line, which lies below the curve."""
         k = np.asarray(k, dtype=float)
-        strikes = antithetic_strikes(self.pair, k, self._offset(k))
-        value, slope = self._line(k, *strikes)
+        value, slope = self._line(k, *antithetic_strikes(self.pair, k, self._offset(k)))
         return np.where(value > 0, slope, 0.0)
 
     def _line(

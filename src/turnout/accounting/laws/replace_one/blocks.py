@@ -55,7 +55,6 @@ class ReplacementBlock:
     record as reference.
 
     Attributes:
-        pair: the dominating pair.
         window: t, steps a window.
         probability: p₀, the chance that she comes at all.
         closeness: what the pair speaks of.
@@ -136,10 +135,7 @@ class LocalReplacementBlock:
     the grid, for windows of at most 256 steps); the lower bound is that of the best of three
     randomized responses.
 
-    Attributes:
-        epsilon0: ε₀.
-        window: t, steps a window.
-        probability: p₀, the chance that she comes at all.
+    Attributes as of `ReplacementBlock`.
     """
 
     epsilon0: float

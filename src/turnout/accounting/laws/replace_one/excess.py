@@ -45,13 +45,7 @@ _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Y_1 + … + Y_t of i.i.d. steps against a strike.
-
-    Attributes:
-        step: the law of one Y.
-        count: t.
-        strike: c₀ ≥ 0.
-    """
+    """Y_1 + … + Y_t of i.i.d. steps against a strike c₀ ≥ 0."""
 
     step: Step
     count: int
@@ -73,10 +67,8 @@ class Plan:
 def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = None) -> float:
     """A bound on E[(Y_1 + … + Y_t − c₀)₊]/t, never on the wrong side.
 
-    Each refinement halves the grid's step; a guess at the result saves time.
-
-    Returns:
-        The bound; where no grid holds the sum, that of steps taken one by one, or 0.
+    Each refinement halves the grid's step; a guess at the result saves time. Where no grid holds
+    the sum, the bound is that of steps taken one by one, or 0.
     """
     trivial = _one_by_one(total, side)
     if total.count == 1 or total.strike >= total.count * total.step.top:

@@ -34,15 +34,11 @@ class Frame:
     """Where a tilted sum must be known.
 
     Attributes:
-        tilt: θ.
         centre: the value of the sum that matters most, such as the strike.
         resolution: the tilt that steers the grid's step.
-        low: least value of one Y that matters.
-        high: its cap.
-        below: how far below the centre the sum's window reaches.
-        above: how far above.
-        exponent_below: a Chernoff exponent for what lies below the window.
-        exponent_above: one for what lies above it.
+        low, high: least value of one Y that matters, and its cap.
+        below, above: how far from the centre the sum's window reaches.
+        exponent_below, exponent_above: Chernoff exponents for what lies outside the window.
     """
 
     tilt: float

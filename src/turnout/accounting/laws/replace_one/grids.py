@@ -76,12 +76,8 @@ class Tail:
 def grid_law(step: Step, side: Side, frame: Frame, bins: int, tail: Tail | None) -> GridLaw:
     """The law of Y capped at the frame's end, or without what jumps above it.
 
-    Args:
-        step: the law of Y.
-        side: whether the grid's law lies above or below.
-        frame: the range of Y, and the window of the sum that ``bins`` bins cover.
-        bins: how fine the grid is.
-        tail: an *upper* bound on what jumps, to be left out; None to cap instead.
+    It lies above or below by the side; the window of the frame's sum is covered by so many bins.
+    ``tail`` is an *upper* bound on what jumps, to be left out; None to cap instead.
     """
     anchored = frame.is_heavy or tail is not None
     points, width, whole = _lattice(step, side, frame, bins, anchored=anchored)

@@ -119,14 +119,9 @@ def expectation(
     payoff: Callable[[FloatArray], FloatArray],
     slope: float,
 ) -> float:
-    """A bound on E[g(Σ)], Σ a sum of independent Y with grids' laws.
+    """A bound on E[g(Σ)], Σ a sum of independent Y with grids' laws, each of mass at most 1.
 
-    Args:
-        parts: the laws, each of mass at most 1.
-        side: upper or lower.
-        frame: tilt and window.
-        payoff: g ≥ 0, increasing.
-        slope: the most that g rises by, per unit.
+    The payoff g ≥ 0 increases, by ``slope`` a unit at the most.
     """
     if not all((law.masses > 0).any() for law, _ in parts):
         return 0.0

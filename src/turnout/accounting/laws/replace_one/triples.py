@@ -79,14 +79,7 @@ def extreme_laws(epsilon0: float) -> tuple[ExtremeLaw, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LocalSum:
-    """Y_1 + … + Y_t of ε₀-private steps against a strike.
-
-    Attributes:
-        epsilon0: ε₀ > 0.
-        k: K = e^ε ≥ 1.
-        count: t.
-        strike: c₀ ≥ 0.
-    """
+    """Y_1 + … + Y_t of ε₀-private steps, at K = e^ε, against a strike c₀ ≥ 0."""
 
     epsilon0: float
     k: float
@@ -97,11 +90,8 @@ class LocalSum:
 def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
     """At least the largest E[(Y_1 + … + Y_t − c₀)₊]/t over adaptive ε₀-private steps.
 
-    Args:
-        total: steps and strike.
-        longest: most steps in a block; no more steps than that are priced exactly but for
-            the grid.
-        refinement: each level halves the grid's step.
+    A block has at most ``longest`` steps; no more than that are priced exactly but for the grid,
+    whose step each level of refinement halves.
     """
     if total.k >= math.exp(total.epsilon0):
         return 0.0

@@ -1,0 +1,134 @@
+"""What participation costs: her presence against her absence in the steps that one draw decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from turnout.accounting.divergence.blocks import Block, NeighbourBound, PairBlock, Run
+from turnout.accounting.divergence.curves import Side
+from turnout.accounting.divergence.dominating_pairs import DominatingPair
+from turnout.accounting.divergence.pairs import GaussianPair
+from turnout.accounting.laws.check_ins.block import AllocationBlock
+from turnout.accounting.laws.k_subset import SubsetBlock
+from turnout.core.errors import UnsupportedError
+from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
+from turnout.spec.forms import DrawTable, Released
+
+
+def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
+    """Her presence against her absence in the steps that one draw decided.
+
+    ``upper`` is what one step shows at the largest sensitivity, ``lower`` what is really attained.
+    """
+    draw, full, rest = part
+    hop = HOPS[draw]
+    above = hop.run(draw, upper, full, rest, Side.UPPER)
+    below = hop.run(draw, lower, full, rest, Side.LOWER)
+    return NeighbourBound(above, below, hop.method, hop.tight)
+
+
+def _every_step(draw: Always, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    return repeated(worst, full)
+
+
+def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    return [(PairBlock(worst.pair, draw.rate, worst.leak), full)] if draw.rate > 0 else []
+
+
+def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    # In a begun window she has come so far with probability p₀·rest/window, then uniformly.
+    begun = (rest, draw.probability * rest / draw.steps, 1 if rest else 0)
+    return _windows(worst, (draw.steps, draw.probability, full), begun)
+
+
+def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    window, probability = draw.slot.steps, draw.slot.probability
+    epochs, left = divmod(rest, window)
+    # Of a begun epoch she has taken part in at most the whole and at least nothing.
+    begun = epochs + (side is Side.UPPER and epochs > 0 and left > 0)
+    run: list[tuple[Block, int]] = []
+    for times, count in ((draw.epochs, full), (begun, 1)):
+        if probability > 0 and times and count:
+            run += _windows(_summed(worst, times), (window, probability, count))
+    first = (left, probability * left / window, 0 if epochs else 1)
+    return [*run, *_windows(worst, first)]
+
+
+def _summed(worst: DominatingPair, times: int) -> DominatingPair:
+    """What a slot shows that she holds so many times: Gaussian ratios multiply to a Gaussian's."""
+    if times == 1:
+        return worst
+    if not isinstance(worst.pair, GaussianPair):
+        raise UnsupportedError("a slot kept over several epochs is priced for Gaussian noise only")
+    return DominatingPair(GaussianPair(worst.pair.noise_multiplier / times**0.5))
+
+
+def _staggered(draw: Staggered, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
+    counts = ((whole, full), (begun, 1 if begun else 0))
+    return _windows(worst, *((n, n / draw.window, count) for n, count in counts))
+
+
+def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    count = full + (side is Side.UPPER and rest > 0)
+    block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.leak)
+    return [(block, count)] if count else []
+
+
+class _Hop(NamedTuple):
+    """The run of so many whole blocks and steps of one that was begun, and its analysis."""
+
+    run: Callable[[Any, DominatingPair, int, int, Side], Run]
+    method: str
+    tight: bool = True
+
+
+HOPS: DrawTable[_Hop] = DrawTable(
+    "an analysis",
+    {
+        Always: _Hop(_every_step, "every step, no amplification, exact"),
+        Bernoulli: _Hop(_coins, "Poisson-subsampled steps, composed as PLD"),
+        OneOf: _Hop(_one_of, "exact law of random allocation, windows composed as PLD"),
+        KOf: _Hop(
+            _k_of,
+            "k-subset by one statistic of its steps, below the bound of k windows",
+            tight=False,
+        ),
+        Kept: _Hop(_kept, "exact law of random allocation, one slot kept in all epochs"),
+        Staggered: _Hop(_staggered, "exact law of random allocation in her own window"),
+    },
+)
+"""Her presence against her absence, by the draw.
+
+`Cohort` fixes how many come, so that nobody is just absent, and of `OneOfOwn` each
+client has a price of her own (`window_bound`).
+"""
+
+
+def window_bound(
+    upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
+) -> NeighbourBound:
+    """One client of an availability law, by how many steps she has in each window."""
+    counts = sorted(Counter(size for size in sizes if size > 0).items())
+    above, below = (
+        _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
+    )
+    return NeighbourBound(above, below, "exact law of random allocation in her own windows")
+
+
+def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
+    """Windows by their steps, her chance to come in one, and how many there are of them."""
+    return [
+        (AllocationBlock(worst.pair, steps, chance, worst.leak), count)
+        for steps, chance, count in windows
+        if chance > 0 and count
+    ]
+
+
+def repeated(worst: DominatingPair, times: int) -> Run:
+    """The same step again and again; Gaussians add up to one."""
+    if times and isinstance(worst.pair, GaussianPair):
+        return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
+    return [(PairBlock(worst.pair, 1.0, worst.leak), times)] if times else []
