@@ -116,7 +116,7 @@ from turnout.spec.codec import law_from_dict
 from turnout.spec import GaussianNoise, Scheme
 from turnout.participation import blocks, draw
 from turnout.protocol.admissions import Admissions
-from turnout.verification.terms import _scheme
+from turnout.verification.terms import _rebuilt
 law = law_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})
 slots = [s for block in blocks(law)
          for s in draw(law, 5, block, OSRandomness(), client=2).slots().tolist()]
