@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def _live(
     if wrongs.piecemeal:
         _take_apart(storage)
     author, made = Author(rng, storage), []
-    with wrongs.writer(storage, print) as writer:
+    with closing(wrongs.writer(storage, print)) as writer:
         for number in range(groups):
             group, ready = author.group(), threading.Event()
             made.append(group)
