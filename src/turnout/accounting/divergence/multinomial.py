@@ -75,8 +75,11 @@ class _Sums:
         """Sums from each point on (remove) or up to it (add)."""
         order = np.argsort(points, kind="stable")
         points, masses = points[order], law.masses[order]
-        parts = masses, masses * points, masses * blur[order]
-        return cls(base, points, *(running_sums(part, law.direction) for part in parts), nearly)
+        mass, excess, blurred = (
+            running_sums(part, law.direction)
+            for part in (masses, masses * points, masses * blur[order])
+        )
+        return cls(base, points, mass, excess, blurred, nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
         """E[(S − K)₊] or E[(1 − K·S)₊], its rounding, what that is relative to, and dδ/dK."""
