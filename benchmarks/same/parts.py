@@ -62,13 +62,19 @@ def of_text(text: str) -> Part:
     return Part("\n".join(f"{path} {value}" for path, value, _ in leaves), numbers, False)
 
 
+_NAMES = {"format", "fingerprint", "data_key", "data_digest"}
+"""What a checkpoint says of its version and of the names of a run's settings; no numbers."""
+
+
 def of_file(path: Path) -> Part:
     """What a command wrote."""
     if path.suffix in DRAWN:
         return Part("drawn", ["drawn"])
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as held:
-            digests = {name: _digest(held[name].tobytes()) for name in held if _timeless(name)}
+            arrays = {name: held[name] for name in held if _timeless(name) and name not in _NAMES}
+        # A version may keep an accumulator of zeros where another keeps none.
+        digests = {name: _digest(a.tobytes()) for name, a in arrays.items() if a.any()}
         return Part(json.dumps(digests), list(digests.values()), False)
     if path.suffix == ".csv":
         return _of_table(path.read_text())
