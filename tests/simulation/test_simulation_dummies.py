@@ -10,7 +10,7 @@ from turnout.participation import expected_empty_steps
 from turnout.spec import CheckIn, KSubset, ReleaseRule, SlidingWindow
 
 FALSE_ALARM = 1e-9
-REPETITIONS = 100
+REPETITIONS = 60
 
 
 def dummy_steps(law, population, seed=0):
