@@ -25,9 +25,6 @@ PUBLIC = {
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
-    "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
-    "draw_run expected_check_ins expected_empty_steps expected_turns "
-    "is_far_below joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask prepare "
     "priced read_plan solvable solved sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "

@@ -21,8 +21,8 @@ from device_world import Chosen
 from fake_coordinator import charter_of, invitation
 
 from turnout.core.errors import RemoteProtocolError, StorageError
-from turnout.protocol import CLIENT_TABLE, Lattice
-from turnout.protocol.tables import Fault
+from turnout.protocol.lattice import Lattice
+from turnout.protocol.tables import CLIENT_TABLE, Fault
 from turnout.service.charter import Charter
 from turnout.service.device import drawn_slots
 from turnout.service.ledger import Head, Record

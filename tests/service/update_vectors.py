@@ -6,9 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from turnout.learning import ClassificationTask, Examples, Holdings, LocalTraining, build_model
+from turnout.learning.examples import Examples, Holdings
 from turnout.learning.features import apply_features
-from turnout.protocol import Lattice
+from turnout.learning.local_updates import LocalTraining
+from turnout.learning.models import build_model
+from turnout.learning.tasks import ClassificationTask
+from turnout.protocol.lattice import Lattice
 from turnout.service.computation import ARCHITECTURES, FEATURES, Computation
 
 UNCLIPPED = 1e6

@@ -22,7 +22,7 @@ from turnout.core.identity import Identity
 from turnout.simulation.history import History
 
 if TYPE_CHECKING:
-    from turnout.learning import ClientStates, ServerState
+    from turnout.learning.algorithm import ClientStates, ServerState
 
 FORMAT = 3
 """Format 1 did not name a run's data; format 2 had a minibatch in place of a mechanism's state, and
