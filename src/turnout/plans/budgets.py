@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
 from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
-from turnout.plans.questions import ask
+from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
 from turnout.spec import Scheme
 
@@ -132,7 +132,7 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     Raises:
         StorageError: the file exists or cannot be written.
     """
-    question = ask(flags)
+    question = parse_query(flags)
     promise = question.promise
     account = Account.of(
         question.scheme, promise.delta, promise.epsilon, adaptive=adaptive, most_windows=most
@@ -174,7 +174,7 @@ def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, Terms]:
     """Where a plan stands after ``done`` steps, and whom its bounds are about."""
-    question = ask(flags)
+    question = parse_query(flags)
     promise = question.promise
     if promise.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
@@ -199,7 +199,7 @@ def read_account(path: Path) -> Account:
 def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
     """The window that flags describe, under the account's relation."""
     promise = {"delta": account.delta, "relation": account.terms.relation.value}
-    return ask({**flags, **promise}).scheme
+    return parse_query({**flags, **promise}).scheme
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from turnout.plans.shuffles import (
     MISSING_LEVEL,
     SHUFFLED,
     CountedCheckInSection,
-    SelfSampledShuffleSection,
+    SelfSamplingShuffleSection,
     Shuffled,
     SubsampledShuffleSection,
     counted_population,
@@ -50,7 +50,7 @@ NOISE, DELTA = "noise", "delta"
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
-class _Promise(Section):
+class PrivacyTarget(Section):
     """Relation, δ and a target."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
@@ -74,7 +74,7 @@ class Question(Section):
 
     randomizer: AnySection
     participation: _Participation
-    promise: _Promise
+    promise: PrivacyTarget
 
     @property
     def scheme(self) -> Scheme:
@@ -101,7 +101,7 @@ class Question(Section):
         raise ParameterError("--solve-for", unknown, "a parameter of the question")
 
 
-def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
+def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     """The question that command-line flags put.
 
     Args:
@@ -126,7 +126,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
         raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, RANDOMIZERS))}")
     if unknown is not None:
         given |= _stand_in(unknown, str(scheme), kind, given)
-    promise = {name: given.pop(name) for name in _Promise.model_fields if name in given}
+    promise = {name: given.pop(name) for name in PrivacyTarget.model_fields if name in given}
     randomizer = {name: given.pop(name) for name in _owners() if name in given}
     for name, value in randomizer.items():
         if kind not in _owners()[name]:
@@ -222,7 +222,7 @@ def solved(question: Question, unknown: str = NOISE) -> tuple[Question, Calibrat
         return question.answered(DELTA, found.value), found
     unknown = _named(unknown, question.randomizer.randomizer)
     # A sharp price of a mixture takes seconds: that of the answer alone must do.
-    mixed = isinstance(question.participation, SelfSampledShuffleSection)
+    mixed = isinstance(question.participation, SelfSamplingShuffleSection)
     with _flags_named():
         found = calibrate(
             lambda value: question.answered(unknown, value).scheme,
