@@ -149,7 +149,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ),
         (
             {"randomizer": "laplace", "scale": 1.0, "epsilon0": 2.0},
-            "--epsilon0 = 2.0: expected --randomizer pure, approximate, non-adaptive, kary-response, ",
+            "--epsilon0 = 2.0: expected --randomizer pure, approximate, non-adaptive, kary-",
         ),
         (
             {"randomizer": "approximate", "epsilon0": 1.0},
@@ -277,14 +277,14 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
 def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
     key = unknown.replace("-", "_")
     asked, found = solved(parse_query(without(flags, key), unknown), unknown)
-    parts = (asked.promise, asked.randomizer, asked.participation)
+    parts = (asked.target, asked.randomizer, asked.participation)
     assert [getattr(part, key) for part in parts if hasattr(part, key)] == [found.value]
     assert isinstance(found.value, int) == found.unknown.whole
     again = parse_query({**flags, key: found.value})
     scheme = again.scheme
     assert found.epsilon <= flags["epsilon"]
-    assert price(scheme, again.promise.delta).epsilon.upper <= flags["epsilon"]
-    assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.promise.delta)
+    assert price(scheme, again.target.delta).epsilon.upper <= flags["epsilon"]
+    assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.target.delta)
 
 
 def test_picks_stay_within_the_window():

@@ -229,7 +229,7 @@ def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 question_options = all_of(*_SCHEME, *_PROMISE, _TOLERANCE, _JSON)
 """Options of a scheme and of what is asked about it."""
-promise_options = all_of(*_SCHEME, *_PROMISE, _JSON)
+target_options = all_of(*_SCHEME, *_PROMISE, _JSON)
 """Options of a scheme at a δ, where no bracket is asked for."""
 scheme_options = all_of(*_SCHEME, _JSON)
 """Options of a scheme alone."""

@@ -47,6 +47,6 @@ def solve(flags: Mapping[str, object], solve_for: str) -> Answer:
     question = parse_query(flags, solve_for)
     started = time.perf_counter()
     question, found = solved(question, solve_for)
-    promise = question.promise
-    guarantee = found.guarantee or price(question.scheme, promise.delta, promise.tolerance)
+    target = question.target
+    guarantee = found.guarantee or price(question.scheme, target.delta, target.tolerance)
     return Answer(question, guarantee, time.perf_counter() - started, found)
