@@ -1,4 +1,4 @@
-"""Where to look first for an unknown: the value at which a rule of thumb meets the target.
+"""The value of an unknown at which a rule of thumb meets the target: where the search begins.
 
 Rule: the privacy loss of a run is about Gaussian, with the sum of its blocks' squared spreads for
 its variance. Nothing here is part of a guarantee; it only says where to look.

@@ -1,4 +1,4 @@
-"""What can be asked for: the one parameter of a scheme that is not given."""
+"""The parameters of a scheme that can be solved for."""
 
 from __future__ import annotations
 

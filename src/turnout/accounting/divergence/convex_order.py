@@ -94,7 +94,8 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """Where the tangents of cells touch: the middle, or further right in a tail that is steep.
+    """The points at which the tangents of cells touch: the middle, or further right in a steep
+    tail.
 
     A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
     so before the cell ends, or the polygon would end there.

@@ -111,7 +111,7 @@ class RenyiBounds:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiBounds:
-        """What `to_dict` gave."""
+        """The curve that `to_dict` wrote."""
         lists = (tuple(_number(value) for value in data[name]) for name in _LISTS)
         return cls(*lists, left_out=data["left_out"])
 

@@ -84,7 +84,7 @@ class LaplacePair:
         return (2.0 * math.exp(most) + math.exp(-2.0 * most)) / 3.0
 
     def _place(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Where z lies when X = k, in [0, 1], and whether k lies below or from the top on."""
+        """The position of z when X = k, in [0, 1], and whether k lies below or from the top on."""
         with np.errstate(divide="ignore"):
             z = 0.5 * (self.scale * np.log(k) + 1.0)
         return np.clip(z, 0.0, 1.0), z < 0.0, z >= 1.0

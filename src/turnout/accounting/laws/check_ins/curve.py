@@ -1,7 +1,7 @@
 """The exact price of one random check-in in a window of t steps.
 
-The likelihood ratio of everything an adversary sees, against "she was never there", is
-S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a call (remove) or put (add) price on an
+The likelihood ratio of everything an adversary sees, against "the client was never there", is
+S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a hockey stick (add: reverse) of an
 average of i.i.d. variables.
 
 Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both
@@ -13,7 +13,7 @@ sensitivity in convex order, and replacing the ratios by independent ones from t
 the first only raises E f(S) for convex f, in both directions.
 
 The law of the sum is computed under an exponential tilt (see `tilted_frames`). What is added so
-that the bounds are proved: the call price at the cap, what lies outside the FFT's window, and the
+that the bounds are proved: the hockey stick at the cap, what lies outside the FFT's window, and the
 FFT's round-off; each relative to δ.
 """
 
@@ -271,7 +271,7 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """The law with the mass above its cap raised to infinity, where a put pays nothing."""
+    """The law with the mass above its cap at infinity, where the reverse hockey stick is 0."""
     above *= 1.0 + 1e-12
     tails = np.cumsum(masses[::-1])[::-1]
     last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0

@@ -1,4 +1,4 @@
-"""Where the grid of one window's sum must reach, and how its law is tilted.
+"""The range of the grid of one window's sum, and the tilt of its law.
 
 A frame is made for one δ: the law of the sum is weighted by e^{±θ·sum} so that the sum at which
 the payoff starts (its *strike*) is typical. Then all that is lost to round-off and outside the
@@ -200,7 +200,7 @@ class _HockeySticks:
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
 
     def candidates(self) -> FloatArray:
-        """Where to begin, in the order in which the price falls."""
+        """The candidate thresholds to begin with, in the order in which the price falls."""
         reach = max(float(np.log(self._law.points[-1])), 1e-6)
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 

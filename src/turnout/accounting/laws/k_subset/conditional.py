@@ -1,9 +1,9 @@
 """Upper bounds: the worst S that agrees with its moments in every cell of one statistic.
 
 The ratio of n groups of b steps each (n·b ≤ t), S = e_k(Y_1 … Y_n)/C(n, k) with Y the mean of b
-X's, is above the ratio of k of t in convex order: cut the steps into groups at random, let her
-come in k different groups, once in each. n = k is the block bound, n = t exact. Then each Y is
-spread onto levels x_j = (e^{jh} − 1)/r, T is the sum of the indices, and A = h·T = Σ ln(1 + rY)
+X's, is above the ratio of k of t in convex order: cut the steps into groups at random, let the
+client come in k different groups, once in each. n = k is the block bound, n = t exact. Then each Y
+is spread onto levels x_j = (e^{jh} − 1)/r, T is the sum of the indices, and A = h·T = Σ ln(1 + rY)
 tells nearly everything about S: the larger r, the more A looks at a product, and the smaller,
 at a sum. What it does not tell is bounded by the payoff's parabolas (`payoffs`).
 """
@@ -112,7 +112,7 @@ def grouping(task: Task, refinement: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Workshop:
-    """What all bounds of one task share."""
+    """The parts that all bounds of one task share."""
 
     task: Task
     groups: int

@@ -145,7 +145,7 @@ def multiset_curve(task: Task, side: Side, refinement: int) -> MultisetCurve:
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """How many levels a window's enumeration can afford."""
+    """The number of levels that a window's enumeration can afford."""
     count = 2
     while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
         count += 1

@@ -1,4 +1,4 @@
-"""What a call or a put on S is worth at most in a cell, given its moments and its range.
+"""Upper bounds on the hockey sticks of S in a cell, given its moments and its range.
 
 A parabola above the payoff on the whole range of S has an expectation that the moments give:
 
@@ -49,7 +49,7 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What x's may be: the scale r of the statistic, and the least and the largest x."""
+    """The range of x: the scale r of the statistic, and the least and the largest x."""
 
     scale: float
     least: float

@@ -54,7 +54,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a sum is computed: the frame without jumps, and the one beside a jump, if any.
+    """A plan of a sum: the frame without jumps, and the one beside a jump, if any.
 
     Jumps above ``far`` are counted wherever the rest of the sum may be.
     """

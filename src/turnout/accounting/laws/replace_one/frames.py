@@ -1,4 +1,4 @@
-"""Where a tilted sum must be known: tilt, range of one Y, window around the strike.
+"""Frames of tilted sums: tilt, range of one Y, window around the threshold.
 
 Nothing here is a bound: it is chosen from a law on a few hundred points, and `excess` bounds
 afterwards what lies outside.
@@ -31,7 +31,7 @@ _HEAVY = 0.2  # the range of one Y over the window, where tails are heavy
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a tilted sum must be known.
+    """The tilt and the range in which a sum must be known.
 
     Attributes:
         centre: the value of the sum that matters most, such as the strike.
@@ -112,7 +112,7 @@ class Overview:
 
     @property
     def low(self) -> float:
-        """Where next to nothing of Y lies below."""
+        """A value below which next to nothing of Y lies."""
         beyond = np.flatnonzero(self.shares >= 1.0 - 1e-14)
         return max(float(self.points[beyond[-1] if beyond.size else 0]), self.step.bottom)
 

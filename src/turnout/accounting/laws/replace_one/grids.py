@@ -41,7 +41,7 @@ class GridLaw:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What lies above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
+    """The part above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
 
     step: Step
     side: Side

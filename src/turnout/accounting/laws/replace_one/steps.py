@@ -1,6 +1,6 @@
 """One step under replace-one: the law of Y = X − K·X' that is worst in convex order.
 
-Notation (docs/design/replacement.md): Q = "she is absent", P and P' = "she is in this step with
+Notation (docs/design/replacement.md): Q = "client absent", P and P' = "it is in this step with
 record z (z')", X = dP/dQ and X' = dP'/dQ under Q, K = e^ε. For one window of t steps
 
     δ(K) = (p₀/t)·E_Q[(ΣY_i − c₀)₊],    c₀ = t (K − 1)(1 − p₀)/p₀,
@@ -85,7 +85,7 @@ class AntitheticStep:
 
     @property
     def infinite(self) -> float:
-        """A pair is scaled to E X = 1; what leaks is added by the block."""
+        """A pair is scaled to E X = 1; the infinity mass is added by the block."""
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:

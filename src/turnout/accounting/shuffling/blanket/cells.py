@@ -1,4 +1,4 @@
-"""What the numbers of a blanket pair's messages are taken to be, and how often.
+"""The values that the numbers of a blanket pair's messages are set to, and their probabilities.
 
 N, the number of high and low messages, is cut into groups, and c, the number of neutral ones given
 N, is put on a few points, both so that the price moves to one side only; see `blanket.curve`, from

@@ -1,4 +1,4 @@
-"""δ(K) of a blanket pair whose messages come from a sample by own coins, from above.
+"""δ(K) of a blanket pair whose messages come from self-sampling, from above.
 
 What the numbers of messages are taken to be, and how often.
 
@@ -56,7 +56,7 @@ _ALL = 60  # numbers that are each a point of their own
 
 
 class Grain(NamedTuple):
-    """How finely numbers of messages are told apart.
+    """The resolution at which numbers of messages are told apart.
 
     Attributes:
         groups: groups of B are about B/(8·groups) wide, or single.
@@ -139,7 +139,7 @@ def _moved(
 
 
 def _lowered(messages: FloatArray, row: np.ndarray) -> FloatArray:
-    """What chords of 1/N are to be multiplied with at each point so as to lie below it."""
+    """The factor that puts chords of 1/N below it at each point."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
