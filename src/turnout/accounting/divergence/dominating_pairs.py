@@ -63,7 +63,7 @@ def _(randomizer: LaplaceNoise, sensitivity: float) -> DominatingPair:
 
 @dominating.register
 def _(randomizer: PureRandomizer, sensitivity: float) -> DominatingPair:
-    # The promise holds between any two inputs, however far apart.
+    # The guarantee holds between any two inputs, however far apart.
     return DominatingPair(PurePair(randomizer.epsilon0))
 
 

@@ -2,7 +2,7 @@
 
 A test says "the client took part" or "it did not". α is the chance of the first where it is wrong
 (a false positive, under Q), f(α) the least chance of the second where it is wrong (a miss, under
-P). f is convex and decreasing, and f(α) = 1 − α is what a coin gets.
+P). f is convex and decreasing, and f(α) = 1 − α is chance level.
 
 Source: Dong, Roth & Su, "Gaussian differential privacy", 2022, Proposition 2.12; here for two
 directions that differ. Every test obeys P(A) − K·Q(A) ≤ H_K(P‖Q) and Q(A') − K·P(A') ≤

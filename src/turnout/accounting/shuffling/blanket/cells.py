@@ -44,7 +44,7 @@ class Cells:
 
     Attributes:
         coins: steps of the walk but one.
-        excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the strike.
+        excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the threshold.
         weight: chance.
     """
 

@@ -252,7 +252,7 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
         curve = mean.curve(direction, side, delta, 0)
     try:
         return epsilon_at(curve, delta, side)
-    except NumericalError:  # with no message on average fewer leak than with one
+    except NumericalError:  # with no message on average, fewer are exposed than with one
         return block.loss_deviation
 
 

@@ -184,7 +184,7 @@ def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> 
     rounding = _SLACK * (part + x * outer)
     start, end = np.diff(row, prepend=-1) > 0, np.diff(row, append=-1) != 0
     gaps = np.where(end, 1.0, np.append(x[1:], 0.0) - x)
-    shift = x - trials * chance  # of a put from a call
+    shift = x - trials * chance  # of a reverse hockey stick from a hockey stick
     reverse_hockey_stick, hockey_stick = (
         np.where(high, price + shift, price),
         np.where(high, price, price - shift),
@@ -198,7 +198,7 @@ def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> 
         np.where(end, 0.0, slopes(hockey_stick)),
         np.where(end, 1.0, slopes(reverse_hockey_stick)),
     )
-    # The slope before a point, as put or call like the point's own.
+    # The slope before a point, of the same kind as the point's own.
     before_reverse = np.where(start, 0.0, np.append(0.0, slopes(reverse_hockey_stick)[:-1]))
     before_hockey_stick = np.where(start, -1.0, np.append(0.0, slopes(hockey_stick)[:-1]))
     before = np.where(high, before_hockey_stick, before_reverse)

@@ -76,7 +76,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """δ(K) of a self-sampled round in one direction, from one side."""
+    """δ(K) of a self-sampling round in one direction, from one side."""
 
     parts: Sequence[_Part]
     dilution: Direction

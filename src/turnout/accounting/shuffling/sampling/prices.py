@@ -129,7 +129,7 @@ def _approximate(
 
 
 SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
-"""δ(K) of a self-sampled round, from above."""
+"""δ(K) of a self-sampling round, from above."""
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
