@@ -25,8 +25,8 @@ PUBLIC = {
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask prepare "
-    "priced read_plan solvable solved sweep",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys parse_query "
+    "prepare priced read_plan solvable solved sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
@@ -38,8 +38,8 @@ PUBLIC = {
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "ApproximateRandomizer AvailabilityCheckIn BitResponse BoundedVariation CheckIn "
-    "DiscreteGaussianNoise EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise "
+    "spec": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation CheckIn "
+    "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "

@@ -1,4 +1,4 @@
-"""What is learned: algorithms, tasks, clients' clipped updates, and how a release moves the model.
+"""Federated learning: algorithms, tasks, clients' clipped updates, and server steps on a release.
 
 `fedsgd.FedSGD` is the algorithm of plans: a `tasks.ClassificationTask` computes sums of clipped
 updates, and an optimiser from `optimizers` (wrapped in `averaging.Averaged` where iterates are

@@ -12,7 +12,7 @@ from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
 from turnout.core.files import locked, replace_file
-from turnout.plans.questions import ask
+from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
 from turnout.spec import Scheme
 
@@ -144,10 +144,10 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     Raises:
         StorageError: the file exists or cannot be written.
     """
-    question = ask(flags)
-    promise = question.promise
+    question = parse_query(flags)
+    target = question.target
     account = Account.of(
-        question.scheme, promise.delta, promise.epsilon, adaptive=adaptive, most_windows=most
+        question.scheme, target.delta, target.epsilon, adaptive=adaptive, most_windows=most
     )
     with locked(path):
         if path.exists():
@@ -184,12 +184,12 @@ def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
 
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, Terms]:
-    """Where a plan stands after ``done`` steps, and whom its bounds are about."""
-    question = ask(flags)
-    promise = question.promise
-    if promise.epsilon is None:
+    """The state of a plan after ``done`` steps, and the terms that its bounds are about."""
+    question = parse_query(flags)
+    target = question.target
+    if target.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
-    found = remaining(question.scheme, done, promise.epsilon, promise.delta)
+    found = remaining(question.scheme, done, target.epsilon, target.delta)
     return found, Terms.of(question.scheme)
 
 
@@ -209,8 +209,8 @@ def read_account(path: Path) -> Account:
 
 def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
     """The window that flags describe, under the account's relation."""
-    promise = {"delta": account.delta, "relation": account.terms.relation.value}
-    return ask({**flags, **promise}).scheme
+    target = {"delta": account.delta, "relation": account.terms.relation.value}
+    return parse_query({**flags, **target}).scheme
 
 
 def _write(path: Path, account: Account) -> None:

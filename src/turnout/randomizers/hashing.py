@@ -23,7 +23,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.levels import check_level, exponential_below, law_within
 from turnout.randomizers.registry import mechanism
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 _WORK = 2**31
 """Most additions that the server's decoding may take: seconds."""
@@ -36,7 +36,7 @@ class LocalHashing(IndexedRandomizer):
 
     Source: Bassily, Smith, Local, private, efficient protocols for succinct histograms, STOC 2015
         (g = 2, BLH); Wang, Blocki, Li, Jha, USENIX Security 2017 (g = e^ε + 1, OLH). There each
-        client has a function of her own and the server works n·k steps; this family has the same
+        client has a function of its own and the server works n·k steps; this family has the same
         mean and variance for every item.
 
     Attributes:
@@ -88,7 +88,7 @@ class LocalHashing(IndexedRandomizer):
         return total % g
 
     @property
-    def private_law(self) -> FixedRandomizer:
+    def private_law(self) -> NonAdaptiveRandomizer:
         """Under one of g hash functions two items are told the same way."""
         return law_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 

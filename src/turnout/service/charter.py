@@ -49,7 +49,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a step lasts, by the coordinator's own monotonic clock.
+    """The lengths of the parts of a step, by the coordinator's own monotonic clock.
 
     Check-ins (and with them updates, where everybody is asked) are taken for ``check_in_seconds``;
     where one of many is asked, the update for ``answer_seconds`` more. The model is published
@@ -98,7 +98,7 @@ class Charter:
         initial_model: SHA-256 of the first parameters, little-endian float32.
         timing: the schedule.
         coordinator_key: Ed25519 public key, 32 bytes.
-        computation: what a device computes; `founding` takes it from the plan.
+        computation: what a device computes; `new_task` takes it from the plan.
     """
 
     plan: str
@@ -168,7 +168,7 @@ class Charter:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What a step does with updates, on the lattice."""
+        """The mechanism of a step, on the lattice."""
         from turnout.protocol.mechanisms import mechanism_for
 
         return mechanism_for(
@@ -228,7 +228,7 @@ class Charter:
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Self:
-        """What `canonical` wrote.
+        """The charter that `canonical` wrote.
 
         Raises:
             StorageError: anything else, down to the last byte; a format that is not known by name.

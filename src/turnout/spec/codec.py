@@ -23,6 +23,11 @@ _CLASSES: Mapping[str, type] = {
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
 """Classes of which a scheme consists, but for participation laws, which have names of their own."""
+_EARLIER_NAMES = {
+    "NonAdaptiveRandomizer": "NonAdaptiveRandomizer",
+    "SampledBitResponse": "SampledBitResponse",
+}
+"""Names under which earlier versions wrote a class, and its name now."""
 
 
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
@@ -37,7 +42,7 @@ def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
-    """What `scheme_to_dict` gave.
+    """The scheme that `scheme_to_dict` wrote.
 
     Raises:
         ParameterError: something that no scheme consists of.
@@ -54,7 +59,7 @@ def law_to_dict(law: ParticipationLaw) -> dict[str, Any]:
 
 
 def law_from_dict(data: Mapping[str, Any]) -> ParticipationLaw:
-    """What `law_to_dict` gave.
+    """The law that `law_to_dict` wrote.
 
     Raises:
         ParameterError: none of turnout's laws, or one with a value outside its domain.
@@ -97,7 +102,8 @@ def _from_plain(data: Any) -> Any:
         return _array(content)
     if kind == "tuple" and set(content) == {"values"} and isinstance(content["values"], list):
         return tuple(_from_plain(item) for item in content["values"])
-    known = (_CLASSES.get(kind) or law_class(kind)) if isinstance(kind, str) else None
+    name = _EARLIER_NAMES.get(kind, kind) if isinstance(kind, str) else None
+    known = (_CLASSES.get(name) or law_class(name)) if name is not None else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.spec")
     inner = {name: _from_plain(value) for name, value in content.items()}

@@ -1,4 +1,4 @@
-"""What the released steps cost, worked out from the scheme alone, between two proved bounds.
+"""ε of the released steps, recomputed from the scheme alone, between two proved bounds.
 
 How far one client moves a release, in units of the clip norm, is taken from
 docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another,
@@ -20,28 +20,28 @@ from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme, TrustMode
 from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
 from turnout.spec.forms import DrawTable, Form, normal_form
 from turnout.verification.ratios import Side
-from turnout.verification.windows import Run, Window, epsilon, run_law, two_hop_epsilon
+from turnout.verification.windows import Run, Window, epsilon, run_law, two_bound_epsilon
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How ε is enclosed.
+class Analysis:
+    """The method by which ε is enclosed.
 
     Attributes:
-        lowers: runs that an adversary really gets, or could make of what he gets.
-        hops: one run that is at least as bad as the truth, or two that are so one after the
-            other: to her absence and on to the other record.
+        lowers: runs that an adversary really gets, or could make of what is seen.
+        bounds: one run that is at least as bad as the truth, or two that are so one after the
+            other: to the null record and on to the other record.
         method: in a few words.
     """
 
     lowers: tuple[Run, ...]
-    hops: tuple[Run] | tuple[Run, Run]
+    bounds: tuple[Run] | tuple[Run, Run]
     method: str
 
 
 @contextmanager
 def _certified() -> Iterator[None]:
-    """Whatever leaves float64 ends the computation: no number comes out of it."""
+    """Ends the computation where a number leaves float64: no number comes out of it."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             yield
@@ -59,7 +59,7 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
         UnsupportedError: no independent analysis is written for this scheme.
         NumericalError: the numbers leave what float64 can prove.
     """
-    found, lower = way(scheme, steps), least(scheme, steps, delta)
+    found, lower = analysis(scheme, steps), least(scheme, steps, delta)
     return Bounds(lower, _most(found, delta)), found.method
 
 
@@ -68,24 +68,24 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
     """The lower of the two bounds alone; raises as `recomputed`."""
     bounds = [
         epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta)
-        for run in way(scheme, steps).lowers
+        for run in analysis(scheme, steps).lowers
         if run
     ]
     return max(bounds, default=0.0)
 
 
-def _most(found: Way, delta: float) -> float:
-    if not found.hops[0]:
+def _most(found: Analysis, delta: float) -> float:
+    if not found.bounds[0]:
         return 0.0
-    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.hops)}
-    if len(found.hops) == 1:
-        return epsilon(uppers[found.hops[0]], Side.UPPER, delta)
-    first, second = (uppers[run] for run in found.hops)
-    return max(two_hop_epsilon(first, second, delta), two_hop_epsilon(second, first, delta))
+    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.bounds)}
+    if len(found.bounds) == 1:
+        return epsilon(uppers[found.bounds[0]], Side.UPPER, delta)
+    first, second = (uppers[run] for run in found.bounds)
+    return max(two_bound_epsilon(first, second, delta), two_bound_epsilon(second, first, delta))
 
 
-def way(scheme: Scheme, steps: int) -> Way:
-    """How ε after the first ``steps`` steps is enclosed.
+def analysis(scheme: Scheme, steps: int) -> Analysis:
+    """The runs that enclose ε after the first ``steps`` steps.
 
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
@@ -102,21 +102,23 @@ def way(scheme: Scheme, steps: int) -> Way:
     replaced = scheme.relation is Relation.REPLACE_ONE
     always = all(type(span.draw) is Always for span in law.spans)
     if always and (replaced or scheme.relation is Relation.ZERO_OUT):
-        # Both worlds have her in every step: no hop over her absence, whatever the rule.
+        # Both worlds have the client in every step: no bound over its absence, whatever the rule.
         run = _runs(law, alone / 2 if replaced else alone, steps)[1]
-        return Way((run,), (run,), "the exact law of every step")
+        return Analysis((run,), (run,), "the exact law of every step")
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper, back = (_runs(law, n, steps)[1] for n in (alone / 2 if one_client else alone, alone))
     if replaced:
         lowers = (lower, tuple(map(_sum_opposed, lower)))
-        return Way(lowers, (upper, upper), "opposite records' sums below, over her absence above")
+        return Analysis(
+            lowers, (upper, upper), "opposite records' sums below, over the null record above"
+        )
     if not one_client:
-        exact = "the exact law of her slots"
-        method = exact if lower == upper else "less than her slots below, more above"
-        return Way((lower,), (upper,), method)
+        exact = "the exact law of the client's slots"
+        method = exact if lower == upper else "less than the client's slots below, more above"
+        return Analysis((lower,), (upper,), method)
     if scheme.relation is Relation.ADD_REMOVE:
-        return Way((lower,), (upper,), "she comes alone below, displaces somebody above")
-    return Way((lower,), (upper, back), "she comes alone below, over her absence above")
+        return Analysis((lower,), (upper,), "alone below, displacing another client above")
+    return Analysis((lower,), (upper, back), "alone below, over the null record above")
 
 
 def _sum_opposed(window: Window) -> Window:
@@ -125,7 +127,7 @@ def _sum_opposed(window: Window) -> Window:
 
 
 def _runs(law: Form, noise: float, steps: int) -> tuple[Run, Run]:
-    """Her presence against her absence after ``steps`` steps: (no worse than true, no better)."""
+    """Presence against absence after ``steps`` steps: (no worse than true, no better)."""
     lower: list[Window] = []
     upper: list[Window] = []
     for draw, full, rest in law.released(steps) if steps else ():
@@ -155,13 +157,13 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Run:
-    """Whole windows, and the one that was begun: she has come by now if her slot is past."""
+    """Whole windows, and the one that was begun: the client has come by now if its slot is past."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
 def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run, Run]:
-    """Her own window, of which as many slots are past as steps at most."""
+    """The client's own window, of which as many slots are past as steps at most."""
     whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
     run = (
         Window(noise, whole, whole / draw.window, full),
@@ -171,7 +173,7 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run
 
 
 def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Run, Run]:
-    """Her slot comes again in every epoch: in one that was begun surely or not at all."""
+    """The slot comes again in every epoch: in one that was begun surely or not at all."""
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
     epochs, left = divmod(rest, window)

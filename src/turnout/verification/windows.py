@@ -1,7 +1,7 @@
-"""ε of a row of independent windows, in each of which she may take one step.
+"""ε of a row of independent windows, in each of which the client may take one step.
 
-A window of t steps, of which she takes with probability p exactly one, uniform, has the ratio
-L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `ratios.gaussian`; windows multiply.
+A window of t steps, of which the client takes with probability p exactly one, uniform, has the
+ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `ratios.gaussian`; windows multiply.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Window:
     """So many equal windows.
 
     Attributes:
-        noise: standard deviation of a step's noise, in units of what she moves it by.
+        noise: standard deviation of a step's noise, in units of what the client moves it by.
         steps: t.
         probability: p.
         count: how many.
-        opposed: she is compared not with her absence but with a record of hers that pulls to
+        opposed: the record is compared not with the null record but with one that pulls to
             the opposite side; of one step only.
     """
 
@@ -84,7 +84,7 @@ def _power(
 
 def remove_delta(law: Law, epsilon: float) -> float:
     """E[(L − e^ε)₊] and what tells for sure."""
-    return float(law.masses @ np.maximum(law.values - math.exp(epsilon), 0.0)) + law.leak
+    return float(law.masses @ np.maximum(law.values - math.exp(epsilon), 0.0)) + law.infinity_mass
 
 
 def add_delta(law: Law, epsilon: float) -> float:
@@ -118,18 +118,18 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
     return low, high
 
 
-def two_hop_epsilon(first: Law, second: Law, delta: float) -> float:
-    """An upper bound on ε from one record over her absence to another; both laws are upper.
+def two_bound_epsilon(first: Law, second: Law, delta: float) -> float:
+    """An upper bound on ε from one record over the null record to another; both laws are upper.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
     """
     mass_error = max(first.mass_error, second.mass_error)
     curves = partial(remove_delta, first), partial(add_delta, second)
-    least = min(_two_hops(*curves, delta / (1 + mass_error)))
+    least = min(_two_bounds(*curves, delta / (1 + mass_error)))
     return least + first.value_error + second.value_error
 
 
-def _two_hops(
+def _two_bounds(
     to_absence: Callable[[float], float], from_absence: Callable[[float], float], delta: float
 ) -> Iterator[float]:
     for share in np.linspace(0.02, 0.98, 25):

@@ -1,7 +1,7 @@
-"""Where to look first for an unknown: the value at which a rule of thumb meets the target.
+"""The value of an unknown at which a rule of thumb meets the target: where the search begins.
 
-Rule: the privacy loss of a run is about Gaussian, with the sum of its blocks' squared spreads for
-its variance. Nothing here is part of a guarantee; it only says where to look.
+Rule: the privacy loss of a run is about Gaussian, with the sum of its blocks' squared loss
+deviations for its variance. Nothing here is part of a guarantee; it only says where to look.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnout.spec import Scheme
 
 _CLOSE = 1e-3  # to which ln value is found
 _STEP = 0.05  # of ln value, over which the slope is taken
-_BELOW_THE_END = 0.1  # of ln spread, where a target lies beyond what spreads reach
+_BELOW_THE_END = 0.1  # of ln deviation, where a target lies beyond what deviations reach
 _LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # where δ is looked for first
 _LARGEST_JUMP = 4.0  # from a value that is about right
 
@@ -32,7 +32,7 @@ def guessed(
 
     def level(position: float) -> float:
         value = unknown.value(position)
-        return _log_spread(scheme_for(int(value) if unknown.whole else value))
+        return _log_loss_deviation(scheme_for(int(value) if unknown.whole else value))
 
     costly, private = map(unknown.position, (unknown.costly_limit, unknown.private_limit))
     # Spreads end at 1 for each block; beyond that the rule knows no more than where they end.
@@ -51,7 +51,7 @@ def guessed(
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
     """δ, to be looked for first where the rule of thumb meets a target ε."""
-    level = _log_spread(scheme)
+    level = _log_loss_deviation(scheme)
 
     def met(log_delta: float) -> bool:
         return not level - log_gaussian_mu(epsilon, math.exp(log_delta)) > 0
@@ -60,7 +60,7 @@ def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
     return replace(DELTA, start=math.exp(found.holding))
 
 
-def _log_spread(scheme: Scheme) -> float:
-    run = decompose(scheme).present.upper
-    variance = sum(count * block.spread**2 for block, count in run)
+def _log_loss_deviation(scheme: Scheme) -> float:
+    run = decompose(scheme).record_against_null.upper
+    variance = sum(count * block.loss_deviation**2 for block, count in run)
     return 0.5 * math.log(variance) if variance > 0 else -math.inf

@@ -2,16 +2,17 @@
 
 X ≤_cx X' means E f(X) ≤ E f(X') for every convex f; both directions of a hockey-stick
 divergence are expectations of convex functions of X, so a law that is larger in this order
-gives a proved upper bound and a smaller one a proved lower bound. In terms of put prices
-p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and call prices c(k) = E[(X − k)₊] = p(k) + 1 − k:
+gives a proved upper bound and a smaller one a proved lower bound. In terms of reverse hockey sticks
+p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and hockey sticks c(k) = E[(X − k)₊] = p(k) + 1 − k:
 
 * X ≤_cx X' iff p ≤ p' everywhere (equal means). A law on the grid has a piecewise linear p
   with kinks at grid points, so *any* convex polygon above (below) p is an upper (lower) law.
 * Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
   neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
 
-The put price is accurate in the lower tail and the call price in the upper one, so masses are
-second differences of puts up to where calls round less, and of calls from there on.
+The reverse hockey stick is accurate in the lower tail and the hockey stick in the upper one, so
+masses are second differences of reverse ones up to where the others round less, and of those from
+there on.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ import numpy as np
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
     Pair,
-    call,
-    call_rounding,
-    put,
-    put_rounding,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
     tail_roundings_above,
     tail_roundings_below,
 )
@@ -94,14 +95,15 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """Where the tangents of cells touch: the middle, or further right in a tail that is steep.
+    """The points at which the tangents of cells touch: the middle, or further right in a steep
+    tail.
 
     A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
     so before the cell ends, or the polygon would end there.
     """
     middles = left + 0.5 * step
     with np.errstate(divide="ignore", invalid="ignore"):
-        excess = call(pair, middles) / pair.q_above(middles)
+        excess = hockey_stick(pair, middles) / pair.q_above(middles)
     excess = np.where(np.isfinite(excess), excess, step)
     return np.maximum(middles, left + step - np.minimum(_EXCESS * excess, step))
 
@@ -133,73 +135,100 @@ class GridLaw:
 def upper_law(pair: Pair, grid: Grid) -> GridLaw:
     """The spread of X on a grid up to its cap and no change above: X ≤_cx Y."""
     points, switch = grid.points, _switch(grid)
-    puts, calls = put(pair, points[: switch + 1]), call(pair, points[switch:])
-    masses = _masses(grid.step, puts, calls)
+    reverse_hockey_sticks, hockey_sticks = (
+        reverse_hockey_stick(pair, points[: switch + 1]),
+        hockey_stick(pair, points[switch:]),
+    )
+    masses = _masses(grid.step, reverse_hockey_sticks, hockey_sticks)
     errors = _errors(pair, points, switch)
     if masses is None:
-        masses, errors = _masses_of_puts(grid.step, put(pair, points)), put_rounding(pair, points)
-    beyond = call(pair, points[-1:]) + call_rounding(pair, points[-1:])
+        masses, errors = (
+            _masses_of_reverse_hockey_sticks(grid.step, reverse_hockey_stick(pair, points)),
+            reverse_hockey_stick_rounding(pair, points),
+        )
+    beyond = hockey_stick(pair, points[-1:]) + hockey_stick_rounding(pair, points[-1:])
     return GridLaw(masses, errors, float(beyond[0]))
 
 
-def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
+def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
     """A law Y ≤_cx X on a grid up to its cap.
 
-    Where the two polygons, of puts and of calls, do not fit together, the law is below X only in
-    the order of increasing (``by_calls``) or of decreasing convex functions.
+    Where the two polygons, of both kinds of hockey stick, do not fit together, the law is below X
+    only in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
     """
     points, switch = grid.points, _switch(grid)
     touching = _touching_points(pair, grid)
-    puts = _lower_puts(pair, points[: switch + 2], touching[: switch + 1])[: switch + 1]
+    reverse_hockey_sticks = _lower_reverse_hockey_sticks(
+        pair, points[: switch + 2], touching[: switch + 1]
+    )[: switch + 1]
     first = switch - 1
-    calls = _lower_calls(pair, points[first:], touching[first:])[1:]
+    hockey_sticks = _lower_hockey_sticks(pair, points[first:], touching[first:])[1:]
     errors = np.concatenate(
         [
-            _put_errors(pair, points[: switch + 2], touching[: switch + 1])[:switch],
-            _call_errors(pair, points[first:], touching[first:])[1:],
+            _reverse_hockey_stick_errors(pair, points[: switch + 2], touching[: switch + 1])[
+                :switch
+            ],
+            _hockey_stick_errors(pair, points[first:], touching[first:])[1:],
         ]
     )
     masses = None
-    if calls.size and abs(calls[0] - puts[-1] - 1.0 + points[switch]) <= 8.0 * errors[switch]:
-        masses = _masses(grid.step, puts, calls)
-    if masses is None and by_calls:
-        calls = _lower_calls(pair, points, touching)
-        first_excess = call(pair, touching[:1]) - pair.q_above(touching[:1]) * (
+    if (
+        hockey_sticks.size
+        and abs(hockey_sticks[0] - reverse_hockey_sticks[-1] - 1.0 + points[switch])
+        <= 8.0 * errors[switch]
+    ):
+        masses = _masses(grid.step, reverse_hockey_sticks, hockey_sticks)
+    if masses is None and by_hockey_sticks:
+        hockey_sticks = _lower_hockey_sticks(pair, points, touching)
+        first_excess = hockey_stick(pair, touching[:1]) - pair.q_above(touching[:1]) * (
             points[1] - touching[0]
         )
         # The first tangent passes through (origin, 1 − origin) and must not fall below 0.
-        calls[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
-        masses, errors = _masses_of_calls(grid.step, calls), _call_errors(pair, points, touching)
+        hockey_sticks[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
+        masses, errors = (
+            _masses_of_hockey_sticks(grid.step, hockey_sticks),
+            _hockey_stick_errors(pair, points, touching),
+        )
     elif masses is None:
-        puts = _lower_puts(pair, points, touching)
-        masses, errors = _masses_of_puts(grid.step, puts), _put_errors(pair, points, touching)
-    return GridLaw(masses, errors, _beyond(pair, points, calls, masses))
+        reverse_hockey_sticks = _lower_reverse_hockey_sticks(pair, points, touching)
+        masses, errors = (
+            _masses_of_reverse_hockey_sticks(grid.step, reverse_hockey_sticks),
+            _reverse_hockey_stick_errors(pair, points, touching),
+        )
+    return GridLaw(masses, errors, _beyond(pair, points, hockey_sticks, masses))
 
 
-def _beyond(pair: Pair, points: FloatArray, calls: FloatArray, masses: FloatArray) -> float:
+def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:
     """E[(Y − cap)₊] if the polygon may go on straight behind the cap without crossing the price.
 
     It may where it comes in no less steep than the price leaves, as it does without atoms.
     """
     cap = points[-1:]
-    if calls.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
+    if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
         return 0.0
-    return max(float(calls[-1] * (1.0 - _STEEPNESS) - call_rounding(pair, cap)[0]), 0.0)
+    return max(
+        float(hockey_sticks[-1] * (1.0 - _STEEPNESS) - hockey_stick_rounding(pair, cap)[0]), 0.0
+    )
 
 
 def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
     return np.concatenate(
-        [put_rounding(pair, points[:switch]), call_rounding(pair, points[switch:])]
+        [
+            reverse_hockey_stick_rounding(pair, points[:switch]),
+            hockey_stick_rounding(pair, points[switch:]),
+        ]
     )
 
 
-def _call_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Rounding of call prices under tangents, at each end of the cells."""
+def _hockey_stick_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    """Rounding of hockey sticks under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_above(pair, touching))
 
 
-def _put_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Rounding of put prices under tangents, at each end of the cells."""
+def _reverse_hockey_stick_errors(
+    pair: Pair, points: FloatArray, touching: FloatArray
+) -> FloatArray:
+    """Rounding of reverse hockey sticks under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_below(pair, touching))
 
 
@@ -216,13 +245,18 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
 
 
 def _switch(grid: Grid) -> int:
-    """The first point, but not point 0, above the mean 1, from where calls round less than puts."""
+    """The first point above 0 and the mean 1 from where hockey sticks round less than reverse."""
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
-def _lower_puts(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    values = under_tangents(points, touching, put(pair, touching), pair.q_below(touching))
-    # By the choice of the origin the first tangent passes through (origin, 0). A put price is
+def _lower_reverse_hockey_sticks(
+    pair: Pair, points: FloatArray, touching: FloatArray
+) -> FloatArray:
+    values = under_tangents(
+        points, touching, reverse_hockey_stick(pair, touching), pair.q_below(touching)
+    )
+    # By the choice of the origin the first tangent passes through (origin, 0). A reverse hockey
+    # stick is
     # never negative: the polygon leaves 0 one point after its last negative value.
     values[0] = 0.0
     negative = np.flatnonzero(values < 0)
@@ -231,12 +265,12 @@ def _lower_puts(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatAr
     return values
 
 
-def _lower_calls(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Call prices under the tangents from some point on; the first one must not be used."""
+def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+    """Hockey sticks under the tangents from some point on; the first one must not be used."""
     if touching.size == 0:
         return np.zeros(0)
-    values = under_tangents(points, touching, call(pair, touching), -pair.q_above(touching))
-    return trimmed_call_polygon(points, values)
+    values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
+    return trimmed_hockey_stick_polygon(points, values)
 
 
 def under_tangents(
@@ -252,8 +286,8 @@ def under_tangents(
     return np.concatenate([left[:1], np.minimum(right[:-1], left[1:]), right[-1:]])
 
 
-def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
-    """A polygon under a call price, kept above the price's own floor max(1 − k, 0).
+def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
+    """A polygon under a hockey stick, kept above the price's own floor max(1 − k, 0).
 
     Where a tangent cuts that floor the polygon follows the floor up to one point further, so
     that every chord still lies under a tangent or under the floor.
@@ -267,15 +301,17 @@ def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
     return values
 
 
-def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | None:
-    """Masses from puts up to a point and calls from it on.
+def _masses(
+    step: float, reverse_hockey_sticks: FloatArray, hockey_sticks: FloatArray
+) -> FloatArray | None:
+    """Masses from reverse hockey sticks up to a point and hockey sticks from it on.
 
-    None where there are no calls, or where atoms leave the two without a convex joint.
+    None where there are no hockey sticks, or where atoms leave the two without a convex joint.
     """
-    if calls.size < 2:
+    if hockey_sticks.size < 2:
         return None
-    below = convex_slopes(np.diff(puts))
-    above = np.minimum(convex_slopes(np.diff(calls)), 0.0)
+    below = convex_slopes(np.diff(reverse_hockey_sticks))
+    above = np.minimum(convex_slopes(np.diff(hockey_sticks)), 0.0)
     junction = step + above[:1] - below[-1:]
     if junction[0] < 0:
         return None
@@ -283,13 +319,13 @@ def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | No
     return np.concatenate(parts) / step
 
 
-def _masses_of_puts(step: float, puts: FloatArray) -> FloatArray:
-    below = np.minimum(convex_slopes(np.diff(puts)), step)
+def _masses_of_reverse_hockey_sticks(step: float, reverse_hockey_sticks: FloatArray) -> FloatArray:
+    below = np.minimum(convex_slopes(np.diff(reverse_hockey_sticks)), step)
     return np.diff(below, prepend=0.0, append=step) / step
 
 
-def _masses_of_calls(step: float, calls: FloatArray) -> FloatArray:
-    above = np.clip(convex_slopes(np.diff(calls)), -step, 0.0)
+def _masses_of_hockey_sticks(step: float, hockey_sticks: FloatArray) -> FloatArray:
+    above = np.clip(convex_slopes(np.diff(hockey_sticks)), -step, 0.0)
     return np.diff(above, prepend=-step, append=0.0) / step
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
     Pair,
-    call,
-    call_rounding,
-    put,
-    put_rounding,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
 )
 from turnout.core import checks
 from turnout.core.errors import NumericalError
@@ -34,9 +34,9 @@ class Direction(StrEnum):
     """Which of the two worlds the adversary gains from."""
 
     REMOVE = "remove"
-    """H_K(P‖Q): she is present, and an event is likelier for it."""
+    """H_K(P‖Q): the client is present, and an event is likelier for it."""
     ADD = "add"
-    """H_K(Q‖P): she is absent, and an event is likelier for it."""
+    """H_K(Q‖P): the client is absent, and an event is likelier for it."""
 
 
 class Side(StrEnum):
@@ -72,9 +72,12 @@ class PairCurve:
     def delta(self, k: FloatArray) -> FloatArray:
         """H_K(P‖Q) or H_K(Q‖P)."""
         if self.direction is Direction.REMOVE:
-            value, error = call(self.pair, k), call_rounding(self.pair, k)
+            value, error = hockey_stick(self.pair, k), hockey_stick_rounding(self.pair, k)
         else:
-            value, error = k * put(self.pair, 1.0 / k), k * put_rounding(self.pair, 1.0 / k)
+            value, error = (
+                k * reverse_hockey_stick(self.pair, 1.0 / k),
+                k * reverse_hockey_stick_rounding(self.pair, 1.0 / k),
+            )
         return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
@@ -86,7 +89,7 @@ class PairCurve:
 
 @dataclass(frozen=True, slots=True)
 class DilutedCurve:
-    """The curve of (1 − p) Q + p P against Q: she comes with probability p only.
+    """The curve of (1 − p) Q + p P against Q: the client comes with probability p only.
 
     Source: accounting.md, "Check-in probability": X becomes (1 − p) + pX. Exact.
     """
@@ -125,26 +128,26 @@ class DilutedCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class LeakyCurve:
-    """The curve of a pair of which P has some mass where Q has none: there she is found out.
+class InfinityMassCurve:
+    """The curve of a pair of which P has some mass where Q has none: the infinity mass.
 
-    δ = leak + (1 − leak)·δ'(K/(1 − leak)) in the remove direction, δ'(K·(1 − leak)) in the add
+    δ = m + (1 − m)·δ'(K/(1 − m)) in the remove direction, δ'(K·(1 − m)) in the add
     direction, δ' being the curve of the ratio scaled to mean 1. Exact but for rounding, and for
-    K·(1 − leak) < 1 in the add direction; the leak counts once, however many steps a window has,
-    for she takes part in one.
+    K·(1 − m) < 1 in the add direction; the infinity mass counts once, however many steps a window
+    has, for the client takes part in one.
     """
 
     base: Curve
     direction: Direction
     side: Side
-    leak: float
+    infinity_mass: float
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1."""
-        kept = 1.0 - self.leak
+        kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             rounding = 8.0 * UNIT_ROUNDOFF * (1.0 if self.side is Side.UPPER else -1.0)
-            value = self.leak + kept * self.base.delta(k / kept)
+            value = self.infinity_mass + kept * self.base.delta(k / kept)
             return np.minimum(value * (1.0 + rounding), 1.0)
         inner = k * kept
         # Below K = 1 the curve is at most 1 − K above its value at 1, and never below it.
@@ -153,7 +156,7 @@ class LeakyCurve:
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
-        kept = 1.0 - self.leak
+        kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             return self.base.slope(k / kept)
         return kept * self.base.slope(np.maximum(k * kept, 1.0))
@@ -190,13 +193,15 @@ def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
     return np.append(0.0, np.cumsum(values))
 
 
-def leaky(base: Curve, direction: Direction, side: Side, leak: float) -> Curve:
-    """``base`` itself where nothing leaks."""
-    return base if leak == 0.0 else LeakyCurve(base, direction, side, leak)
+def with_infinity_mass(
+    base: Curve, direction: Direction, side: Side, infinity_mass: float
+) -> Curve:
+    """``base`` itself where there is no infinity mass."""
+    return base if infinity_mass == 0.0 else InfinityMassCurve(base, direction, side, infinity_mass)
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
-    """``base`` itself where she surely comes."""
+    """``base`` itself where the client surely comes."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 

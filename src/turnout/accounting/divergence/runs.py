@@ -11,7 +11,7 @@ from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon
 from turnout.accounting.divergence.loss_laws import LossLaw, loss_law, reach_of
 from turnout.core import checks
 
-_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
+_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
@@ -45,7 +45,7 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
         return run[0][0].curve(direction, side, delta, refinement)
     blocks = sum(count for _, count in run)
     tail = max(min(0.01, _TAIL * delta / blocks), 1e-300)
-    variance = sum(count * block.spread**2 for block, count in run) / blocks
+    variance = sum(count * block.loss_deviation**2 for block, count in run) / blocks
     reach = max(_reach(block, tail) for block, _ in run)
     gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
     parts = [

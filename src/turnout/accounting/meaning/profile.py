@@ -2,7 +2,7 @@
 
 A price is one point of it. What ε means for a person (`trade_off`, `membership`) needs all of it.
 
-Notation: P is the world in which she took part, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
+Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
 is H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total
 variation distance.
 """
@@ -33,7 +33,7 @@ LARGEST_EPSILON = 600.0
 
 _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
 _RUN_HINTS = (1e-2,)  # one composed curve serves several decades
-_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two hops
+_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
 _POINTS = 600  # of the grid of `profile_down_to`
 _MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
@@ -125,7 +125,7 @@ class _Sharpest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TwoHops:
+class _TwoBounds:
     """δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', best split taken."""
 
     first: _Sharpest
@@ -147,8 +147,8 @@ class _TwoHops:
 class ProfileCurves:
     """The curves of a scheme, from which its profile can be read at any ε."""
 
-    forward: tuple[_Sharpest, _Sharpest | _TwoHops]
-    backward: tuple[_Sharpest, _Sharpest | _TwoHops]
+    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
     relation: Relation
 
     def at(self, epsilons: FloatArray) -> Profile:
@@ -194,7 +194,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
 
     Raises:
         UnsupportedError: no sound analysis is known, or clients have windows of their own, so
-            that each has a profile of her own.
+            that each has a profile of its own.
         NumericalError: no curve can be certified.
     """
     checks.open_unit(sharp_to=sharp_to)
@@ -202,12 +202,17 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
     if is_per_client(scheme):
         raise UnsupportedError(
             "clients with windows of their own have profiles of their own; ask for that of a "
-            "check-in with her windows"
+            "check-in with its windows"
         )
     parts = decompose(scheme)
     uppers = _uppers(parts, sharp_to, refinement)
     forward, backward = (
-        (_Sharpest.of(parts.present.lower, direction, Side.LOWER, sharp_to, refinement), upper)
+        (
+            _Sharpest.of(
+                parts.record_against_null.lower, direction, Side.LOWER, sharp_to, refinement
+            ),
+            upper,
+        )
         for direction, upper in zip(Direction, uppers, strict=True)
     )
     return ProfileCurves(forward, backward, scheme.relation)
@@ -260,14 +265,14 @@ def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
 
 def _uppers(
     parts: Decomposition, sharp_to: float, refinement: int
-) -> list[_Sharpest] | list[_TwoHops]:
-    """Upper curves forward and backward, by one hop or by two."""
+) -> list[_Sharpest] | list[_TwoBounds]:
+    """Upper curves forward and backward, by one neighbour bound or by two."""
 
     def sharpest(run: Run, direction: Direction) -> _Sharpest:
         return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
 
-    if parts.other is None:
-        return [sharpest(parts.present.upper, direction) for direction in Direction]
-    hops = (parts.present.upper, parts.other.upper)
-    leaving, entering = ([sharpest(run, direction) for run in hops] for direction in Direction)
-    return [_TwoHops(leaving[0], entering[1]), _TwoHops(leaving[1], entering[0])]
+    if parts.replacement_against_null is None:
+        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
+    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
+    leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
+    return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]

@@ -1,4 +1,4 @@
-"""What one round of shuffled messages shows, by what is known of the randomizer."""
+"""Blocks of one round of shuffled messages, by what is known of the randomizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
-    LeakingBlock,
+    InfinityMassBlock,
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import (
@@ -19,7 +19,7 @@ from turnout.accounting.shuffling.blanket.pair import (
     worst_pair,
 )
 from turnout.accounting.shuffling.responses.attained import (
-    AlikeGaussianBlock,
+    IdenticalGaussianBlock,
     IdenticalOthersBlock,
     LowerBoundBlock,
     hadamard_response_block,
@@ -29,13 +29,13 @@ from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
-    BitResponse,
     BoundedVariation,
-    FixedRandomizer,
     GaussianNoise,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
+    SampledBitResponse,
 )
 
 
@@ -46,8 +46,8 @@ class Round:
     Attributes:
         upper: never below what it shows of one client.
         lower: what an adversary really gets of some client; None where nothing is known.
-        alike: the same where all others' records are alike, and hers is theirs in one world, which
-            is what a sample can be priced by from below; None where nothing is known.
+        alike: the same where all others' records are alike, and the victim's is theirs in one
+            world, which is what a sample can be priced by from below; None where nothing is known.
         method: the analysis, in a few words.
         quick: an upper block that answers for many numbers of messages at once; ``upper`` if None.
     """
@@ -94,7 +94,7 @@ def _(randomizer: PublishedRandomizer, clients: int) -> Round:
 
 
 @one_round.register
-def _(randomizer: FixedRandomizer, clients: int) -> Round:
+def _(randomizer: NonAdaptiveRandomizer, clients: int) -> Round:
     pair = worst_pair(randomizer.epsilon0)
     return _pure(randomizer, clients, pair, "privacy blanket of the worst one randomizer")
 
@@ -132,7 +132,7 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 
 
 @one_round.register
-def _(randomizer: BitResponse, clients: int) -> Round:
+def _(randomizer: SampledBitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
     # Two opposite words are as far apart as two records can be. And all others may hold one of
     # them: then only the number of true bits counts, which is binary response.
@@ -147,7 +147,7 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
     epsilon0, delta0 = randomizer.epsilon0, randomizer.delta0
     return Round(
         ApproximateMessagesBlock(epsilon0, delta0, clients),
-        LeakingBlock(LowerBoundBlock(epsilon0, clients), delta0),
+        InfinityMassBlock(LowerBoundBlock(epsilon0, clients), delta0),
         IdenticalOthersBlock(epsilon0, clients),
         "privacy blanket of any randomizers near pure ones",
     )
@@ -157,7 +157,7 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
 def _(randomizer: GaussianNoise, clients: int) -> Round:
     sigma = randomizer.noise_multiplier
     upper = GaussianMessagesBlock(sigma, clients)
-    alike = AlikeGaussianBlock(sigma, clients)
+    alike = IdenticalGaussianBlock(sigma, clients)
     return Round(upper, alike, alike, "privacy blanket of a pure randomizer near the Gaussian")
 
 
@@ -168,19 +168,19 @@ class UpperMessages:
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Of so many."""
+        """The block of ``clients`` messages."""
         one = one_round(self.randomizer, clients)
         return one.quick or one.upper
 
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """The block of any number of messages whose senders are alike but for her."""
+    """The block of any number of messages whose senders are alike but for the victim."""
 
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Of so many."""
+        """The block of ``clients`` messages."""
         block = one_round(self.randomizer, clients).alike
         assert block is not None
         return block

@@ -12,7 +12,7 @@ from turnout.accounting import shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 Made = TypeVar("Made")
 _ENOUGH = 1e-3  # how far below ln ε the ln of a price may stay
@@ -24,7 +24,7 @@ _MOST_TRIALS, _PATIENCE = 40, 2
 
 @dataclass(frozen=True)
 class Affordable(Generic[Made]):
-    """What was made at the largest level found, and what it costs.
+    """The randomizer made at the largest level found, and its price.
 
     Attributes:
         made: at that level.
@@ -55,7 +55,7 @@ def largest_affordable(
     epsilon: float,
     start: float | None = None,
 ) -> Affordable[Made]:
-    """What a level gives that is as large as a target ε allows.
+    """The randomizer of a level that is as large as a target ε allows.
 
     Whatever `make` does at different levels, what is returned was priced as it is: only how near
     the target it comes rests on prices that rise with the level.
@@ -94,7 +94,7 @@ def level_of_any(clients: int, epsilon: float, delta: float) -> float:
     """The ε₀, up to 30, that any one fixed randomizer may have for (ε, δ); at least ε."""
 
     def price(level: float) -> float:
-        return shuffled_price([(FixedRandomizer(level), 1)], clients, delta)
+        return shuffled_price([(NonAdaptiveRandomizer(level), 1)], clients, delta)
 
     return largest_affordable(_checked_level, price, min(epsilon, LARGEST_EPSILON)).made
 

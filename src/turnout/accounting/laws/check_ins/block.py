@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.divergence.blocks import curves_apart
-from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted, epsilon_at, leaky
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    Side,
+    diluted,
+    epsilon_at,
+    with_infinity_mass,
+)
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.laws.check_ins.curve import allocation_curve
@@ -21,35 +28,35 @@ _UNDILUTING_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class AllocationBlock:
-    """One window in which she takes part, with a probability, in one uniform step."""
+    """One window in which the client takes part, with a probability, in one uniform step."""
 
     pair: Pair
     window: int
     probability: float = 1.0
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """Standard deviation of the average of the window's likelihood ratios, at most 1."""
         variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The window's curve, diluted by the chance that she does not come at all."""
+        """The window's curve, diluted by the chance that the client does not come at all."""
         hint = self._undiluted(direction, delta)
         curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)
 
     def _allocation(self, direction: Direction, side: Side, hint: float, refinement: int) -> Curve:
         if direction is Direction.REMOVE:
-            hint = max(hint - self.leak, 0.01 * hint)
+            hint = max(hint - self.infinity_mass, 0.01 * hint)
         curve = allocation_curve(
             self.pair, self.window, direction, side, delta_hint=hint, refinement=refinement
         )
-        return leaky(curve, direction, side, self.leak)
+        return with_infinity_mass(curve, direction, side, self.infinity_mass)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
         """The δ of the surely coming client that decides what a diluted δ is.
@@ -75,6 +82,8 @@ class AllocationBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are made sharp every few decades of δ, and just below the last one."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
-        # Impossible with her is only what every step says is, and only if she surely comes.
+        # Impossible with the client is only what every step says is, and only if it surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
-        return CurvePair(side, remove, add, (self.probability * self.leak, zero**self.window))
+        return CurvePair(
+            side, remove, add, (self.probability * self.infinity_mass, zero**self.window)
+        )

@@ -1,7 +1,7 @@
 """Lower bounds: an adversary who looks at one number, the sum of a function of the steps.
 
-Whatever function g of each step's ratio he adds up, T = Σ g(X_i) has a simple law in both
-worlds: φ_Q^{*t} without her, φ_P^{*k} * φ_Q^{*(t−k)} with her, wherever her steps were. So
+Whatever function g of each step's ratio is added up, T = Σ g(X_i) has a simple law in both
+worlds: φ_Q^{*t} without the client, φ_P^{*k} * φ_Q^{*(t−k)} with it, wherever its steps were. So
 
     δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
 
@@ -110,14 +110,14 @@ def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
     def curve(scale: float, step: float) -> StatisticCurve:
         return _curve(_Steps.of(pair, _edges(pair, scale, cap, step)), task)
 
-    best, strike = None, 1.0
+    best, threshold = None, 1.0
     for factor in _STARTS[task.direction]:
         tried = curve(base * factor, _COARSER * _STEP)
-        if best is None or tried.value(strike) > delta:
-            best, strike = base * factor, _strike(tried, delta)
+        if best is None or tried.value(threshold) > delta:
+            best, threshold = base * factor, _threshold(tried, delta)
     assert best is not None
     for factor in _STEPS if window <= _MANY_STEPS else _STEPS[:1]:
-        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(strike), best, factor)
+        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(threshold), best, factor)
     return curve(best, _STEP / 2**refinement)
 
 
@@ -138,7 +138,7 @@ def _curve(steps: _Steps, task: Task) -> StatisticCurve:
     if task.direction is Direction.REMOVE:
         gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))
         loss = BinSum((steps.absent[1],), (window,))
-    else:  # he gains where T is small: bins are counted from above
+    else:  # the gain lies where T is small: bins are counted from above
         gain = BinSum((steps.absent[0][::-1],), (window,))
         loss = BinSum((steps.present[1][::-1], steps.absent[1][::-1]), (picks, others))
     gain_tilt = gain.tilt_to_tail(math.log(min(0.5, 4.0 * task.delta)))
@@ -158,7 +158,7 @@ def _curve(steps: _Steps, task: Task) -> StatisticCurve:
     return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
 
 
-def _strike(curve: StatisticCurve, delta: float) -> float:
+def _threshold(curve: StatisticCurve, delta: float) -> float:
     """About the K at which a curve is δ, at least 1."""
     values = curve.gain - np.exp(np.clip(curve.log_ratio, 0.0, 700.0)) * curve.loss
     above = np.flatnonzero(values > delta)

@@ -39,10 +39,10 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Randomizer,
     Relation,
@@ -73,7 +73,7 @@ class ShuffleSetting:
 
     @property
     def law(self) -> EveryStep | FixedSize:
-        """Who sends in which round."""
+        """The participation law of the rounds."""
         if self.sampled is None:
             return EveryStep(self.rounds)
         return FixedSize(self.sampled, self.clients, self.rounds)
@@ -81,7 +81,7 @@ class ShuffleSetting:
 
 @lru_cache(maxsize=64)
 def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
-    """What `price` says of shuffled messages of a randomizer."""
+    """The price of shuffled messages of a randomizer."""
     scheme = Scheme(
         randomizer,
         setting.law,
@@ -99,8 +99,8 @@ def priced(randomizer: Callable[[float], Randomizer]) -> Callable[[ShuffleSettin
 
 
 def attained(setting: ShuffleSetting) -> Quote:
-    """What some ε₀-randomizer does cost: the lower end of the default."""
-    lower = _priced(setting, FixedRandomizer(setting.epsilon0)).lower
+    """An ε that some ε₀-randomizer attains: the lower end of the default."""
+    lower = _priced(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
         raise UnsupportedError("nothing above 0 was found to be attained")
     return Quote(lower, lower)
@@ -200,9 +200,9 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         priced(PureRandomizer),
     ),
     _method(
-        "one fixed",
+        "non-adaptive",
         "any one ε₀-randomizer for all, fixed beforehand, in any order",
-        priced(FixedRandomizer),
+        priced(NonAdaptiveRandomizer),
     ),
     _method(
         "attained",
@@ -255,4 +255,4 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         trust=TrustModel.LOCAL,
     ),
 )
-"""What is compared for shuffles, ours first."""
+"""The compared methods for shuffles, ours first."""

@@ -1,4 +1,4 @@
-"""What adversaries really get of shuffled messages: lower bounds, and blocks that have both sides.
+"""Attained losses of shuffled messages: lower bounds, and blocks that have both sides.
 
 Notation
     ε₀        of the randomizer      e = e^{ε₀}
@@ -60,9 +60,9 @@ class LowerBoundBlock:
         checks.count(clients=self.clients)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio of the upper pair, at most 1."""
-        return self._third.spread
+        return self._third.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """LOWER: the larger curve at each K, in the worse direction."""
@@ -92,9 +92,9 @@ class LowerBoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersBlock(Bits):
-    """One round of binary response in which all others hold the bit that is not hers in P.
+    """One round of binary response in which all others hold the bit that is not the victim's in P.
 
-    In Q all bits are alike, so a sample without her is one without a difference: what
+    In Q all bits are alike, so a sample without the victim is one without a difference: what
     `sampling` asks for. UPPER is the pair that is proved for all ε₀-randomizers.
     """
 
@@ -120,8 +120,9 @@ class IdenticalOthersBlock(Bits):
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeGaussianBlock:
-    """One round of Gaussian messages in which all others hold −C; she holds C in P and −C in Q.
+class IdenticalGaussianBlock:
+    """One round of Gaussian messages in which all others hold −C; the victim holds C in P and −C in
+    Q.
 
     The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
     allocation. Of many messages the sum alone is composed, which is quicker and gives less.
@@ -131,9 +132,9 @@ class AlikeGaussianBlock:
     clients: int
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
-        return self._steps.spread
+        return self._steps.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The exact law's."""

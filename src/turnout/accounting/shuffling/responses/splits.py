@@ -117,7 +117,7 @@ def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -
 
 
 def _blur(local_epsilon: float) -> float:
-    """How far off c₁ = p(e − K) may be by rounding."""
+    """A bound on the rounding error of c₁ = p(e − K)."""
     return 4.0 * UNIT_ROUNDOFF * (1.0 + local_epsilon)
 
 
@@ -162,9 +162,9 @@ class _Tilted:
 
     def scale(self) -> tuple[FloatArray, FloatArray]:
         """e^{Λ(s) − st}, which undoes the tilt, and how far off it may be."""
-        moment, strike = self._log_moment(self.tilt), self.tilt * self.t
-        scale = np.exp(moment - strike)
-        rounding = 8.0 * UNIT_ROUNDOFF * (np.abs(moment) + np.abs(strike) + _ROUNDINGS)
+        moment, threshold = self._log_moment(self.tilt), self.tilt * self.t
+        scale = np.exp(moment - threshold)
+        rounding = 8.0 * UNIT_ROUNDOFF * (np.abs(moment) + np.abs(threshold) + _ROUNDINGS)
         return scale, scale * rounding
 
     def values(self) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -1,11 +1,11 @@
-"""Shuffled messages of some of the clients: a uniform subset, or whoever tossed heads.
+"""Shuffled messages of some of the clients: a uniform subset, or self-sampling.
 
 Neighbours differ in one client's record (replace-one), so that how many messages there are shows
 nothing of it. docs/design/shuffling.md ("Sampling") has the proofs.
 
 Notation
     n    clients           N    messages of a round; the N who sent one are a uniform subset
-    q    each one's chance of sending one, by a coin of her own: N ~ Bin(n, q)
+    q    each client's chance of sending one, drawn on its own: N ~ Bin(n, q)
     γ    N/n               K = e^ε
     δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
 
@@ -13,11 +13,11 @@ Notation
 advanced joint convexity). δ(K) ≤ γ·δ_N(K'), K' = 1 + (K − 1)/γ: the round is (1 − γ)M₀ + γM₁
 against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within one record.
 
-**Others alike.** If all others hold the record that hers is replaced by, then M₀ = M₁' = Q and
+**Others alike.** If all others hold the record that replaces the victim's, then M₀ = M₁' = Q and
 the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is a
 lower bound, and in the direction *remove* it is the upper bound's formula.
 
-**Own coins.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
+**Self-sampling.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class SubsampledBlock:
         _rate(self.rate)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """As of a pair diluted at this rate."""
-        return self.rate * self.base.spread
+        return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve made sharp near one δ."""
@@ -99,7 +99,7 @@ class SubsampledBlock:
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
         if self.alike and self.rate < 1:
-            floors = floors[0], 0.0  # nothing is impossible with her, for she may stay away
+            floors = floors[0], 0.0  # nothing is impossible with the victim, which may stay away
         return CurvePair(
             side,
             [diluted(c, Direction.REMOVE, self.rate) for c in base.remove],
@@ -109,8 +109,8 @@ class SubsampledBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfSampledBlock:
-    """One round in which each of n clients sends a message with chance q, by her own coin.
+class SelfSamplingBlock:
+    """One round in which each of n clients sends a message with chance q (self-sampling).
 
     The number of messages is seen. Source: the module's notes; docs/errata.md, thesis 4.
 
@@ -130,13 +130,13 @@ class SelfSampledBlock:
         _rate(self.rate)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """As of the mean number of messages."""
-        return self.mean.spread
+        return self.mean.loss_deviation
 
     @property
     def sample(self) -> Sample:
-        """Who is mixed."""
+        """The clients whose messages are mixed."""
         return Sample(self.base, self.population, self.rate, self.alike)
 
     @property
@@ -200,7 +200,7 @@ class _TangentCurve:
 
 @lru_cache(maxsize=64)
 def _near(
-    block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
+    block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
     """A curve through a few K's around the one at which it reaches δ."""
     mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
@@ -234,7 +234,7 @@ def _grain(first: Grain, delta: float, refinement: int) -> Grain:
 
 
 def _priced(
-    block: SelfSampledBlock, direction: Direction, side: Side, grain: Grain, refinement: int
+    block: SelfSamplingBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
     """δ at any K; from above all numbers of messages in one where that is known how."""
     if side is Side.UPPER:
@@ -244,7 +244,7 @@ def _priced(
     return Mixture.of(block.sample, direction, side, grain.lost / _LOST, refinement)
 
 
-def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: float) -> float:
+def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: float) -> float:
     """About the ε at which the mixture reaches δ: as if N were its mean."""
     mean = block.mean
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
@@ -252,12 +252,12 @@ def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: flo
         curve = mean.curve(direction, side, delta, 0)
     try:
         return epsilon_at(curve, delta, side)
-    except NumericalError:  # with no message on average fewer leak than with one
-        return block.spread
+    except NumericalError:  # with no message on average, fewer are exposed than with one
+        return block.loss_deviation
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """Where ln δ, or δ if it ends at 0, would cross as a straight line; not too close to an end."""
+    """The zero of a straight line through ln δ, or δ if it ends at 0; not too close to an end."""
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
         return low + min(max(share, 0.02), 0.98) * (high - low)
@@ -275,7 +275,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
 
 
 @lru_cache(maxsize=64)
-def _down_to(block: SelfSampledBlock, side: Side, delta: float, refinement: int) -> CurvePair:
+def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
     """Polygons from 1 down to δ in both directions."""
     directions = list(Direction) if block.alike else [Direction.REMOVE]
     found = [_polygon(block, direction, side, delta, refinement) for direction in directions]
@@ -284,7 +284,7 @@ def _down_to(block: SelfSampledBlock, side: Side, delta: float, refinement: int)
 
 
 def _polygon(
-    block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
+    block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
     """A curve through computed points, and its floor."""
     nodes = _nodes(block, delta, refinement)
@@ -294,7 +294,7 @@ def _polygon(
         return _TangentCurve(nodes, values, mixture.slope(nodes)), mixture.floor
     # With few messages more is shown than with a middling number: it may go on for long.
     while values[-1] > mixture.floor * (1.0 + 1e-9) + _REACHED * delta:
-        furthest = max(math.log(nodes[-1]), block.spread)
+        furthest = max(math.log(nodes[-1]), block.loss_deviation)
         if not furthest < _LARGEST_EPSILON:
             raise NumericalError(f"delta = {delta:.3g} cannot be certified")
         further = np.exp(furthest * _FURTHER ** np.arange(1, _AT_ONCE + 1))
@@ -302,7 +302,7 @@ def _polygon(
     return upper_polygon(nodes, values), mixture.floor
 
 
-def _nodes(block: SelfSampledBlock, delta: float, refinement: int) -> FloatArray:
+def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArray:
     """K's from 1 to where δ would be reached with the mean number, as dense as that is bent."""
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
@@ -312,7 +312,7 @@ def _nodes(block: SelfSampledBlock, delta: float, refinement: int) -> FloatArray
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
 
-    return nodes_down_to(priced, cut, mean.spread, _DENSITY * 2 ** (refinement / 2))
+    return nodes_down_to(priced, cut, mean.loss_deviation, _DENSITY * 2 ** (refinement / 2))
 
 
 def _require_side(side: Side, *, alike: bool) -> None:

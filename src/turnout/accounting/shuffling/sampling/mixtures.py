@@ -1,4 +1,4 @@
-"""The mixture over how many of n clients send a message, each by a coin of her own.
+"""The mixture over how many of n clients send a message, each with chance q (self-sampling).
 
 Notation
     n    clients           N    messages of a round, Bin(n, q); who sent them is a uniform subset
@@ -28,7 +28,7 @@ from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.shuffling.approximate.blocks import PricedMessages, require_upper
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock
+from turnout.accounting.shuffling.responses.attained import IdenticalGaussianBlock
 
 FloatArray = np.ndarray
 MessageBlocks = Callable[[int], Block]
@@ -63,7 +63,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Who is mixed: n clients of whom each sends one of the base's messages with chance q.
+    """A mixture: n clients of whom each sends one of the base's messages with chance q.
 
     ``alike``: whether the base is the law of a record among others that are alike.
     """
@@ -76,7 +76,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """δ(K) of a self-sampled round in one direction, from one side."""
+    """δ(K) of a self-sampling round in one direction, from one side."""
 
     parts: Sequence[_Part]
     dilution: Direction
@@ -100,7 +100,7 @@ class Mixture:
             parts.append(_Part(wide_curve(block, direction, side, hint, refinement), dilutions))
             floor += sum(rate * weight for rate, weight in dilutions) * floor_of(block, side)
         if sample.alike and direction is Direction.ADD and sample.rate < 1:
-            floor = 0.0  # nothing is impossible with her, for she may stay away
+            floor = 0.0  # nothing is impossible with the victim, which may stay away
         return cls(parts, dilution_of(direction, alike=sample.alike), side, floor)
 
     @classmethod
@@ -221,7 +221,7 @@ def _grouped(first: np.ndarray, population: int, rate: float, side: Side) -> lis
 def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
     """The groups; but few where each takes long and from below any will do."""
     population, rate = sample.population, sample.rate
-    if side is Side.LOWER and isinstance(sample.base(population), AlikeGaussianBlock):
+    if side is Side.LOWER and isinstance(sample.base(population), IdenticalGaussianBlock):
         mean = population * rate
         deviation = math.sqrt(mean * (1.0 - rate))
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]

@@ -1,4 +1,4 @@
-"""What participation costs: her presence against her absence in the steps that one draw decided."""
+"""Neighbour bounds of participation: a client's presence against its absence, by the draw."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from turnout.spec.forms import DrawTable, Released
 
 
 def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
-    """Her presence against her absence in the steps that one draw decided.
+    """A client's presence against its absence in the steps that one draw decided.
 
     ``upper`` is what one step shows at the largest sensitivity, ``lower`` what is really attained.
     """
     draw, full, rest = part
-    hop = HOPS[draw]
-    above = hop.run(draw, upper, full, rest, Side.UPPER)
-    below = hop.run(draw, lower, full, rest, Side.LOWER)
-    return NeighbourBound(above, below, hop.method, hop.tight)
+    bound = NEIGHBOUR_BOUNDS[draw]
+    above = bound.run(draw, upper, full, rest, Side.UPPER)
+    below = bound.run(draw, lower, full, rest, Side.LOWER)
+    return NeighbourBound(above, below, bound.method, bound.tight)
 
 
 def _every_step(draw: Always, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
@@ -34,11 +34,11 @@ def _every_step(draw: Always, worst: DominatingPair, full: int, rest: int, side:
 
 
 def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    return [(PairBlock(worst.pair, draw.rate, worst.leak), full)] if draw.rate > 0 else []
+    return [(PairBlock(worst.pair, draw.rate, worst.infinity_mass), full)] if draw.rate > 0 else []
 
 
 def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    # In a begun window she has come so far with probability p₀·rest/window, then uniformly.
+    # In a begun window the client has come so far with probability p₀·rest/window, then uniformly.
     begun = (rest, draw.probability * rest / draw.steps, 1 if rest else 0)
     return _windows(worst, (draw.steps, draw.probability, full), begun)
 
@@ -46,7 +46,7 @@ def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side
 def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     window, probability = draw.slot.steps, draw.slot.probability
     epochs, left = divmod(rest, window)
-    # Of a begun epoch she has taken part in at most the whole and at least nothing.
+    # Of a begun epoch the client has taken part in at most the whole and at least nothing.
     begun = epochs + (side is Side.UPPER and epochs > 0 and left > 0)
     run: list[tuple[Block, int]] = []
     for times, count in ((draw.epochs, full), (begun, 1)):
@@ -57,7 +57,7 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """What a slot shows that she holds so many times: Gaussian ratios multiply to a Gaussian's."""
+    """The pair of a slot that is held ``times`` times: Gaussian ratios multiply to a Gaussian's."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
@@ -73,11 +73,11 @@ def _staggered(draw: Staggered, worst: DominatingPair, full: int, rest: int, sid
 
 def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     count = full + (side is Side.UPPER and rest > 0)
-    block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.leak)
+    block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.infinity_mass)
     return [(block, count)] if count else []
 
 
-class _Hop(NamedTuple):
+class _Analysis(NamedTuple):
     """The run of so many whole blocks and steps of one that was begun, and its analysis."""
 
     run: Callable[[Any, DominatingPair, int, int, Side], Run]
@@ -85,43 +85,43 @@ class _Hop(NamedTuple):
     tight: bool = True
 
 
-HOPS: DrawTable[_Hop] = DrawTable(
+NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
     "an analysis",
     {
-        Always: _Hop(_every_step, "every step, no amplification, exact"),
-        Bernoulli: _Hop(_coins, "Poisson-subsampled steps, composed as PLD"),
-        OneOf: _Hop(_one_of, "exact law of random allocation, windows composed as PLD"),
-        KOf: _Hop(
+        Always: _Analysis(_every_step, "every step, no amplification, exact"),
+        Bernoulli: _Analysis(_coins, "Poisson-subsampled steps, composed as PLD"),
+        OneOf: _Analysis(_one_of, "exact law of random allocation, windows composed as PLD"),
+        KOf: _Analysis(
             _k_of,
             "k-subset by one statistic of its steps, below the bound of k windows",
             tight=False,
         ),
-        Kept: _Hop(_kept, "exact law of random allocation, one slot kept in all epochs"),
-        Staggered: _Hop(_staggered, "exact law of random allocation in her own window"),
+        Kept: _Analysis(_kept, "exact law of random allocation, one slot kept in all epochs"),
+        Staggered: _Analysis(_staggered, "exact law of random allocation in its own window"),
     },
 )
-"""Her presence against her absence, by the draw.
+"""Presence against absence of a client, by the draw.
 
 `Cohort` fixes how many come, so that nobody is just absent, and of `OneOfOwn` each
-client has a price of her own (`window_bound`).
+client has a price of its own (`window_bound`).
 """
 
 
 def window_bound(
     upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
 ) -> NeighbourBound:
-    """One client of an availability law, by how many steps she has in each window."""
+    """The bound of one client of an availability law, by its number of steps in each window."""
     counts = sorted(Counter(size for size in sizes if size > 0).items())
     above, below = (
         _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
     )
-    return NeighbourBound(above, below, "exact law of random allocation in her own windows")
+    return NeighbourBound(above, below, "exact law of random allocation in its own windows")
 
 
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
-    """Windows by their steps, her chance to come in one, and how many there are of them."""
+    """The blocks of windows, by their steps, the chance to come in one, and their number."""
     return [
-        (AllocationBlock(worst.pair, steps, chance, worst.leak), count)
+        (AllocationBlock(worst.pair, steps, chance, worst.infinity_mass), count)
         for steps, chance, count in windows
         if chance > 0 and count
     ]
@@ -131,4 +131,4 @@ def repeated(worst: DominatingPair, times: int) -> Run:
     """The same step again and again; Gaussians add up to one."""
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
-    return [(PairBlock(worst.pair, 1.0, worst.leak), times)] if times else []
+    return [(PairBlock(worst.pair, 1.0, worst.infinity_mass), times)] if times else []
