@@ -22,7 +22,8 @@ from turnout.estimation.heavy_hitters import check_error
 from turnout.estimation.prefix_search import PrefixSearch
 from turnout.estimation.private.answers import Cost
 from turnout.estimation.private.choices import frequency_randomizer, local_cost
-from turnout.estimation.private.columns import item_blocks, word_blocks, word_of
+from turnout.estimation.private.columns import item_blocks
+from turnout.estimation.private.words import word_blocks, word_of
 from turnout.randomness import Source
 
 MOST_LISTED = 2**14
