@@ -25,6 +25,7 @@ from programs import PROGRAMS, options, read_command
 from transcripts import RUN_BY, one_line
 
 from turnout.cli.serve import serve
+from turnout.plans import example_plan
 from turnout.service.web.settings import PREFIX, Settings
 
 PAGE = "docs/service.md"
@@ -133,7 +134,6 @@ class Machine:
 
 
 def test_an_operator_follows_the_page(tmp_path):
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     machine, seen = Machine(tmp_path), {}
     try:
         for line, shown in commands(root=False):
@@ -166,7 +166,7 @@ place.write_text(json.dumps([*said, [Path(sys.argv[0]).name, *sys.argv[1:]]]))
 def test_root_installs_the_unit(tmp_path):
     """useradd, systemctl, python3 and pip are stand-ins; files are installed for real."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    shutil.copy(tmp_path / "examples" / "trial.toml", tmp_path / "plan.toml")
+    shutil.copy(example_plan("trial"), tmp_path / "plan.toml")
     (tmp_path / "password").write_text("x" * 12)
     log, programs = tmp_path / "log.json", tmp_path / "programs"
     for place in (programs, tmp_path / "opt" / "turnout" / "bin"):

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.estimation.private.columns import entry_blocks
-
 _LETTERS = "\0abcdefghijklmnopqrstuvwxyz*"  # by their numbers; find gives −1, the last, elsewhere
 
 
-def word_blocks(path: Path, letters: int, column: str | None = None) -> Iterator[NDArray[np.int64]]:
+def word_blocks(
+    blocks: Iterable[NDArray[Any] | list[str]], letters: int
+) -> Iterator[NDArray[np.int64]]:
     """Clients' words as whole numbers below 2^(5·letters), a block at a time.
 
     Args:
-        path: .npy of shape (n,), or .csv with a header, or .parquet.
+        blocks: of words.
         letters: how many count, at most 12; what is beyond is cut off. Case does not count.
-        column: of a file with several.
     """
-    for entries in entry_blocks(path, column):
+    for entries in blocks:
         yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
 
 
