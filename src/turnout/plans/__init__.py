@@ -1,7 +1,7 @@
 """Plans: a training run as one TOML file, checked against accounting before anything runs."""
 
 from turnout.plans.laws import AvailabilitySection
-from turnout.plans.plan import Plan, read_plan
+from turnout.plans.plan import Plan, example_plan, read_plan
 from turnout.plans.preparation import PreparedPlan, prepare
 from turnout.plans.questions import (
     SCHEMES,
@@ -22,6 +22,7 @@ __all__ = [
     "Question",
     "Sweep",
     "all_keys",
+    "example_plan",
     "parse_query",
     "prepare",
     "priced",
