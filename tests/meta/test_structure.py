@@ -25,8 +25,8 @@ PUBLIC = {
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys parse_query "
-    "prepare priced read_plan solvable solved sweep",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys "
+    "example_plan parse_query prepare read_plan solvable sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
@@ -45,7 +45,7 @@ PUBLIC = {
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "
     "TableRandomizer TrustModel",
-    "training": "Finished InterruptedRunError Watcher resume train",
+    "training": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 
 

@@ -94,6 +94,8 @@ class Picture:
         """
         write(path, self._saved(Palette("#222222"), path.suffix.lower()[1:], "white"))
 
+    _repr_svg_ = svg
+
     def inline_svg(self) -> str:
         """As an element of a page: no ground of its own, ink in the page's text colour."""
         text = self._saved(Palette(_PAGE_INK), "svg", "none").decode()
@@ -105,20 +107,30 @@ class Picture:
         label = self.text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
         return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
-    def _saved(self, palette: Palette, kind: str, ground: str) -> bytes:
-        """The figure in a file format."""
-        ink = palette.ink
-        style: dict[Any, Any] = {**_STYLE, **dict.fromkeys(_INKED, ink)}
-        with rc_context(style):
+    def figure(self) -> Figure:
+        """As a figure of matplotlib, to be changed or saved."""
+        return self._drawn(Palette("#222222"))
+
+    def _drawn(self, palette: Palette) -> Figure:
+        with rc_context(_style(palette)):
             size = (_WIDTH_INCHES, _PANEL_INCHES * self.panels + 0.4)
             figure = Figure(figsize=size, layout="constrained")
             FigureCanvasAgg(figure)
             axes = [figure.add_subplot(self.panels, 1, i + 1) for i in range(self.panels)]
             for axis in axes:
                 axis.patch.set_alpha(0)
-                axis.grid(color=ink, alpha=0.15, linewidth=0.6)
+                axis.grid(color=palette.ink, alpha=0.15, linewidth=0.6)
             self.draw(axes, palette)
-            file = io.BytesIO()
-            fixed = {{"svg": "Date", "pdf": "CreationDate"}.get(kind, "Software"): None}
+        return figure
+
+    def _saved(self, palette: Palette, kind: str, ground: str) -> bytes:
+        """The figure in a file format."""
+        figure, file = self._drawn(palette), io.BytesIO()
+        fixed = {{"svg": "Date", "pdf": "CreationDate"}.get(kind, "Software"): None}
+        with rc_context(_style(palette)):
             figure.savefig(file, format=kind, dpi=150, facecolor=ground, metadata=fixed)
         return file.getvalue()
+
+
+def _style(palette: Palette) -> dict[Any, Any]:
+    return {**_STYLE, **dict.fromkeys(_INKED, palette.ink)}
