@@ -94,7 +94,7 @@ def test_a_device_loads_what_it_runs_and_no_more():
     loaded = done.stdout.split()
     packages = {name.split(".")[1] for name in loaded if "." in name}
     assert packages == {"core", "participation", "protocol", "randomness", "service", "spec"}
-    assert len(loaded) <= 40, sorted(loaded)
+    assert len(loaded) <= 41, sorted(loaded)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,8 @@ def test_what_needs_no_network_files_or_clock_imports_none(name):
         begin = ("columns.py", "estimates.py", "many_samples.py", "searches.py")
         reads = path.parent.name == "private" and path.name in begin
         allowed = {"os"} if path.name == "system.py" else {"pathlib"} if reads else set()
+        # Locks and durable renames, for the packages that have files.
+        allowed |= {"os", "pathlib"} if (name, path.name) == ("core", "files.py") else set()
         assert found <= allowed, path
 
 

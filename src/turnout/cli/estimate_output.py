@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.cli.options import FILE, WHOLE, all_of
+from turnout.core.extras import require
 
 if TYPE_CHECKING:
     from turnout.estimation.private.answers import Mean
@@ -64,6 +65,7 @@ def picture_path(picture: str | None) -> Path | None:
     """Where the picture goes; refused before anything is read, since a run costs privacy."""
     if picture is None:
         return None
+    require("plots", what="--picture")
     from turnout.reporting.drawing import check_format
 
     return check_format(picture)

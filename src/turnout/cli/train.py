@@ -9,6 +9,7 @@ import click
 from turnout.cli.commands import Command
 from turnout.cli.options import PATH
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 
 
 @click.command(cls=Command)
@@ -29,6 +30,7 @@ def train(plan: Path | None, out: Path | None, resume: Path | None) -> int:
         raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
     if resume is not None and (plan is not None or out is not None):
         raise ParameterError("--resume", str(resume), "neither PLAN nor --out beside it")
+    require("train", what="turnout train")
     from turnout.reporting.console import Console
     from turnout.training import InterruptedRunError
     from turnout.training import resume as go_on

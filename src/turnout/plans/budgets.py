@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Self
 
 from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
 from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
+from turnout.core.files import lock_file, sync_folder
 from turnout.plans.questions import ask
 from turnout.plans.refusals import MISSING
 from turnout.spec import Scheme
@@ -206,11 +206,11 @@ def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
 def _alone(path: Path) -> Iterator[None]:
     """No other process reads, charges and writes the account meanwhile."""
     try:
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock, wait=True)
         yield
     finally:
         os.close(lock)
@@ -225,10 +225,6 @@ def _write(path: Path, account: Account) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from pathlib import Path
 
@@ -44,12 +43,3 @@ def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError):
         raise ParameterError(option, str(ca), "a file of certificates (PEM)") from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
+from turnout.core.files import sync_folder
 from turnout.core.identity import Identity
 from turnout.simulation.history import History
 
@@ -131,7 +132,7 @@ class FileCheckpoints:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(self._fresh, self._path)
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._fresh.unlink(missing_ok=True)
@@ -236,12 +237,3 @@ def _storage_errors(path: Path) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise StorageError(f"{path}: not a usable checkpoint: {error}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,15 +6,14 @@ pulls the plug finds the old contents or the new ones, whole.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Self
 
 from turnout.core.errors import StorageError
+from turnout.core.files import lock_file, sync_folder
 from turnout.randomness import Source
 from turnout.service.device.memory import Memory
-from turnout.service.named_files import sync_folder
 from turnout.service.wire import Invitation
 
 _MODE = 0o600
@@ -46,7 +45,7 @@ class StateFile:
         except OSError as error:
             raise StorageError(f"state file {self._path}: {_reason(error)}") from None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock, wait=False)
         except OSError as error:
             os.close(lock)
             taken = isinstance(error, BlockingIOError)

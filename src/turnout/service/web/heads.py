@@ -15,9 +15,9 @@ from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import lock_file, sync_folder
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
-from turnout.service.named_files import sync_folder
 from turnout.service.signatures import SigningKey, verified
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SignedHead, head_bytes
@@ -149,8 +149,6 @@ class HeadFile:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """No other coordinator on this machine reads or writes the file meanwhile."""
-    import fcntl
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(path.name + ".lock")
@@ -158,7 +156,7 @@ def _alone(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock, wait=True)
         yield
     finally:
         os.close(lock)
