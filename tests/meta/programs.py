@@ -69,10 +69,10 @@ def _pip(arguments: list[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    found = re.fullmatch(r"turnout\[(\w+)\]", package)
+    found = re.fullmatch(r"turnout\[([\w,-]+)\]", package)
     assert what == "install"
     assert found
-    assert found[1] in extras
+    assert set(found[1].split(",")) <= set(extras)
 
 
 def _python(arguments: list[str]) -> None:

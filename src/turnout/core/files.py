@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from turnout.core.errors import StorageError
+from turnout.core.errors import StorageError, UnsupportedError
+
+try:
+    import fcntl
+except ModuleNotFoundError:
+    fcntl = None
+
+
+def lock_descriptor(descriptor: int, *, wait: bool) -> None:
+    """Takes the exclusive lock of an open file; closing the descriptor gives it back.
+
+    Raises:
+        BlockingIOError: another process has it, and ``wait`` is false.
+        UnsupportedError: the system has no such locks (Windows).
+    """
+    if fcntl is None:
+        raise UnsupportedError("files cannot be locked on this system: it has no flock")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def lock_file(path: Path, *, wait: bool) -> int:
-    """Descriptor of a file that no other process holds locked; closing it lets go.
-
-    Raises:
-        BlockingIOError: another process holds it, and ``wait`` is false.
-        OSError: it cannot be opened.
-    """
-    import fcntl  # POSIX alone has it, and nothing else here needs POSIX
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Descriptor of a file that no other process holds locked; raises as `lock_descriptor`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
+        lock_descriptor(descriptor, wait=wait)
+    except BaseException:
         os.close(descriptor)
         raise
     return descriptor
@@ -71,8 +82,10 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Makes a rename in a folder durable; Windows does so by itself, and opens no folder."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
