@@ -28,7 +28,7 @@ PUBLIC = {
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run expected_check_ins expected_empty_steps expected_turns "
     "is_far_below joined trace_statistics",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask prepare "
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys parse_query prepare "
     "priced read_plan solvable solved sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
@@ -41,8 +41,8 @@ PUBLIC = {
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "ApproximateRandomizer AvailabilityCheckIn BitResponse BoundedVariation CheckIn "
-    "DiscreteGaussianNoise EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise "
+    "spec": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation CheckIn "
+    "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "

@@ -121,7 +121,7 @@ def frequencies(
     path = picture_path(picture)
     from turnout.core import checks
     from turnout.estimation.private import estimates
-    from turnout.estimation.private.answers import Ask
+    from turnout.estimation.private.answers import PrivacyRequest
     from turnout.randomness import OSRandomness
     from turnout.reporting import estimate_tables
 
@@ -130,7 +130,7 @@ def frequencies(
     found = estimates.frequencies(
         data,
         size or len(names),
-        Ask(**asked),
+        PrivacyRequest(**asked),
         OSRandomness(),
         labels=names,
         column=column,
@@ -199,11 +199,17 @@ def mean(
     """
     path = picture_path(picture)
     from turnout.estimation.private import estimates
-    from turnout.estimation.private.answers import Ask
+    from turnout.estimation.private.answers import PrivacyRequest
     from turnout.randomness import OSRandomness
 
     found = estimates.mean(
-        data, norm, radius, Ask(**asked), OSRandomness(), columns=columns, mechanism=mechanism
+        data,
+        norm,
+        radius,
+        PrivacyRequest(**asked),
+        OSRandomness(),
+        columns=columns,
+        mechanism=mechanism,
     )
     show_mean(found, columns, top, path, as_json)
 

@@ -6,7 +6,7 @@ from turnout.plans.preparation import PreparedPlan, prepare
 from turnout.plans.questions import (
     SCHEMES,
     Question,
-    ask,
+    parse_query,
     priced,
     solvable,
     solved,
@@ -22,7 +22,7 @@ __all__ = [
     "Question",
     "Sweep",
     "all_keys",
-    "ask",
+    "parse_query",
     "prepare",
     "priced",
     "read_plan",

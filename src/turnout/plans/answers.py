@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from turnout.plans.questions import Question, ask, priced, solved
+from turnout.plans.questions import Question, parse_query, priced, solved
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
@@ -32,7 +32,7 @@ def answer(
     """The price of what flags describe; raises as `priced` and `explain` do."""
     from turnout.accounting.meaning.explanation import explain  # loading it is not what is timed
 
-    question = ask(flags)
+    question = parse_query(flags)
     started = time.perf_counter()
     guarantee = priced(question)
     seconds = time.perf_counter() - started
@@ -44,9 +44,9 @@ def solve(flags: Mapping[str, object], solve_for: str) -> Answer:
     """The value that a target allows, and its price; raises as `solved` does."""
     from turnout.accounting import price
 
-    question = ask(flags, solve_for)
+    question = parse_query(flags, solve_for)
     started = time.perf_counter()
     question, found = solved(question, solve_for)
-    promise = question.promise
-    guarantee = found.guarantee or price(question.scheme, promise.delta, promise.tolerance)
+    target = question.target
+    guarantee = found.guarantee or price(question.scheme, target.delta, target.tolerance)
     return Answer(question, guarantee, time.perf_counter() - started, found)

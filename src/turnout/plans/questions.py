@@ -18,7 +18,7 @@ from turnout.plans.shuffles import (
     MISSING_LEVEL,
     SHUFFLED,
     CountedCheckInSection,
-    SelfSampledShuffleSection,
+    SelfSamplingShuffleSection,
     Shuffled,
     SubsampledShuffleSection,
     counted_population,
@@ -50,7 +50,7 @@ NOISE, DELTA = "noise", "delta"
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
-class _Promise(Section):
+class PrivacyTarget(Section):
     """Relation, δ and a target."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
@@ -74,21 +74,21 @@ class Question(Section):
 
     randomizer: AnySection
     participation: _Participation
-    promise: _Promise
+    target: PrivacyTarget
 
     @property
     def scheme(self) -> Scheme:
         """What is asked about."""
-        law, promise = self.participation, self.promise
+        law, target = self.participation, self.target
         if isinstance(law, Shuffled):
             return shuffled_scheme(law, self.randomizer.spec())
         counted = isinstance(law, CountedCheckInSection)
         return Scheme(
             self.randomizer.spec(),
             law.asked(),
-            promise.relation,
-            promise.release,
-            population=counted_population(law, promise.release) if counted else None,
+            target.relation,
+            target.release,
+            population=counted_population(law, target.release) if counted else None,
         )
 
     def answered(self, unknown: str, value: float) -> Self:
@@ -101,7 +101,7 @@ class Question(Section):
         raise ParameterError("--solve-for", unknown, "a parameter of the question")
 
 
-def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
+def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     """The question that command-line flags put.
 
     Args:
@@ -126,7 +126,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
         raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, RANDOMIZERS))}")
     if unknown is not None:
         given |= _stand_in(unknown, str(scheme), kind, given)
-    promise = {name: given.pop(name) for name in _Promise.model_fields if name in given}
+    target = {name: given.pop(name) for name in PrivacyTarget.model_fields if name in given}
     randomizer = {name: given.pop(name) for name in _owners() if name in given}
     for name, value in randomizer.items():
         if kind not in _owners()[name]:
@@ -137,7 +137,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     if scheme in SHUFFLED and nothing_said:
         raise ParameterError("--epsilon0", MISSING, MISSING_LEVEL)
     law = {"law": SCHEMES[str(scheme)], **given}
-    parts = {"randomizer": randomizer, "participation": law, "promise": promise}
+    parts = {"randomizer": randomizer, "participation": law, "target": target}
     with _flags_named():
         try:
             question = Question.model_validate(parts)
@@ -188,7 +188,7 @@ def priced(question: Question) -> Guarantee:
     from turnout.accounting import price
 
     with _flags_named():
-        return price(question.scheme, question.promise.delta, question.promise.tolerance)
+        return price(question.scheme, question.target.delta, question.target.tolerance)
 
 
 def solved(question: Question, unknown: str = NOISE) -> tuple[Question, Calibration]:
@@ -209,27 +209,25 @@ def solved(question: Question, unknown: str = NOISE) -> tuple[Question, Calibrat
     """
     from turnout.accounting.calibration import calibrate, calibrate_delta, guessed_delta
 
-    promise = question.promise
-    if promise.epsilon is None:
+    target = question.target
+    if target.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
     if unknown == DELTA:
         scheme, sought = question.scheme, _unknown(DELTA)
         if isinstance(question.participation, Shuffled):
-            sought = guessed_delta(scheme, promise.epsilon)
-        found = calibrate_delta(
-            scheme, promise.epsilon, tolerance=promise.tolerance, unknown=sought
-        )
+            sought = guessed_delta(scheme, target.epsilon)
+        found = calibrate_delta(scheme, target.epsilon, tolerance=target.tolerance, unknown=sought)
         return question.answered(DELTA, found.value), found
     unknown = _named(unknown, question.randomizer.randomizer)
     # A sharp price of a mixture takes seconds: that of the answer alone must do.
-    mixed = isinstance(question.participation, SelfSampledShuffleSection)
+    mixed = isinstance(question.participation, SelfSamplingShuffleSection)
     with _flags_named():
         found = calibrate(
             lambda value: question.answered(unknown, value).scheme,
             _within_question(_unknown(unknown), question),
-            promise.epsilon,
-            promise.delta,
-            tolerance=None if mixed else promise.tolerance,
+            target.epsilon,
+            target.delta,
+            tolerance=None if mixed else target.tolerance,
         )
     return question.answered(unknown, found.value), found
 
@@ -310,7 +308,7 @@ def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Un
     """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
     from turnout.accounting.calibration import guessed
 
-    epsilon = question.promise.epsilon or 0.0
+    epsilon = question.target.epsilon or 0.0
     if isinstance(law, SubsampledShuffleSection):
         if unknown.name == "sampled":
             unknown = replace(unknown, most=law.clients)
@@ -324,5 +322,5 @@ def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Un
         lambda value: question.answered(unknown.name, value).scheme,
         unknown,
         epsilon,
-        question.promise.delta,
+        question.target.delta,
     )

@@ -43,7 +43,7 @@ def show(answer: Answer, *, as_json: bool) -> None:
     scheme, randomizer = _echo(answer.question)
     rows = {"scheme": _in_words(scheme), "randomizer": _in_words(randomizer)}
     if (found := answer.found) is not None:
-        target = answer.question.promise.epsilon or 0.0
+        target = answer.question.target.epsilon or 0.0
         rows[found.unknown.name.replace("-", " ")] = _calibration_words(found, target)
     table = guarantee_table(answer.guarantee, "", rows)
     for name, value in _footnotes(answer).rows().items():
@@ -80,7 +80,7 @@ def _echo(question: plans.Question) -> tuple[dict[str, Any], dict[str, Any]]:
     if question.scheme.order is not None:
         law["order"] = question.scheme.order.value
     if not shuffled:
-        law["release"] = question.promise.release.value
+        law["release"] = question.target.release.value
     return law, {"name": noise.pop("randomizer"), **noise}
 
 

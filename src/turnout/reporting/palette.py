@@ -66,7 +66,7 @@ LOOKS = {
     "no amplif.": Look(_GREY, ">", "no amplification: the steps are known"),
     # ε by analysis: shuffled messages
     "adaptive": Look(_VERMILION, words="shuffled, any adaptive randomizers (turnout)"),
-    "one fixed": Look(_INDIGO, "|", "shuffled, any one non-adaptive randomizer (turnout)"),
+    "non-adaptive": Look(_INDIGO, "|", "shuffled, any one non-adaptive randomizer (turnout)"),
     "attained": Look(_SLATE, "x", "ε lower bound for any such randomizers (attained)"),
     "binary RR": Look(_BLUE, "o", "binary randomized response (turnout)"),
     "Hadamard": Look(_SKY, "v", "Hadamard response (turnout)"),
