@@ -22,7 +22,7 @@ from turnout.accounting import price
 from turnout.accounting.divergence import convex_order
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
 from turnout.reporting.drawing import Picture
-from turnout.reporting.palette import LOOKS
+from turnout.reporting.palette import DASHED, LOOKS
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
 FloatArray = np.ndarray
@@ -163,7 +163,7 @@ def draw_prices(axis: Axes, ink: str) -> None:
     edges = grid[:-1] + 0.5 * DRAWN_STEP
     tangents = hockey_stick(PAIR, edges) - PAIR.q_above(edges) * (k[:, None] - edges)
     lowest = np.maximum(tangents.max(axis=1), np.maximum(1.0 - k, 0.0))
-    axis.plot(k, lowest, color=LOWER.colour, linewidth=1.4, label=LOWER.words)
+    axis.plot(k, lowest, DASHED, color=LOWER.colour, linewidth=1.4, label=LOWER.words)
     axis.plot(edges, hockey_stick(PAIR, edges), LOWER.marker, color=LOWER.colour, markersize=4)
     axis.set(xlim=(-0.1, DRAWN_TO + 0.1), ylim=(0, None), xlabel="threshold k")
     axis.set_ylabel("E[(X − k)₊]")

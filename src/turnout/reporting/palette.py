@@ -130,7 +130,7 @@ LOOKS = {
     "setting 2": Look(_VERMILION, "o"),
     "setting 3": Look(_TEAL, "^"),
     "setting 4": Look(_VIOLET, "D"),
-    "upper law": Look(_VERMILION, "o", "spread onto neighbours: larger in convex order"),
+    "upper law": Look(_VERMILION, "o", "moved to neighbouring points: larger in convex order"),
     "lower law": Look(_BLUE, "D", "gathered in cell means: smaller in convex order"),
     "rounded up": Look(_GREY, "s", "rounded up"),
     "rounded down": Look(_TEAL, "v", "rounded down"),
