@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What accounting said of a question; what was ``found`` stands in its place in it."""
+    """An answer of accounting to a question, in which the value that was ``found`` is filled in."""
 
     question: Question
     guarantee: Guarantee

@@ -42,16 +42,16 @@ _SECTIONS = {
     law: CountedCheckInSection if law == _CHECK_IN else SECTIONS[law] for law in _LAWS.values()
 }
 SCHEMES = _LAWS | {name: name for name in SHUFFLED}
-"""What a question calls a law, and what its section (a plan's, where plans have it) calls it."""
+"""A question's name of a law, by the name of its section (a plan's, where plans have it)."""
 GAUSSIAN = "gaussian"
 """The randomizer of a question that names none and trusts a coordinator."""
 NOISE, DELTA = "noise", "delta"
-"""What can be solved for besides the parameters of a law; noise by its randomizer's own name."""
+"""The unknowns besides the parameters of a law; noise by its randomizer's own name."""
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
 class PrivacyTarget(Section):
-    """Relation, δ and a target."""
+    """A privacy target: relation, δ and perhaps ε."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
     delta: OpenUnit = Field(description="the δ of (ε, δ)")
@@ -70,7 +70,7 @@ else:
 
 
 class Question(Section):
-    """A randomizer, a participation law and a promise."""
+    """A randomizer, a participation law and a privacy target."""
 
     randomizer: AnySection
     participation: _Participation
@@ -78,7 +78,7 @@ class Question(Section):
 
     @property
     def scheme(self) -> Scheme:
-        """What is asked about."""
+        """The scheme that is asked about."""
         law, target = self.participation, self.target
         if isinstance(law, Shuffled):
             return shuffled_scheme(law, self.randomizer.spec())
@@ -179,7 +179,7 @@ def _any_of(words: list[str]) -> str:
 
 
 def priced(question: Question) -> Guarantee:
-    """What the question's noise is worth.
+    """The price of the question's noise.
 
     Raises:
         UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
@@ -233,7 +233,7 @@ def solved(question: Question, unknown: str = NOISE) -> tuple[Question, Calibrat
 
 
 def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
-    """What can be solved for, by the names of flags without their dashes."""
+    """The unknowns that can be solved for, by the names of flags without their dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     fields = _law(scheme).model_fields
@@ -278,7 +278,7 @@ def _stand_in(
 
 
 def _unknown(name: str) -> Unknown:
-    """What accounting knows of one of `solvable`."""
+    """Accounting's description of one of `solvable`."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 
@@ -305,7 +305,7 @@ def _within_question(unknown: Unknown, question: Question) -> Unknown:
 
 
 def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Unknown:
-    """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
+    """The unknown of shuffled messages, begun where a rule of thumb meets the target."""
     from turnout.accounting.calibration import guessed
 
     epsilon = question.target.epsilon or 0.0

@@ -79,7 +79,7 @@ def _draw(axis: Axes, comparison: Comparison, curve: Curve, divisor: np.ndarray)
 
 
 def _vacuous_above(comparison: Comparison) -> np.ndarray:
-    """What shuffled messages cost without any shuffler: more than that need not be drawn."""
+    """The ε of shuffled messages without any shuffler: more than that need not be drawn."""
     if not isinstance(comparison.asked, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
     settings = [comparison.asked.at(value) for value in comparison.values]

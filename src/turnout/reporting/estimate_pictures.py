@@ -24,7 +24,7 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
     own = np.stack([found.low[chosen], found.high[chosen]])
     said = f"{100 * found.confidence:g} % interval"
     values, names = found.values[chosen], [labels[i] for i in chosen]
-    titles = f"Frequencies, {_promise(found)}", "item", "share of the clients"
+    titles = f"Frequencies, {_guarantee(found)}", "item", "share of the clients"
     return _picture(titles, values, (wide, own), names, said)
 
 
@@ -35,11 +35,11 @@ def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
         np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
         for errors in (found.population_errors, found.noise_errors)
     )
-    titles = f"Mean, {_promise(found)}", "coordinate", "mean over the clients"
+    titles = f"Mean, {_guarantee(found)}", "coordinate", "mean over the clients"
     return _picture(titles, value, (wide, own), list(names[:top]), "± 2 standard errors")
 
 
-def _promise(found: Frequencies | Mean) -> str:
+def _guarantee(found: Frequencies | Mean) -> str:
     cost = found.cost
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
     return f"{cost.trust}, ε = {rounded_up(cost.epsilon)}{delta}, {cost.relation}"

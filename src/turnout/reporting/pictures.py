@@ -156,7 +156,7 @@ def _over_the_day(axis: Axes, width: float, title: str) -> None:
 
 
 def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """What absent phones cost in accuracy."""
+    """Accuracy with and without absent phones."""
     everyone = trace.everyone
 
     def draw(axes: list[Axes], ink: str) -> None:

@@ -21,7 +21,7 @@ CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz",
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Where the report of a finished run is, and what it says."""
+    """The location of the report of a finished run, and its summary."""
 
     folder: Path
     summary: Summary
@@ -135,7 +135,7 @@ def _checkpoint(folder: Path, name: str) -> Path:
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
-    """What the trace says, and what its absences cost."""
+    """The trace's statistics, and the cost of its absences."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None
