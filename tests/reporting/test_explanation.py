@@ -174,7 +174,15 @@ def test_the_picture_says_what_it_shows(checked_in):
     picture = trade_off_picture(checked_in)
     svg = picture.svg()
     assert svg == picture.svg()
-    for word in ("a coin", "no privacy", "GDP", "remove", "add", "quoted", "this scheme, proved"):
+    for word in (
+        "chance level",
+        "no privacy",
+        "Gaussian",
+        "remove",
+        "add",
+        "quoted",
+        "this scheme",
+    ):
         assert word in svg
     assert "true minus false positives of at most" in picture.text
 

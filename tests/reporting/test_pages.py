@@ -108,7 +108,7 @@ def test_pictures_repeat_exactly(summary):
 
 
 def test_a_label_may_hold_any_character():
-    picture = Picture("p", "t", 'a "b" & <c>', lambda axes, palette: None)
+    picture = Picture("p", "t", 'a "b" & <c>', lambda axes, ink: None)
     assert ET.fromstring(picture.inline_svg()).attrib["aria-label"] == 'a "b" & <c>'
 
 

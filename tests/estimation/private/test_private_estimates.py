@@ -316,8 +316,8 @@ def test_parquet_columns(tmp_path):
         list(item_blocks(file, 4))
 
 
-def test_the_readme_names_every_option_of_both_estimates():
-    text = (Path(__file__).parents[3] / "README.md").read_text()
+def test_the_page_names_every_option_of_every_estimate():
+    text = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     for name, command in estimate.commands.items():
         row = next(line for line in text.splitlines() if f"`turnout estimate {name} FILE`" in line)
         for parameter in command.params:
