@@ -29,7 +29,7 @@ PUBLIC = {
     "draw_run expected_check_ins expected_empty_steps expected_turns "
     "is_far_below joined trace_statistics",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask "
-    "example_plan prepare priced read_plan solvable solved sweep",
+    "example_plan prepare read_plan solvable sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
@@ -47,7 +47,7 @@ PUBLIC = {
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "
-    "TableRandomizer TrustModel",
+    "TableRandomizer TrustModel shuffled",
     "training": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 

@@ -3,14 +3,7 @@
 from turnout.plans.laws import AvailabilitySection
 from turnout.plans.plan import Plan, example_plan, read_plan
 from turnout.plans.preparation import PreparedPlan, prepare
-from turnout.plans.questions import (
-    SCHEMES,
-    Question,
-    ask,
-    priced,
-    solvable,
-    solved,
-)
+from turnout.plans.questions import SCHEMES, Question, ask, solvable
 from turnout.plans.refusals import all_keys
 from turnout.plans.sweeps import Sweep, sweep
 
@@ -25,9 +18,7 @@ __all__ = [
     "ask",
     "example_plan",
     "prepare",
-    "priced",
     "read_plan",
     "solvable",
-    "solved",
     "sweep",
 ]

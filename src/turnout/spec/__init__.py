@@ -27,6 +27,7 @@ from turnout.spec.scheme import (
     SpeakingOrder,
     TrustModel,
 )
+from turnout.spec.shuffles import shuffled
 
 if TYPE_CHECKING:
     from turnout.spec.laws.availability_check_in import AvailabilityCheckIn
@@ -70,6 +71,7 @@ __all__ = [
     "SpeakingOrder",
     "TableRandomizer",
     "TrustModel",
+    "shuffled",
 ]
 
 
