@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from turnout.spec import SelfSampling as SelfSampling
     from turnout.spec import SlidingWindow as SlidingWindow
     from turnout.spec import TableRandomizer as TableRandomizer
-    from turnout.spec import shuffled as shuffled
+    from turnout.spec.shuffles import shuffled as shuffled
 
 _HOMES = {
     "accounting": "Guarantee PrivacyCurve",
@@ -68,8 +68,9 @@ _HOMES = {
         "ApproximateRandomizer BitResponse CheckIn DiscreteGaussianNoise EveryStep FixedAssignment "
         "FixedRandomizer FixedSize GaussianNoise HadamardResponse KSubset KaryResponse "
         "LaplaceNoise PoissonSampling PureRandomizer RoundedGaussianNoise Scheme SelfSampling "
-        "SlidingWindow TableRandomizer shuffled"
+        "SlidingWindow TableRandomizer"
     ),
+    "spec.shuffles": "shuffled",
 }
 
 __version__ = "0.1.0"

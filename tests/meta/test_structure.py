@@ -47,7 +47,7 @@ PUBLIC = {
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "
-    "TableRandomizer TrustModel shuffled",
+    "TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 

@@ -27,7 +27,6 @@ from turnout.spec.scheme import (
     SpeakingOrder,
     TrustModel,
 )
-from turnout.spec.shuffles import shuffled
 
 if TYPE_CHECKING:
     from turnout.spec.laws.availability_check_in import AvailabilityCheckIn
@@ -71,7 +70,6 @@ __all__ = [
     "SpeakingOrder",
     "TableRandomizer",
     "TrustModel",
-    "shuffled",
 ]
 
 
