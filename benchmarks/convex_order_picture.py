@@ -20,7 +20,7 @@ from scipy import fft, optimize
 
 from turnout.accounting import price
 from turnout.accounting.divergence import convex_order
-from turnout.accounting.divergence.pairs import GaussianPair, call
+from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
 from turnout.reporting.drawing import Palette, Picture
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
@@ -79,14 +79,14 @@ def law(name: str, step: float) -> tuple[convex_order.Grid, FloatArray, float]:
     """Grid, masses on its points, and what X above the cap may add to δ."""
     grid = convex_order.Grid(step, round(CAP / step))
     if name == "rounded up":
-        return grid, rounded(step, up=True), float(call(PAIR, np.array(CAP)))
+        return grid, rounded(step, up=True), float(hockey_stick(PAIR, np.array(CAP)))
     if name == "rounded down":
         return grid, rounded(step, up=False), 0.0
     if name == "spread (upper)":
         found = convex_order.upper_law(PAIR, grid)
         return grid, found.masses, found.beyond
     grid = convex_order.lower_grid(PAIR, step, CAP)
-    return grid, convex_order.lower_law(PAIR, grid, by_calls=True).masses, 0.0
+    return grid, convex_order.lower_law(PAIR, grid, by_hockey_sticks=True).masses, 0.0
 
 
 def epsilon(grid: convex_order.Grid, masses: FloatArray, beyond: float) -> float:
@@ -151,18 +151,18 @@ def draw_prices(axis: Axes, palette: Palette) -> None:
     grid = np.arange(0.0, DRAWN_TO + DRAWN_STEP, DRAWN_STEP)
     axis.plot(
         grid,
-        call(PAIR, grid),
+        hockey_stick(PAIR, grid),
         "o-",
         color=palette.second,
         markersize=5,
         label="of the spread: chords",
     )
-    axis.plot(k, call(PAIR, k), color=palette.ink, linewidth=1.4, label="of X")
+    axis.plot(k, hockey_stick(PAIR, k), color=palette.ink, linewidth=1.4, label="of X")
     edges = grid[:-1] + 0.5 * DRAWN_STEP
-    tangents = call(PAIR, edges) - PAIR.q_above(edges) * (k[:, None] - edges)
+    tangents = hockey_stick(PAIR, edges) - PAIR.q_above(edges) * (k[:, None] - edges)
     lowest = np.maximum(tangents.max(axis=1), np.maximum(1.0 - k, 0.0))
     axis.plot(k, lowest, color=palette.first, linewidth=1.4, label="of the means: tangents")
-    axis.plot(edges, call(PAIR, edges), "D", color=palette.first, markersize=4)
+    axis.plot(edges, hockey_stick(PAIR, edges), "D", color=palette.first, markersize=4)
     axis.set(xlim=(-0.1, DRAWN_TO + 0.1), ylim=(0, None), xlabel="strike k")
     axis.set_ylabel("E[(X − k)₊]")
     axis.set_title("Their call prices lie above and below that of X")

@@ -32,11 +32,11 @@ from turnout.core.errors import TurnoutError
 from turnout.spec import (
     ApproximateRandomizer,
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     GaussianNoise,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     ParticipationLaw,
     PureRandomizer,
     Randomizer,
@@ -88,14 +88,14 @@ def singles() -> list[Case]:
     kinds: list[tuple[str, Randomizer, Callable[[int], ParticipationLaw]]] = [
         ("any randomizers, ε₀ = 1", PureRandomizer(1.0), _all),
         ("any randomizers, ε₀ = 4", PureRandomizer(4.0), _all),
-        ("one fixed, ε₀ = 1", FixedRandomizer(1.0), _all),
+        ("one fixed, ε₀ = 1", NonAdaptiveRandomizer(1.0), _all),
         ("binary response, ε₀ = 1", KaryResponse(1.0), _all),
         ("20-ary response, ε₀ = 2", KaryResponse(2.0, 20), _all),
         ("Hadamard response, ε₀ = 2", HadamardResponse(2.0), _all),
         ("(1, 1e-14)-randomizers", ApproximateRandomizer(1.0, 1e-14), _all),
         ("Gaussian messages, σ = 6", GaussianNoise(6.0), _all),
         ("a tenth sampled, ε₀ = 1", PureRandomizer(1.0), _a_tenth),
-        ("self-sampled by a tenth, ε₀ = 1", PureRandomizer(1.0), _own_coins),
+        ("self-sampled by a tenth, ε₀ = 1", PureRandomizer(1.0), _self_sampling),
     ]
     return [Case(name, r, law(n), n, 1e-6) for name, r, law in kinds for n in SIZES]
 
@@ -124,7 +124,7 @@ def _a_tenth(clients: int) -> ParticipationLaw:
     return FixedSize(clients // 10, clients, 1)
 
 
-def _own_coins(clients: int) -> ParticipationLaw:
+def _self_sampling(clients: int) -> ParticipationLaw:
     return SelfSampling(0.1, 1)
 
 

@@ -32,10 +32,10 @@ BODY, SECONDS, CLIENTS = 50_000, 5.0, 100_000
 Upload = Callable[[int], object]
 
 
-def founded(name: str) -> Storage:
+def task_storage(name: str) -> Storage:
     storage = open_storage(name, serving=True)
     with storage.transaction() as tx:
-        tx.found(b"{}", bytes(32), b"")
+        tx.create_task(b"{}", bytes(32), b"")
         tx.invite([bytes(32)] * CLIENTS)
         for client in range(CLIENTS):
             tx.enrol(client, bytes(32))
@@ -100,7 +100,7 @@ def overhead(jobs: int = 20_000, together: int = 16) -> float:
 def uploads(name: str, threads: list[int]) -> list[dict]:
     body = os.urandom(BODY)
     digest = hashlib.sha256(body).digest()
-    storage, rows, first = founded(name), [], 0
+    storage, rows, first = task_storage(name), [], 0
 
     def alone(client: int) -> None:
         with storage.transaction() as tx:
@@ -125,7 +125,7 @@ def whole_step(name: str, number: int = 4000, together: int = 16) -> dict:
 
     Stored sixteen a transaction, read back for the sum, released with the step, deleted.
     """
-    storage, body = founded(name), os.urandom(BODY)
+    storage, body = task_storage(name), os.urandom(BODY)
     digest = hashlib.sha256(body).digest()
     marks = [time.process_time()]
     for first in range(0, number, together):
@@ -160,7 +160,7 @@ def opening(name: str, number: int) -> dict:
     """How long a coordinator takes to know who came, with so many updates stored."""
     body, together = os.urandom(BODY), 500
     digest = hashlib.sha256(body).digest()
-    storage = founded(name)
+    storage = task_storage(name)
     for first in range(0, number, together):
         with storage.transaction() as tx:
             for client in range(first, min(number, first + together)):

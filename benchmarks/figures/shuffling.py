@@ -30,9 +30,9 @@ from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
 from turnout.spec import (
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Randomizer,
     Relation,
@@ -287,7 +287,7 @@ def certified(
 
 def attained(local_epsilon: float, clients: int, delta: float) -> float:
     """What shuffled messages of some ε₀-randomizer do cost; NaN where nothing is known."""
-    randomizer = FixedRandomizer(float(local_epsilon))
+    randomizer = NonAdaptiveRandomizer(float(local_epsilon))
     return priced(randomizer, clients, delta, EveryStep(1)).lower or math.nan
 
 

@@ -20,7 +20,7 @@ from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
 from turnout.accounting.published.strong_composition import kov_of_shuffle
 from turnout.core.bounds import Bounds
 from turnout.reporting.drawing import Picture
-from turnout.spec import EveryStep, FixedRandomizer, FixedSize, PureRandomizer, SelfSampling
+from turnout.spec import EveryStep, FixedSize, NonAdaptiveRandomizer, PureRandomizer, SelfSampling
 
 DELTA = 1e-8
 ROUNDS = (10, 10**2, 10**3, 10**4, 10**5)
@@ -151,7 +151,7 @@ def ours(law: Callable[[Point], Law]) -> list[Method]:
         (
             "attained by somebody",
             "local",
-            lambda point: bounds(point, FixedRandomizer).lower or math.nan,
+            lambda point: bounds(point, NonAdaptiveRandomizer).lower or math.nan,
             {},
         ),
     ]

@@ -11,7 +11,12 @@ from itertools import combinations, product
 
 import numpy as np
 
-from turnout.accounting.divergence.pairs import GaussianPair, Pair, call, put
+from turnout.accounting.divergence.pairs import (
+    GaussianPair,
+    Pair,
+    hockey_stick,
+    reverse_hockey_stick,
+)
 from turnout.accounting.published.allocation_rdp import MOST_ORDER, FloatArray, log_sum
 from turnout.accounting.published.random_allocation import (
     ALLOCATION,
@@ -116,7 +121,7 @@ def theorem_3_2_as_printed(
     checks.open_unit(delta=delta, share=share)
     checks.positive(local_epsilon=local_epsilon)
     k = np.array(math.exp(min(local_epsilon, 300.0)))
-    local_delta = float(max(call(pair, k), k * put(pair, 1 / k)))
+    local_delta = float(max(hockey_stick(pair, k), k * reverse_hockey_stick(pair, 1 / k)))
     excess = math.cosh(min(local_epsilon, 300.0)) * math.sqrt(-2 * math.log(share * delta) / window)
     return poisson(pair, *poisson_run(excess, part, 1, (1 - share) * delta - window * local_delta))
 

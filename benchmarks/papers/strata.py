@@ -51,14 +51,14 @@ class TiltedStratum:
     Attributes:
         mu: μ.
         window: t.
-        strike: K.
+        threshold: K.
         edges: scores that bound the cells, shape (cells + 1,). What lies outside is no part.
         theta: θ, positive towards large averages (remove), negative towards small ones (add).
     """
 
     mu: float
     window: int
-    strike: float
+    threshold: float
     edges: FloatArray
     theta: float
 
@@ -78,11 +78,11 @@ class TiltedStratum:
         pull = abs(self.theta) * self.window
         if self.theta > 0:
             # (s − K)·e^{−θt(s − K)} is largest at 1/(θt) or at the largest average.
-            reach = min(1 / pull, float(self.ends[-1]) - self.strike)
-            scale, exponent = reach, self.log_norm - self.theta * self.strike
+            reach = min(1 / pull, float(self.ends[-1]) - self.threshold)
+            scale, exponent = reach, self.log_norm - self.theta * self.threshold
         else:
-            reach = min(1 / pull, 1 / self.strike)
-            scale, exponent = self.strike * reach, self.log_norm - self.theta / self.strike
+            reach = min(1 / pull, 1 / self.threshold)
+            scale, exponent = self.threshold * reach, self.log_norm - self.theta / self.threshold
         if scale <= 0:
             return -math.inf
         return self.window * exponent + math.log(scale) - pull * reach
@@ -97,9 +97,9 @@ class TiltedStratum:
         scores = _between(self.edges[cells], self.edges[cells + 1], generator.random(shape))
         average = ratios(self.mu, scores).mean(axis=1)
         if self.theta > 0:
-            payoffs = np.maximum(average - self.strike, 0.0)
+            payoffs = np.maximum(average - self.threshold, 0.0)
         else:
-            payoffs = np.maximum(1.0 - self.strike * average, 0.0)
+            payoffs = np.maximum(1.0 - self.threshold * average, 0.0)
         log_weights = self.window * log_norm - self.theta * self.ends[cells].sum(axis=1)
         alive = payoffs > 0
         result = np.zeros(rows)
@@ -124,13 +124,13 @@ class JumpStratum:
     Attributes:
         mu: μ.
         window: t.
-        strike: K.
+        threshold: K.
         edge: e.
     """
 
     mu: float
     window: int
-    strike: float
+    threshold: float
     edge: float
 
     @property
@@ -158,24 +158,24 @@ class JumpStratum:
         scores[rows_index, index] = np.where(index == 0, jump + self.mu, jump)
         with np.errstate(over="ignore"):
             average = ratios(self.mu, scores).mean(axis=1)
-        return np.maximum(1.0 - self.strike / average, 0.0)
+        return np.maximum(1.0 - self.threshold / average, 0.0)
 
     def _jumps(self) -> tuple[float, float]:
         """Probabilities that the first score (under P) and another one (under Q) jump."""
         return float(ndtr(self.mu - self.edge)), float(ndtr(-self.edge))
 
 
-def remove_strata(mu: float, window: int, strike: float) -> list[Stratum]:
+def remove_strata(mu: float, window: int, threshold: float) -> list[Stratum]:
     """Strata whose parts add up to E_Q[(S − K)₊], with about the least bounds."""
     # Below the strike no average of ratios pays without a jump.
-    lowest = (math.log(strike) + mu**2 / 2) / mu
+    lowest = (math.log(threshold) + mu**2 / 2) / mu
     best: tuple[float, list[Stratum]] = (math.inf, [])
     for edge in [lowest, *np.linspace(lowest, lowest + 12.0 + 2 * mu, _TRIED_EDGES)[1:]]:
-        jump = JumpStratum(mu, window, strike, float(edge))
+        jump = JumpStratum(mu, window, threshold, float(edge))
         strata: list[Stratum] = [jump]
         total = math.exp(jump.log_bound)
         if edge > lowest:
-            tilted = _best_tilted(mu, window, strike, _edges(float(edge), _FIRST_STEP, False))
+            tilted = _best_tilted(mu, window, threshold, _edges(float(edge), _FIRST_STEP, False))
             strata.append(tilted)
             total += math.exp(min(tilted.log_bound, 700.0))
         if total < best[0]:
@@ -183,10 +183,10 @@ def remove_strata(mu: float, window: int, strike: float) -> list[Stratum]:
     return [_finer(stratum) for stratum in best[1]]
 
 
-def add_strata(mu: float, window: int, strike: float) -> list[Stratum]:
+def add_strata(mu: float, window: int, threshold: float) -> list[Stratum]:
     """The stratum whose expectation is E_Q[(1 − K·S)₊]."""
     edges = _edges(6.0 + mu, _FIRST_STEP, True)
-    return [_finer(_best_tilted(mu, window, strike, edges, sign=-1.0))]
+    return [_finer(_best_tilted(mu, window, threshold, edges, sign=-1.0))]
 
 
 def ratios(mu: float, scores: FloatArray) -> FloatArray:
@@ -196,12 +196,12 @@ def ratios(mu: float, scores: FloatArray) -> FloatArray:
 
 
 def _best_tilted(
-    mu: float, window: int, strike: float, edges: FloatArray, sign: float = 1.0
+    mu: float, window: int, threshold: float, edges: FloatArray, sign: float = 1.0
 ) -> TiltedStratum:
     """The tilt with the smallest bound: any would do, this one needs the fewest rows."""
 
     def tilted(log_theta: float) -> TiltedStratum:
-        return TiltedStratum(mu, window, strike, edges, sign * math.exp(log_theta))
+        return TiltedStratum(mu, window, threshold, edges, sign * math.exp(log_theta))
 
     def bound(log_theta: float) -> float:
         return max(tilted(log_theta).log_bound, -1e6)
@@ -214,7 +214,7 @@ def _finer(stratum: Stratum) -> Stratum:
     """The same tilt over cells so narrow that their ends cost little."""
     if not isinstance(stratum, TiltedStratum) or math.isinf(stratum.log_bound):
         return stratum
-    target = max(stratum.strike, 1 / stratum.strike)
+    target = max(stratum.threshold, 1 / stratum.threshold)
     step = _OVERSHOOT / (abs(stratum.theta) * stratum.window * stratum.mu * target)
     upward = stratum.theta > 0
     top = float(stratum.edges[-1 if upward else -2])

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from attackers import Attack, attacking
 from load import Figures, Target, always_fresh, at_once, kept_alive, steady
-from servers import Server, Task, Version, found, serving, started
+from servers import Server, Task, Version, create_task, serving, started
 
 Rows: TypeAlias = dict[str, list[float]]
 Figure: TypeAlias = dict[str, float]
@@ -93,7 +93,7 @@ def ready(version: Version, folder: Path, named: Named, options: argparse.Namesp
     """From the start of the process to its first answer at /readyz, with updates stored."""
     url = named()
     task = Task(options.stored, options.bytes, stored=options.stored)
-    found(version, url, task)
+    create_task(version, url, task)
     began = time.perf_counter()
     with started(version, folder, url, task):
         return {"seconds to ready": time.perf_counter() - began}

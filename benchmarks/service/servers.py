@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from founding import PLAN
 from load import Target
+from new_tasks import PLAN
 from signing import protocol_of
 
 _HERE = Path(__file__).parent
@@ -103,10 +103,10 @@ class Server:
             return json.loads(answer.read())
 
 
-def found(version: Version, url: str, task: Task) -> dict[str, object]:
+def create_task(version: Version, url: str, task: Task) -> dict[str, object]:
     """A database with a task; what signing needs to know of it."""
     numbers = (task.population, task.size, task.steps, task.step_seconds, task.stored)
-    program = [sys.executable, str(_HERE / "founding.py"), url, *map(str, numbers)]
+    program = [sys.executable, str(_HERE / "new_tasks.py"), url, *map(str, numbers)]
     done = subprocess.run(
         program, env=version.environment(), check=True, stdout=subprocess.PIPE, text=True
     )
@@ -116,7 +116,7 @@ def found(version: Version, url: str, task: Task) -> dict[str, object]:
 @contextlib.contextmanager
 def serving(version: Version, folder: Path, url: str, task: Task) -> Iterator[Server]:
     """The coordinator of a new database, once it is ready and its evaluation's imports are over."""
-    made = found(version, url, task)
+    made = create_task(version, url, task)
     with started(version, folder, url, task) as (process, port):
         server = Server(
             process,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from founding import DEVICE_SEED, update_of
+from new_tasks import DEVICE_SEED, update_of
 
 
 @dataclass(frozen=True)

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from turnout.core.errors import TurnoutError as TurnoutError
     from turnout.core.errors import UnsupportedError as UnsupportedError
     from turnout.spec import ApproximateRandomizer as ApproximateRandomizer
-    from turnout.spec import BitResponse as BitResponse
     from turnout.spec import CheckIn as CheckIn
     from turnout.spec import DiscreteGaussianNoise as DiscreteGaussianNoise
     from turnout.spec import EveryStep as EveryStep
     from turnout.spec import FixedAssignment as FixedAssignment
-    from turnout.spec import FixedRandomizer as FixedRandomizer
     from turnout.spec import FixedSize as FixedSize
     from turnout.spec import GaussianNoise as GaussianNoise
     from turnout.spec import HadamardResponse as HadamardResponse
     from turnout.spec import KaryResponse as KaryResponse
     from turnout.spec import KSubset as KSubset
     from turnout.spec import LaplaceNoise as LaplaceNoise
+    from turnout.spec import NonAdaptiveRandomizer as NonAdaptiveRandomizer
     from turnout.spec import PoissonSampling as PoissonSampling
     from turnout.spec import PureRandomizer as PureRandomizer
     from turnout.spec import RoundedGaussianNoise as RoundedGaussianNoise
+    from turnout.spec import SampledBitResponse as SampledBitResponse
     from turnout.spec import Scheme as Scheme
     from turnout.spec import SelfSampling as SelfSampling
     from turnout.spec import SlidingWindow as SlidingWindow
@@ -65,8 +65,8 @@ _HOMES = {
         "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"
     ),
     "spec": (
-        "ApproximateRandomizer BitResponse CheckIn DiscreteGaussianNoise EveryStep FixedAssignment "
-        "FixedRandomizer FixedSize GaussianNoise HadamardResponse KSubset KaryResponse "
+        "ApproximateRandomizer SampledBitResponse CheckIn DiscreteGaussianNoise EveryStep FixedAssignment "
+        "NonAdaptiveRandomizer FixedSize GaussianNoise HadamardResponse KSubset KaryResponse "
         "LaplaceNoise PoissonSampling PureRandomizer RoundedGaussianNoise Scheme SelfSampling "
         "SlidingWindow TableRandomizer"
     ),

@@ -43,7 +43,7 @@ class TwoOutcomes:
     q: float
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         losses = [math.log(a / b) for a, b, _ in self.outcomes]
         mean = sum(b * loss for loss, (_, b, _) in zip(losses, self.outcomes, strict=True))
         square = sum(b * loss**2 for loss, (_, b, _) in zip(losses, self.outcomes, strict=True))

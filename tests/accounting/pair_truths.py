@@ -15,7 +15,7 @@ from turnout.accounting.divergence.curves import Direction
 Price = Callable[[mp.mpf], mp.mpf]
 
 
-def gaussian_call(sigma: float) -> Price:
+def gaussian_hockey_stick(sigma: float) -> Price:
     """E(X − k)₊ for ln X ~ N(−μ²/2, μ²)."""
     mu = 1 / mp.mpf(sigma)
 
@@ -28,7 +28,7 @@ def gaussian_call(sigma: float) -> Price:
     return price
 
 
-def laplace_call(scale: float) -> Price:
+def laplace_hockey_stick(scale: float) -> Price:
     """E(X − k)₊ by integrals over z ~ Lap(0, b), ln X = (|z| − |z − 1|)/b."""
     b = mp.mpf(scale)
 
@@ -45,7 +45,7 @@ def laplace_call(scale: float) -> Price:
     return price
 
 
-def table_call(present: Sequence[Fraction], absent: Sequence[Fraction]) -> Price:
+def table_hockey_stick(present: Sequence[Fraction], absent: Sequence[Fraction]) -> Price:
     """E(X − k)₊ of the finite part of P against Q, scaled to mean 1."""
     finite = sum(p for p, q in zip(present, absent, strict=True) if q > 0)
 
@@ -60,7 +60,7 @@ def table_call(present: Sequence[Fraction], absent: Sequence[Fraction]) -> Price
     return price
 
 
-def lattice_call(mass: Callable[[int], mp.mpf], sensitivity: int, reach: int) -> Price:
+def lattice_hockey_stick(mass: Callable[[int], mp.mpf], sensitivity: int, reach: int) -> Price:
     """E(X − k)₊ of a distribution on integers against itself moved by ``sensitivity``."""
     support = range(-reach, reach + 1)
     absent = [mass(n) for n in support]
@@ -135,14 +135,14 @@ def binomial_price(
     """δ(K) of one check-in of the two-valued pair, summed until nothing is left."""
     with mp.workdps(digits):
         ratio = mp.exp(mp.mpf(epsilon0))
-        likely, strike = 1 / (ratio + 1), mp.mpf(k)
+        likely, threshold = 1 / (ratio + 1), mp.mpf(k)
         odds = likely / (1 - likely)
 
         def average(large: int) -> mp.mpf:
             return (large * ratio + (window - large) / ratio) / window
 
         up = direction is Direction.REMOVE
-        bound = strike if up else 1 / strike
+        bound = threshold if up else 1 / threshold
         root = (bound * window - window / ratio) / (ratio - 1 / ratio)
         count = int(mp.floor(root)) + 1 if up else int(mp.ceil(root)) - 1
         count = max(count, 0) if up else min(count, window)
@@ -150,7 +150,7 @@ def binomial_price(
         mass = mp.exp(logs + count * mp.log(likely) + (window - count) * mp.log(1 - likely))
         total, least = mp.mpf(0), mp.mpf(0)
         while 0 <= count <= window and mass > least:
-            gain = average(count) - strike if up else 1 - strike * average(count)
+            gain = average(count) - threshold if up else 1 - threshold * average(count)
             total += mass * max(gain, mp.mpf(0))
             least = total * mp.mpf(10) ** -25
             if up:

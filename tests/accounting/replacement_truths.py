@@ -16,7 +16,7 @@ Triple = list[tuple[Fraction, Fraction, Fraction]]
 """Outcomes with their probabilities under Q, P and P'."""
 
 
-def strike(k: float, window: int, probability: float) -> float:
+def threshold(k: float, window: int, probability: float) -> float:
     return window * (k - 1.0) * (1.0 - probability) / probability
 
 
@@ -49,7 +49,7 @@ def gaussian_delta(k: float, window: int, sigma: float, probability: float = 1.0
     for _ in range(window - 1):
         values = np.add.outer(values, x - k * other).ravel()
         weights = np.multiply.outer(weights, density).ravel()
-    start = strike(k, window, probability)
+    start = threshold(k, window, probability)
     return probability / window * float(weights @ gaussian_prices(start - values, k, mu))
 
 

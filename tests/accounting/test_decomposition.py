@@ -45,8 +45,12 @@ def windows(sigma: float) -> list:
 
 
 def both(parts: Decomposition) -> tuple:
-    other = None if parts.other is None else (parts.other.upper, parts.other.lower)
-    return (parts.present.upper, parts.present.lower), other
+    other = (
+        None
+        if parts.replacement_against_null is None
+        else (parts.replacement_against_null.upper, parts.replacement_against_null.lower)
+    )
+    return (parts.record_against_null.upper, parts.record_against_null.lower), other
 
 
 def test_aggregated_moves_by_the_clip_norm():
@@ -56,8 +60,8 @@ def test_aggregated_moves_by_the_clip_norm():
     opposed = under_replacement(windows(SIGMA))
     parts = decompose(scheme(WINDOW, REPLACE))
     assert both(parts) == ((opposed, opposed), None)
-    assert parts.present.exact
-    assert parts.present.symmetric
+    assert parts.record_against_null.exact
+    assert parts.record_against_null.symmetric
 
 
 def test_one_client_displaces_another_by_twice_the_clip_norm():
@@ -73,43 +77,47 @@ def test_one_client_displaces_another_by_twice_the_clip_norm():
 def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
     for relation, distance in ((ADD, 1.0), (ZERO, 1.0), (REPLACE, 2.0)):
         parts = decompose(scheme(EveryStep(4), relation))
-        assert parts.other is None
-        assert parts.present.upper == [(PairBlock(GaussianPair(SIGMA / distance / 2.0)), 1)]
-        assert parts.present.lower == parts.present.upper
+        assert parts.replacement_against_null is None
+        assert parts.record_against_null.upper == [
+            (PairBlock(GaussianPair(SIGMA / distance / 2.0)), 1)
+        ]
+        assert parts.record_against_null.lower == parts.record_against_null.upper
 
 
 def test_fixed_size_makes_room_for_somebody_else():
     for relation in (ZERO, REPLACE):
         parts = decompose(scheme(FixedSize(2, 8, 5), relation))
-        assert parts.present.upper == [(FixedSizeBlock(GaussianPair(SIGMA / 2), 0.25), 5)]
-        assert parts.present.lower == [(PairBlock(GaussianPair(SIGMA), 0.25), 5)]
+        assert parts.record_against_null.upper == [
+            (FixedSizeBlock(GaussianPair(SIGMA / 2), 0.25), 5)
+        ]
+        assert parts.record_against_null.lower == [(PairBlock(GaussianPair(SIGMA), 0.25), 5)]
 
 
 @pytest.mark.parametrize("law", [PoissonSampling(0.1, 7), SelfSampling(0.1, 7)])
 def test_poisson_and_self_sampling_are_one_law(law):
     parts = decompose(scheme(law))
-    assert parts.present.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
+    assert parts.record_against_null.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
 
 
 def test_a_window_cut_short_is_a_smaller_window_that_she_may_have_missed():
     parts = decompose(scheme(WINDOW), steps=14)
     pair = GaussianPair(SIGMA)
-    assert parts.present.upper == [
+    assert parts.record_against_null.upper == [
         (AllocationBlock(pair, 10, 0.5), 1),
         (AllocationBlock(pair, 4, 0.2), 1),
     ]
-    sliding = decompose(scheme(SlidingWindow(10, 12))).present.upper
+    sliding = decompose(scheme(SlidingWindow(10, 12))).record_against_null.upper
     assert sliding == [(AllocationBlock(pair, 3, 0.3), 1)]
 
 
 def test_a_slot_kept_over_epochs_is_one_window_at_less_noise():
     law = FixedAssignment(10, 4, 0.5)
-    hop = decompose(scheme(law)).present
-    assert hop.upper == hop.lower == [(AllocationBlock(GaussianPair(SIGMA / 2), 10, 0.5), 1)]
-    begun = decompose(scheme(law), steps=13).present
+    bound = decompose(scheme(law)).record_against_null
+    assert bound.upper == bound.lower == [(AllocationBlock(GaussianPair(SIGMA / 2), 10, 0.5), 1)]
+    begun = decompose(scheme(law), steps=13).record_against_null
     assert begun.upper == [(AllocationBlock(GaussianPair(SIGMA / 2**0.5), 10, 0.5), 1)]
     assert begun.lower == [(AllocationBlock(GaussianPair(SIGMA), 10, 0.5), 1)]
-    first = decompose(scheme(law), steps=4).present
+    first = decompose(scheme(law), steps=4).record_against_null
     assert first.upper == first.lower == [(AllocationBlock(GaussianPair(SIGMA), 4, 0.2), 1)]
     # Negative control: windows drawn afresh are far cheaper.
     afresh, kept = (
@@ -121,21 +129,21 @@ def test_a_slot_kept_over_epochs_is_one_window_at_less_noise():
 
 
 def test_a_k_subset_is_a_block_of_its_own_whose_bounds_need_not_meet():
-    hop = decompose(scheme(KSubset(10, 3, 2))).present
-    assert hop.upper == hop.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 2)]
-    assert not hop.exact
-    begun = decompose(scheme(KSubset(10, 3, 2)), steps=14).present
-    assert begun.upper == hop.upper  # who saw a part of a window saw no more than all of it
+    bound = decompose(scheme(KSubset(10, 3, 2))).record_against_null
+    assert bound.upper == bound.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 2)]
+    assert not bound.exact
+    begun = decompose(scheme(KSubset(10, 3, 2)), steps=14).record_against_null
+    assert begun.upper == bound.upper  # who saw a part of a window saw no more than all of it
     assert begun.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 1)]
-    two_hops = decompose(scheme(KSubset(10, 3, 2), REPLACE))
-    assert two_hops.other == two_hops.present
+    two_bounds = decompose(scheme(KSubset(10, 3, 2), REPLACE))
+    assert two_bounds.replacement_against_null == two_bounds.record_against_null
 
 
 @pytest.mark.parametrize(("relation", "distance"), [(ZERO, 1.0), (REPLACE, 2.0)])
 def test_averaged_releases_are_not_amplified(relation, distance):
     parts = decompose(scheme(CheckIn(10, 4), relation, AVERAGED))
-    assert parts.present.upper == [(PairBlock(GaussianPair(SIGMA / distance / 2.0)), 1)]
-    assert parts.present.lower == parts.present.upper
+    assert parts.record_against_null.upper == [(PairBlock(GaussianPair(SIGMA / distance / 2.0)), 1)]
+    assert parts.record_against_null.lower == parts.record_against_null.upper
 
 
 def test_who_may_stay_away_from_an_averaged_release_has_a_lower_bound_below_the_truth():

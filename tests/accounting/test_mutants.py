@@ -181,7 +181,7 @@ def forget_what_wraps_in_from_below(monkeypatch):
 
     def narrow(*a):
         wide = frame(*a)
-        low = 0.5 * (wide.low + wide.strike)
+        low = 0.5 * (wide.low + wide.threshold)
         return replace(wide, low=low, high=max(wide.high, low + 1.01 * wide.cap))
 
     monkeypatch.setattr(allocation.Framing, "frame", narrow)

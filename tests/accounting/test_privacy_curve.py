@@ -74,7 +74,7 @@ def test_a_gaussian_of_dp_accounting_adds_to_ours():
         scheme(CheckIn(64, 4)),
         Scheme(ApproximateRandomizer(1.0, 1e-8), CheckIn(100, 2), ADD),
     ],
-    ids=["one window", "four windows", "leaky"],
+    ids=["one window", "four windows", "with_infinity_mass"],
 )
 def test_an_exported_law_is_no_less_private_and_nearly_as_sharp(mine):
     mechanism = PrivacyCurve.of(mine)

@@ -25,20 +25,20 @@ def normal_above(z: float) -> float:
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def call(strike: float, mu: float) -> float:
+def call(threshold: float, mu: float) -> float:
     """E[(X − strike)₊] for ln X ~ N(−μ²/2, μ²)."""
-    if strike <= 0:
-        return 1.0 - strike
-    score = math.log(strike) / mu
-    return normal_above(score - mu / 2) - strike * normal_above(score + mu / 2)
+    if threshold <= 0:
+        return 1.0 - threshold
+    score = math.log(threshold) / mu
+    return normal_above(score - mu / 2) - threshold * normal_above(score + mu / 2)
 
 
-def put(strike: float, mu: float) -> float:
+def put(threshold: float, mu: float) -> float:
     """E[(strike − X)₊]."""
-    if strike <= 0:
+    if threshold <= 0:
         return 0.0
-    score = math.log(strike) / mu
-    return strike * normal_above(-score - mu / 2) - normal_above(-score + mu / 2)
+    score = math.log(threshold) / mu
+    return threshold * normal_above(-score - mu / 2) - normal_above(-score + mu / 2)
 
 
 def expected(payoff, mu: float) -> float:
@@ -51,11 +51,11 @@ def expected(payoff, mu: float) -> float:
     return quad(integrand, -9, 9 + mu, epsabs=0, epsrel=1e-9, limit=400)[0]
 
 
-def of_sum(price, strike: float, terms: int, mu: float) -> float:
+def of_sum(price, threshold: float, terms: int, mu: float) -> float:
     """A call or put price of a sum of independent X."""
     if terms == 1:
-        return price(strike, mu)
-    return expected(lambda x: of_sum(price, strike - x, terms - 1, mu), mu)
+        return price(threshold, mu)
+    return expected(lambda x: of_sum(price, threshold - x, terms - 1, mu), mu)
 
 
 def remove_delta(epsilon: float, window: int, sigma: float) -> float:
@@ -65,8 +65,8 @@ def remove_delta(epsilon: float, window: int, sigma: float) -> float:
 
 def add_delta(epsilon: float, window: int, sigma: float) -> float:
     """E[(1 − K S)₊] = (K/t)·E[(t/K − Σ)₊]."""
-    strike = window * math.exp(-epsilon)
-    return of_sum(put, strike, window, 1 / sigma) / strike
+    threshold = window * math.exp(-epsilon)
+    return of_sum(put, threshold, window, 1 / sigma) / threshold
 
 
 TRUTHS = {Direction.REMOVE: remove_delta, Direction.ADD: add_delta}

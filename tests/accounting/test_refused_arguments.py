@@ -108,9 +108,9 @@ def test_words_of_accounts_and_answers_are_members(word):
 
 def test_directions_and_sides_may_be_words_but_no_other_ones():
     """A wrong word was taken for the other direction, or for the lower side."""
-    curve = run_renyi(decompose(SCHEME).present.upper, (2.0, 4.0), 1e-9)
+    curve = run_renyi(decompose(SCHEME).record_against_null.upper, (2.0, 4.0), 1e-9)
     assert curve.of("remove") == curve.remove != curve.add
-    pair, run = GaussianPair(1.0), decompose(SCHEME).present.upper
+    pair, run = GaussianPair(1.0), decompose(SCHEME).record_against_null.upper
     upper = PairCurve(pair, Direction.REMOVE, Side.UPPER)
     assert PairCurve(pair, "remove", "upper") == upper
     assert epsilon_at(upper, 1e-5, "upper") == epsilon_at(upper, 1e-5, Side.UPPER)

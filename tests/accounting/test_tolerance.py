@@ -41,8 +41,8 @@ def bounds_of(monkeypatch, remove: Bounds, add: Bounds, *, tight: bool = True) -
     """What is made of these brackets, at a tolerance of 1e-3: 10 % is the widest."""
     brackets = {Direction.REMOVE: remove, Direction.ADD: add}
     monkeypatch.setattr(pricing, "_bracket", lambda _, direction, *__: brackets[direction])
-    hop = NeighbourBound([], [], "an analysis", tight)
-    return decomposition_bounds(Decomposition(hop), Relation.ADD_REMOVE, 1e-6, 1e-3)
+    bound = NeighbourBound([], [], "an analysis", tight)
+    return decomposition_bounds(Decomposition(bound), Relation.ADD_REMOVE, 1e-6, 1e-3)
 
 
 @pytest.mark.parametrize(

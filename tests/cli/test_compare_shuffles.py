@@ -56,7 +56,7 @@ def test_one_point_is_one_table(compare):
     above, below = map(float, found["adaptive"])
     assert below <= NAMED["adaptive"].quote(setting).epsilon_lower <= above
     attained = next(line for line in out.splitlines() if line.startswith("attained "))
-    assert below <= float(attained.split()[-1]) <= float(found["one fixed"][0])
+    assert below <= float(attained.split()[-1]) <= float(found["non-adaptive"][0])
     words = " ".join(out.split())
     for text in (
         "relation replace-one: this client's data are these, or any other",

@@ -73,7 +73,7 @@ def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
         ("--epsilon0 1 --delta0 1e-12 --rounds 2", {"epsilon": 2.0, "delta": 2e-12}),
         ("--noise-multiplier 5", {"epsilon": 1.7657, "delta": 1e-6}),
         ("--noise-multiplier 5 --rounds 3", {"epsilon": 3.2332, "delta": 1e-6}),
-        ("--epsilon0 1 --randomizer bit-response", {"epsilon": 1.0, "delta": 0.0}),
+        ("--epsilon0 1 --randomizer sampled-bit-response", {"epsilon": 1.0, "delta": 0.0}),
     ],
 )
 def test_what_is_left_without_the_shuffler_is_the_randomizers_own(run, flags, without):
@@ -87,7 +87,9 @@ def test_what_is_left_without_the_shuffler_is_the_randomizers_own(run, flags, wi
 
 @pytest.mark.parametrize("order", ["", "--order known", "--order hidden"])
 def test_one_fixed_randomizer_rests_on_no_order(run, order):
-    code, out, err = run("account", f"{SHUFFLE} --epsilon0 1 --randomizer fixed {order} --json")
+    code, out, err = run(
+        "account", f"{SHUFFLE} --epsilon0 1 --randomizer non-adaptive {order} --json"
+    )
     assert (code, err) == (0, "")
     answer = json.loads(out)
     pure = json.loads(run("account", f"{SHUFFLE} --epsilon0 1 --json")[1])
@@ -101,7 +103,7 @@ def test_one_fixed_randomizer_rests_on_no_order(run, order):
     ("flags", "rounds"),
     [
         ("--scheme subsampled-shuffle --sampled 500", 4),
-        ("--scheme self-sampled-shuffle --rate 0.1", 1),
+        ("--scheme self-sampling-shuffle --rate 0.1", 1),
     ],
 )
 def test_who_does_not_send_in_every_round_spends_less(run, flags, rounds):
@@ -139,7 +141,7 @@ def test_averaged_check_ins_point_to_the_number_of_clients(run):
 def test_a_response_under_a_coordinator_is_priced_as_any_pure_randomizer(run):
     law = "--scheme poisson --rate 0.1 --steps 3 --delta 1e-6 --relation add-remove --epsilon0 1"
     pure = json.loads(run("account", f"{law} --randomizer pure --json")[1])
-    for name in ("fixed", "kary-response", "hadamard-response", "bit-response"):
+    for name in ("non-adaptive", "kary-response", "hadamard-response", "sampled-bit-response"):
         code, out, err = run("account", f"{law} --randomizer {name} --json")
         assert (code, err) == (0, "")
         answer = json.loads(out)

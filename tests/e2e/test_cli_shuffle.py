@@ -71,5 +71,5 @@ def test_a_known_order_is_refused_in_one_line_that_names_both_ways_out(turnout):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("turnout: the order of speaking is 'known': PureRandomizer may")
     assert "declare order = 'hidden'" in done.stderr
-    assert "use FixedRandomizer (fixed)" in done.stderr
+    assert "use NonAdaptiveRandomizer (non-adaptive)" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -6,7 +6,7 @@ import pytest
 from turnout.estimation import collect, estimate_frequencies
 from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
 from turnout.estimation.means import collect_mean, estimate_mean, sampling_bounds
-from turnout.estimation.private.answers import Ask
+from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.central import central_frequencies, central_mean
 from turnout.randomizers import HadamardResponse, KaryRandomizedResponse
 from turnout.randomizers.vectors import LInfRandomizer, SphericalCode
@@ -29,11 +29,14 @@ def coverage(low, high, truth):
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 def test_central_intervals_cover_what_they_name(relation):
-    ask, source = Ask(1.0, "central", relation=relation), SimulationStreams(3).source("noise")
+    privacy, source = (
+        PrivacyRequest(1.0, "central", relation=relation),
+        SimulationStreams(3).source("noise"),
+    )
     held = samples(f"central-{relation}")
     found = [
         central_frequencies(
-            [each], 3, ask, source, mechanism="auto", post_processing="raw", confidence=0.95
+            [each], 3, privacy, source, mechanism="auto", post_processing="raw", confidence=0.95
         )
         for each in held
     ]
@@ -99,13 +102,16 @@ def test_few_messages_of_a_block_tell_the_variance_of_all():
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_the_central_bound_covers_a_population_as_spread_as_can_be(norm):
-    ask, source = Ask(5.0, "central", relation="replace-one"), SimulationStreams(3).source(norm)
+    privacy, source = (
+        PrivacyRequest(5.0, "central", relation="replace-one"),
+        SimulationStreams(3).source(norm),
+    )
     draw = SimulationStreams(3).generator(norm)
     z, noise = [], []
     for _ in range(RUNS // 2):
         corners = np.eye(2)[draw.integers(0, 2, N)] if norm != "linf" else 1.0
         rows = draw.choice([-1.0, 1.0], size=(N, 2)) * corners
-        found = central_mean([rows], ask, source, norm=norm, dimension=2, radius=1.0)
+        found = central_mean([rows], privacy, source, norm=norm, dimension=2, radius=1.0)
         z.append(found.value / found.population_errors)
         noise.append(found.value / found.noise_errors)
     assert np.mean(np.square(z)) == pytest.approx(1, abs=0.35)  # The bound is reached here,

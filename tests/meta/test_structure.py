@@ -41,8 +41,8 @@ PUBLIC = {
     "spread",
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
-    "spec": "ApproximateRandomizer AvailabilityCheckIn BitResponse BoundedVariation CheckIn "
-    "DiscreteGaussianNoise EveryStep FixedAssignment FixedRandomizer FixedSize GaussianNoise "
+    "spec": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation CheckIn "
+    "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "

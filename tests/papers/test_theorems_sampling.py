@@ -120,10 +120,10 @@ def test_cells_are_a_partition_of_the_normal_law():
 
 
 @pytest.mark.parametrize(
-    ("mu", "window", "strike", "edge"), [(1.0, 50, 1.5, 2.5), (0.8, 2, 1.1, 0.4)]
+    ("mu", "window", "threshold", "edge"), [(1.0, 50, 1.5, 2.5), (0.8, 2, 1.1, 0.4)]
 )
-def test_rows_with_a_jump_are_rows_given_a_jump(mu, window, strike, edge):
-    part = strata.JumpStratum(mu, window, strike, edge)
+def test_rows_with_a_jump_are_rows_given_a_jump(mu, window, threshold, edge):
+    part = strata.JumpStratum(mu, window, threshold, edge)
     generator, rows = np.random.default_rng(5), min(10_000_000 // window, 2_000_000)
     scores = generator.standard_normal((rows, window))
     scores[:, 0] += mu
@@ -131,7 +131,7 @@ def test_rows_with_a_jump_are_rows_given_a_jump(mu, window, strike, edge):
     chance = math.exp(part.log_bound)
     assert abs(jumps.mean() - chance) < 6.2 * math.sqrt(chance * (1 - chance) / rows)
     average = strata.ratios(mu, scores[jumps]).mean(axis=1)
-    direct = np.maximum(1 - strike / average, 0)
+    direct = np.maximum(1 - threshold / average, 0)
     drawn = part.values(np.random.default_rng(6), rows // 2)
     spread = math.sqrt(direct.var() / direct.size + drawn.var() / drawn.size)
     assert abs(direct.mean() - drawn.mean()) < 6.2 * spread

@@ -9,7 +9,7 @@ import pytest
 from turnout.accounting import epsilon_upper, price
 from turnout.cli.questions import priced, solved
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.plans import ask, solvable
+from turnout.plans import parse_query, solvable
 from turnout.plans.randomizers import read_pair
 from turnout.spec import (
     ApproximateRandomizer,
@@ -55,7 +55,7 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
     ],
 )
 def test_flags_become_a_scheme(flags, law):
-    question = ask({**PROMISE, **flags, "epsilon": None, "rate": flags.get("rate")})
+    question = parse_query({**PROMISE, **flags, "epsilon": None, "rate": flags.get("rate")})
     assert question.scheme == Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE)
 
 
@@ -85,7 +85,7 @@ DEVIATION = {"standard_deviation": 3.0}
     ],
 )
 def test_flags_become_a_randomizer(flags, randomizer):
-    question = ask({**without(PROMISE, "noise_multiplier"), "scheme": "none", **flags})
+    question = parse_query({**without(PROMISE, "noise_multiplier"), "scheme": "none", **flags})
     assert question.scheme.randomizer == randomizer
 
 
@@ -94,7 +94,7 @@ def test_a_file_becomes_a_randomizer(tmp_path):
     pair.write_text("outcome, absent, present\r\nyes, 0.2, 0.75\r\nno, 0.8, 0.25\r\n")
     assert read_pair(pair) == TableRandomizer([0.75, 0.25], [0.2, 0.8])
     flags = {"scheme": "none", "randomizer": "table", "pair_file": str(pair)}
-    question = ask({**without(PROMISE, "noise_multiplier"), **flags})
+    question = parse_query({**without(PROMISE, "noise_multiplier"), **flags})
     assert question.scheme.randomizer == TableRandomizer([0.75, 0.25], [0.2, 0.8])
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_is_no_pair(tmp_path, text, fault):
     pair.write_text(text)
     flags = {"scheme": "none", "randomizer": "table", "pair_file": str(pair)}
     with pytest.raises(ParameterError, match=re.escape(f"expected {fault}")) as error:
-        ask({**without(PROMISE, "noise_multiplier"), **flags})
+        parse_query({**without(PROMISE, "noise_multiplier"), **flags})
     assert str(error.value).startswith("--pair-file = ")
 
 
@@ -150,7 +150,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ),
         (
             {"randomizer": "laplace", "scale": 1.0, "epsilon0": 2.0},
-            "--epsilon0 = 2.0: expected --randomizer pure, approximate, fixed, kary-response, ",
+            "--epsilon0 = 2.0: expected --randomizer pure, approximate, non-adaptive, kary-response, ",
         ),
         (
             {"randomizer": "approximate", "epsilon0": 1.0},
@@ -169,7 +169,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
 )
 def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
-        ask({**NOISELESS, **flags})
+        parse_query({**NOISELESS, **flags})
     assert "\n" not in str(error.value)
 
 
@@ -189,7 +189,7 @@ def test_a_randomizer_that_lacks_something_or_has_too_much(flags, line):
 )
 def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
-        priced(ask({**NOISELESS, **flags}))
+        priced(parse_query({**NOISELESS, **flags}))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
         ({"scheme": "check-in", "window": 0}, "--window = 0: expected a whole number of at least"),
         (
             {"scheme": "check-in", "window": 5, "rate": 0.1},
-            "--rate = 0.1: expected --scheme poisson or self-sampled-shuffle beside it",
+            "--rate = 0.1: expected --scheme poisson or self-sampling-shuffle beside it",
         ),
         (
             {"scheme": "check-in", "window": 5, "probability": 1.01},
@@ -228,13 +228,13 @@ def test_what_only_accounting_refuses_has_the_name_of_its_flag(flags, line):
 )
 def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
-        ask({**PROMISE, **flags})
+        parse_query({**PROMISE, **flags})
     assert "\n" not in str(error.value)
 
 
 def test_a_sliding_window_costs_what_a_fixed_one_of_its_length_does():
-    sliding = priced(ask({**PROMISE, "scheme": "sliding", "window": 60}))
-    fixed = priced(ask({**PROMISE, "scheme": "check-in", "window": 60}))
+    sliding = priced(parse_query({**PROMISE, "scheme": "sliding", "window": 60}))
+    fixed = priced(parse_query({**PROMISE, "scheme": "check-in", "window": 60}))
     assert sliding.directions == fixed.directions
 
 
@@ -277,22 +277,22 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
 )
 def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
     key = unknown.replace("-", "_")
-    answer = solved(ask(without(flags, key), unknown), unknown)
+    answer = solved(parse_query(without(flags, key), unknown), unknown)
     found = answer.calibration
     assert isinstance(found.value, int) == found.unknown.whole
-    again = ask({**flags, key: found.value})
+    again = parse_query({**flags, key: found.value})
     scheme = again.scheme
-    assert (answer.scheme, answer.delta) == (scheme, again.promise.delta)
+    assert (answer.scheme, answer.delta) == (scheme, again.target.delta)
     assert found.epsilon <= flags["epsilon"]
-    assert price(scheme, again.promise.delta).epsilon.upper <= flags["epsilon"]
-    assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.promise.delta)
+    assert price(scheme, again.target.delta).epsilon.upper <= flags["epsilon"]
+    assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.target.delta)
 
 
 def test_picks_stay_within_the_window():
     flags = {**PROMISE, "scheme": "k-subset", "window": 4, "epsilon": 100.0}
-    assert solved(ask(flags, "picks"), "picks").value == 4
+    assert solved(parse_query(flags, "picks"), "picks").value == 4
     flags = {**PROMISE, "scheme": "k-subset", "picks": 4, "epsilon": 100.0}
-    assert solved(ask(flags, "window"), "window").value == 4
+    assert solved(parse_query(flags, "window"), "window").value == 4
 
 
 @pytest.mark.parametrize(
@@ -328,17 +328,17 @@ def test_what_can_be_solved_for_is_the_randomizers_own(randomizer, names):
 
 def test_noise_is_the_name_of_any_randomizers_noise():
     flags = {**WINDOW, "randomizer": "laplace"}
-    answer = solved(ask(flags, "noise"))
+    answer = solved(parse_query(flags, "noise"))
     assert answer.solved_for == "scale"
     assert answer.scheme.randomizer == LaplaceNoise(answer.value)
     with pytest.raises(ParameterError, match="'noise': expected one of 'window', 'windows'"):
-        ask({**WINDOW, "randomizer": "table", "pair_file": "none.csv"}, "noise")
+        parse_query({**WINDOW, "randomizer": "table", "pair_file": "none.csv"}, "noise")
 
 
 def test_a_target_below_what_leaks_says_so():
     flags = {**WINDOW, "randomizer": "approximate", "delta0": 1e-3}
     with pytest.raises(UnsupportedError, match=r"delta = 1e-06 must exceed 0\.001"):
-        solved(ask(flags, "epsilon0"), "epsilon0")
+        solved(parse_query(flags, "epsilon0"), "epsilon0")
 
 
 @pytest.mark.parametrize(
@@ -364,5 +364,5 @@ def test_a_target_below_what_leaks_says_so():
 )
 def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
-        solved(ask(flags, unknown), unknown)
+        solved(parse_query(flags, unknown), unknown)
     assert "\n" not in str(error.value)

@@ -9,22 +9,22 @@ import pytest
 from turnout.accounting import epsilon_upper, price
 from turnout.cli.questions import priced, solved
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.plans import ask, solvable
+from turnout.plans import parse_query, solvable
 from turnout.plans.plan import Plan
 from turnout.plans.preparation import prepare
 from turnout.spec import (
     ApproximateRandomizer,
-    BitResponse,
     CheckIn,
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     GaussianNoise,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
     ReleaseRule,
+    SampledBitResponse,
     Scheme,
     SelfSampling,
     SpeakingOrder,
@@ -47,12 +47,12 @@ def without(flags, *names):
         ({"rounds": 7}, EveryStep(7)),
         ({"scheme": "subsampled-shuffle", "sampled": 40}, FixedSize(40, N, 1)),
         ({"scheme": "subsampled-shuffle", "sampled": N, "rounds": 3}, FixedSize(N, N, 3)),
-        ({"scheme": "self-sampled-shuffle", "rate": 0.25, "rounds": 3}, SelfSampling(0.25, 3)),
+        ({"scheme": "self-sampling-shuffle", "rate": 0.25, "rounds": 3}, SelfSampling(0.25, 3)),
         ({"relation": "replace-one"}, EveryStep(1)),
     ],
 )
 def test_flags_become_a_scheme_of_shuffled_messages(flags, law):
-    assert ask({**ALL, **flags}).scheme == Scheme(
+    assert parse_query({**ALL, **flags}).scheme == Scheme(
         PureRandomizer(1.0),
         law,
         Relation.REPLACE_ONE,
@@ -69,27 +69,27 @@ def test_flags_become_a_scheme_of_shuffled_messages(flags, law):
         ({"delta0": 1e-9}, SpeakingOrder.HIDDEN),
         ({"order": "hidden"}, SpeakingOrder.HIDDEN),
         ({"order": "known"}, SpeakingOrder.KNOWN),
-        ({"randomizer": "fixed"}, None),
-        ({"randomizer": "fixed", "order": "known"}, SpeakingOrder.KNOWN),
+        ({"randomizer": "non-adaptive"}, None),
+        ({"randomizer": "non-adaptive", "order": "known"}, SpeakingOrder.KNOWN),
         ({"randomizer": "kary-response"}, None),
         ({"randomizer": "gaussian", "epsilon0": None, "noise_multiplier": 2.0}, None),
     ],
 )
 def test_the_order_is_declared_where_it_matters(flags, order):
-    assert ask({**ALL, **flags}).scheme.order is order
+    assert parse_query({**ALL, **flags}).scheme.order is order
 
 
-@pytest.mark.parametrize("scheme", ["shuffle", "subsampled-shuffle", "self-sampled-shuffle"])
+@pytest.mark.parametrize("scheme", ["shuffle", "subsampled-shuffle", "self-sampling-shuffle"])
 def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
-    own = {"subsampled-shuffle": {"sampled": 40}, "self-sampled-shuffle": {"rate": 0.25}}
+    own = {"subsampled-shuffle": {"sampled": 40}, "self-sampling-shuffle": {"rate": 0.25}}
     flags = {**ALL, "scheme": scheme, "order": "known", **own.get(scheme, {})}
-    with pytest.raises(UnsupportedError, match=r"is 'known'.* use FixedRandomizer"):
-        priced(ask(flags))
-    level = ask({**without(flags, "epsilon0"), "epsilon": 0.5}, "epsilon0")
-    with pytest.raises(UnsupportedError, match=r"is 'known'.* use FixedRandomizer"):
+    with pytest.raises(UnsupportedError, match=r"is 'known'.* use NonAdaptiveRandomizer"):
+        priced(parse_query(flags))
+    level = parse_query({**without(flags, "epsilon0"), "epsilon": 0.5}, "epsilon0")
+    with pytest.raises(UnsupportedError, match=r"is 'known'.* use NonAdaptiveRandomizer"):
         solved(level, "epsilon0")
-    fixed = priced(ask({**flags, "randomizer": "fixed"})).epsilon.upper
-    assert fixed == priced(ask({**flags, "order": "hidden"})).epsilon.upper
+    fixed = priced(parse_query({**flags, "randomizer": "non-adaptive"})).epsilon.upper
+    assert fixed == priced(parse_query({**flags, "order": "hidden"})).epsilon.upper
 
 
 @pytest.mark.parametrize(
@@ -99,18 +99,18 @@ def test_a_known_order_has_a_price_only_for_one_fixed_randomizer(scheme):
         ({"epsilon0": 2.0, "delta0": 1e-9}, ApproximateRandomizer(2.0, 1e-9)),
         ({"noise_multiplier": 2.0}, GaussianNoise(2.0)),
         ({"epsilon0": 2.0, "randomizer": "pure"}, PureRandomizer(2.0)),
-        ({"epsilon0": 2.0, "randomizer": "fixed"}, FixedRandomizer(2.0)),
+        ({"epsilon0": 2.0, "randomizer": "non-adaptive"}, NonAdaptiveRandomizer(2.0)),
         ({"epsilon0": 2.0, "randomizer": "kary-response"}, KaryResponse(2.0, 2)),
         (
             {"epsilon0": 2.0, "randomizer": "kary-response", "categories": 9},
             KaryResponse(2.0, 9),
         ),
         ({"epsilon0": 2.0, "randomizer": "hadamard-response"}, HadamardResponse(2.0)),
-        ({"epsilon0": 2.0, "randomizer": "bit-response"}, BitResponse(2.0)),
+        ({"epsilon0": 2.0, "randomizer": "sampled-bit-response"}, SampledBitResponse(2.0)),
     ],
 )
 def test_the_randomizer_is_what_the_flags_say(flags, randomizer):
-    found = ask({**SHUFFLE, **flags}).scheme.randomizer
+    found = parse_query({**SHUFFLE, **flags}).scheme.randomizer
     assert (type(found), found) == (type(randomizer), randomizer)
 
 
@@ -128,7 +128,7 @@ def test_the_randomizer_is_what_the_flags_say(flags, randomizer):
     ],
 )
 def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
-    assert type(ask({**SHUFFLE, **given}, unknown).scheme.randomizer) is kind
+    assert type(parse_query({**SHUFFLE, **given}, unknown).scheme.randomizer) is kind
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         (
             {"scheme": "check-in", "window": 5, "order": "hidden", "relation": "replace-one"}
             | {"randomizer": "pure", "clients": None},
-            "--order = 'hidden': expected --scheme shuffle, subsampled-shuffle or self-sampled-sh",
+            "--order = 'hidden': expected --scheme shuffle, subsampled-shuffle or self-sampling-sh",
         ),
         ({"rounds": 0}, "--rounds = 0: expected a whole number of at least 1"),
         ({"delta": None}, "--delta = (missing): expected a value"),
@@ -157,10 +157,13 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
         ({"relation": "add-remove"}, "--relation = 'add-remove': expected replace-one, the defau"),
         ({"relation": "swap"}, "--relation = 'swap': expected replace-one, the default with"),
         ({"release": "aggregated"}, "--release = 'aggregated': expected nothing beside --scheme"),
-        ({"randomizer": "laplace"}, "--randomizer = 'laplace': expected one of 'pure', 'fixed',"),
+        (
+            {"randomizer": "laplace"},
+            "--randomizer = 'laplace': expected one of 'pure', 'non-adaptive',",
+        ),
         (
             {"randomizer": "gauss"},
-            "--randomizer = 'gauss': expected one of 'pure', 'fixed', 'kary-r",
+            "--randomizer = 'gauss': expected one of 'pure', 'non-adaptive', 'k",
         ),
         ({"categories": 3}, "--categories = 3: expected --randomizer kary-response beside it"),
         (
@@ -177,9 +180,9 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
             {"scheme": "subsampled-shuffle", "sampled": N + 1},
             f"--sampled = {N + 1}: expected at most clients = {N}",
         ),
-        ({"scheme": "self-sampled-shuffle"}, "--rate = (missing): expected a value (chance of a"),
+        ({"scheme": "self-sampling-shuffle"}, "--rate = (missing): expected a value (chance of a"),
         (
-            {"scheme": "self-sampled-shuffle", "rate": 1.5},
+            {"scheme": "self-sampling-shuffle", "rate": 1.5},
             "--rate = 1.5: expected a number from 0 to 1",
         ),
         (
@@ -195,7 +198,7 @@ def test_the_randomizer_is_what_is_asked_for(unknown, given, kind):
 )
 def test_a_fault_gets_one_line_that_names_the_flag(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
-        ask({**ALL, **flags})
+        parse_query({**ALL, **flags})
     assert "\n" not in str(error.value)
 
 
@@ -211,8 +214,8 @@ def test_averaged_check_ins_may_say_how_many_clients_there_are():
         ReleaseRule.AVERAGED,
         population=N,
     )
-    assert ask({**AVERAGED, "clients": N}).scheme == known
-    assert ask(AVERAGED).scheme.population is None
+    assert parse_query({**AVERAGED, "clients": N}).scheme == known
+    assert parse_query(AVERAGED).scheme.population is None
 
 
 def test_a_plan_says_nothing_of_others_who_follow_the_protocol(small_plan):
@@ -231,7 +234,7 @@ def test_a_plan_says_nothing_of_others_who_follow_the_protocol(small_plan):
         ("shuffle", "pure", "epsilon0 rounds clients delta"),
         ("shuffle", "gaussian", "noise-multiplier rounds clients delta"),
         ("subsampled-shuffle", "kary-response", "epsilon0 rounds sampled clients delta"),
-        ("self-sampled-shuffle", "approximate", "epsilon0 rate rounds clients delta"),
+        ("self-sampling-shuffle", "approximate", "epsilon0 rate rounds clients delta"),
     ],
 )
 def test_what_can_be_solved_for(scheme, randomizer, names):
@@ -252,14 +255,17 @@ def test_what_can_be_solved_for(scheme, randomizer, names):
 )
 def test_an_unknown_that_is_given_or_lacks_something_gets_one_line(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
-        solved(ask(flags, unknown), unknown)
+        solved(parse_query(flags, unknown), unknown)
 
 
 def bisected(flags, key, low, high, falling):
     """The extreme whole number that meets the target, from the flags alone."""
 
     def meets(value):
-        return epsilon_upper(ask({**flags, key: value}).scheme, flags["delta"]) <= flags["epsilon"]
+        return (
+            epsilon_upper(parse_query({**flags, key: value}).scheme, flags["delta"])
+            <= flags["epsilon"]
+        )
 
     assert meets(low) != falling
     assert meets(high) == falling
@@ -283,7 +289,7 @@ WHOLE = [
 
 @pytest.mark.parametrize(("unknown", "flags", "low", "high"), WHOLE)
 def test_a_whole_unknown_is_what_bisection_finds(unknown, flags, low, high):
-    found = solved(ask(without(flags, unknown), unknown), unknown).calibration
+    found = solved(parse_query(without(flags, unknown), unknown), unknown).calibration
     expected = bisected(flags, unknown, low, high, found.unknown.falling)
     # The answer is certified by the sharper price, so it may be a little better, never worse.
     better = expected - found.value if found.unknown.falling else found.value - expected
@@ -291,20 +297,20 @@ def test_a_whole_unknown_is_what_bisection_finds(unknown, flags, low, high):
     assert abs(found.refused - found.value) == 1
     assert found.evaluations <= 10
     assert found.epsilon <= flags["epsilon"]
-    again = ask({**flags, unknown: found.value}).scheme
+    again = parse_query({**flags, unknown: found.value}).scheme
     assert price(again, flags["delta"]).epsilon.upper <= flags["epsilon"]
 
 
-SELF = {"scheme": "self-sampled-shuffle", "rate": 0.1}
+SELF = {"scheme": "self-sampling-shuffle", "rate": 0.1}
 LEVELS = [
     ("epsilon0", {"epsilon": 0.05}),
     ("epsilon0", {"epsilon": 1.0}),
     ("epsilon0", {"rounds": 50, "epsilon": 0.5}),
     ("epsilon0", {"delta0": 1e-13, "epsilon": 0.3}),
-    ("epsilon0", {"randomizer": "fixed", "epsilon": 0.3}),
+    ("epsilon0", {"randomizer": "non-adaptive", "epsilon": 0.3}),
     ("epsilon0", {"randomizer": "kary-response", "categories": 5, "epsilon": 0.3}),
     ("epsilon0", {"randomizer": "hadamard-response", "epsilon": 0.3}),
-    ("epsilon0", {"randomizer": "bit-response", "epsilon": 0.3}),
+    ("epsilon0", {"randomizer": "sampled-bit-response", "epsilon": 0.3}),
     ("epsilon0", {"scheme": "subsampled-shuffle", "sampled": 500, "epsilon": 0.1}),
     ("epsilon0", {**SELF, "epsilon": 0.05}),
     ("rate", {**without(SELF, "rate"), "epsilon0": 2.0, "epsilon": 0.05}),
@@ -317,9 +323,9 @@ def test_a_level_is_what_bisection_finds(key, flags):
     flags, unknown, epsilon = {**SHUFFLE, **flags}, key.replace("_", "-"), flags["epsilon"]
 
     def meets(value):
-        return epsilon_upper(ask({**flags, key: value}).scheme, 1e-6) <= epsilon
+        return epsilon_upper(parse_query({**flags, key: value}).scheme, 1e-6) <= epsilon
 
-    answer = solved(ask(flags, unknown), unknown)
+    answer = solved(parse_query(flags, unknown), unknown)
     found = answer.calibration
     assert found.evaluations <= 10
     assert answer.epsilon.upper <= epsilon
@@ -341,8 +347,8 @@ def test_a_value_beside_the_answer_misses_the_target():
     """The control: neither one client less nor one round more would do."""
     flags = {**ALL, "epsilon": 0.5}
     for unknown, step in (("rounds", 1), ("clients", -1)):
-        found = solved(ask(without(flags, unknown), unknown), unknown).calibration
-        beside = ask({**flags, unknown: found.value + step})
+        found = solved(parse_query(without(flags, unknown), unknown), unknown).calibration
+        beside = parse_query({**flags, unknown: found.value + step})
         assert epsilon_upper(beside.scheme, 1e-6) > 0.5
 
 
@@ -352,15 +358,15 @@ def test_a_value_beside_the_answer_misses_the_target():
 )
 def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, epsilon):
     flags = {**SHUFFLE, "clients": clients, "rounds": rounds, "epsilon": epsilon}
-    found = solved(ask(flags, "epsilon0"), "epsilon0").calibration
+    found = solved(parse_query(flags, "epsilon0"), "epsilon0").calibration
     assert found.evaluations <= 10
     assert found.epsilon <= epsilon
     assert found.value >= epsilon / rounds * (1 - 1e-3)  # what needs no shuffler
-    more = ask({**flags, "epsilon0": 1.03 * found.value}).scheme
+    more = parse_query({**flags, "epsilon0": 1.03 * found.value}).scheme
     assert epsilon_upper(more, 1e-6) > epsilon
 
 
 def test_without_need_of_a_shuffler_one_client_is_enough():
     flags = {**ALL, "epsilon": 1.0}
-    found = solved(ask(without(flags, "clients"), "clients"), "clients").calibration
+    found = solved(parse_query(without(flags, "clients"), "clients"), "clients").calibration
     assert (found.value, found.refused) == (1, None)

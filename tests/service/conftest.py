@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from forked import HANGS_SECONDS
-from storage_samples import found, served
+from storage_samples import create_task, served
 
 from turnout.service.storage.database import Storage
 
@@ -129,5 +129,5 @@ def empty(url) -> Iterator[Storage]:
 @pytest.fixture
 def storage(empty) -> Storage:
     with empty.transaction() as tx:
-        found(tx)
+        create_task(tx)
     return empty

@@ -89,7 +89,7 @@ def service(folder: Path, allowed: Allowed, step_seconds: float = 1.0) -> Iterat
     """The address of a running service."""
     storage = open_storage(folder / "task.sqlite", serving=True)
     with storage.transaction() as tx:
-        tx.found(charter(step_seconds).canonical(), KEY.private, FIRST)
+        tx.create_task(charter(step_seconds).canonical(), KEY.private, FIRST)
         tx.invite([bytes([i]) * 32 for i in range(12)])
         for client in range(CAME):
             tx.enrol(client, SigningKey.new().public)

@@ -39,7 +39,7 @@ class MemoryTransaction:
     def __init__(self, tables: Tables) -> None:
         self.t = tables
 
-    def found(self, charter, signing_key, parameters):
+    def create_task(self, charter, signing_key, parameters):
         if self.t.task:
             raise ConflictError("there is a task")
         self.t.task.update(charter=charter, key=signing_key, parameters=parameters)

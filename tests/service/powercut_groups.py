@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from storage_samples import START, TASK, block_end, body, digest, found, key, release
+from storage_samples import START, TASK, block_end, body, create_task, digest, key, release
 
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Event, Participation, Scored
@@ -59,7 +59,7 @@ class Author:
     def __init__(self, rng: random.Random, storage: Storage) -> None:
         self._rng = rng
         with storage.snapshot() as reads:
-            self._founded = reads.charter() is not None
+            self._task_created = reads.charter() is not None
             last = reads.last_release()
             self._head = last.record.head if last else START
             self._clients = reads.invited()
@@ -73,7 +73,7 @@ class Author:
 
     def group(self) -> Group:
         group = Group()
-        if not self._founded:
+        if not self._task_created:
             self._found(group)
             return group
         kinds = (self._check_in,) * 6 + (self._answer, self._ask, self._release, self._other)
@@ -82,11 +82,11 @@ class Author:
         return group
 
     def _found(self, group: Group) -> None:
-        self._founded, self._clients = True, 8
+        self._task_created, self._clients = True, 8
         facts: list[Fact] = [("task", TASK)]
         facts += [("invited", client, digest(b"secret %d" % client)) for client in range(8)]
         facts += [("enrolled", client, key(client)) for client in range(8)]
-        group.add(found, *facts)
+        group.add(create_task, *facts)
 
     def _check_in(self, group: Group) -> None:
         client, step = self._rng.randrange(self._clients), self._head.steps

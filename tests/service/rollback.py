@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import httpx
-from web_world import Adding, Ends, ManualClock, charter_of, founded
+from web_world import Adding, Ends, ManualClock, charter_of, task_storage
 
 from turnout.core.errors import StorageError
 from turnout.service.engine import SetBackError
@@ -123,10 +123,10 @@ class Task:
     seen: Seen = field(default_factory=Seen)
     change_witness: bool = False
 
-    def found(self) -> None:
+    def create_task(self) -> None:
         for name in (DATABASE, HEAD_FILE, WITNESS):
             self.files.folder_of(name).mkdir(parents=True)
-        founded(self.files.database, charter_of()).close()
+        task_storage(self.files.database, charter_of()).close()
 
     def _witness(self, undo: contextlib.ExitStack) -> Witness | None:
         if not self.witnessed:
@@ -201,7 +201,7 @@ class Task:
 async def history(folder: Path, *, witnessed: bool) -> tuple[Task, dict[tuple[str, int], Path]]:
     """A task with some releases, and snapshots by point and step; −1: before the first start."""
     task, taken = Task(Files(folder / "task"), witnessed), {}
-    task.found()
+    task.create_task()
 
     def take(point: str, step: int) -> None:
         if step in (-1, *LOOKED_AT):

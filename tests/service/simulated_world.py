@@ -150,7 +150,7 @@ class World:
         self.network: list[Message] = []
         self.honest_bodies: dict[tuple[int, int], bytes] = {}
         with self.storage.transaction() as tx:
-            tx.found(written(self.charter), bytes(32), bytes(4 * DIMENSION))
+            tx.create_task(written(self.charter), bytes(32), bytes(4 * DIMENSION))
         self.devices = [Device(c, self._drawn(c)) for c in range(DEVICES)]
         self.lossy, self.deadly, self.lying = (self.dice.random() for _ in range(3))
         self.start()

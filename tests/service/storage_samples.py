@@ -34,8 +34,8 @@ def body(client: int, step: int, size: int = 40) -> bytes:
     return (b"update of %d at %d, " % (client, step)).ljust(size, b".")
 
 
-def found(tx: Transaction, clients: int = 8) -> None:
-    tx.found(CHARTER, KEY, PARAMETERS)
+def create_task(tx: Transaction, clients: int = 8) -> None:
+    tx.create_task(CHARTER, KEY, PARAMETERS)
     tx.invite([digest(b"secret %d" % client) for client in range(clients)])
     for client in range(clients):
         tx.enrol(client, key(client))

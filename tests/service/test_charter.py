@@ -135,7 +135,7 @@ def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
     why = "earlier version of turnout .*turnout-charter-1.*run it to its end with that version"
     storage = open_storage(tmp_path / "turnout.sqlite", serving=True)
     with storage.transaction() as tx:
-        tx.found(data, bytes(32), bytes(20))
+        tx.create_task(data, bytes(32), bytes(20))
     with pytest.raises(StorageError, match=why):
         Engine.open(storage, lambda _: None)
     with pytest.raises(StorageError, match=why):

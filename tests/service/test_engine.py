@@ -23,7 +23,7 @@ def stored(charter=None) -> MemoryStorage:
     storage = MemoryStorage()
     charter = charter or charter_of(LAW, ReleaseRule.AGGREGATED, 1)
     with storage.transaction() as tx:
-        tx.found(charter.canonical(), bytes(32), bytes(8))
+        tx.create_task(charter.canonical(), bytes(32), bytes(8))
     return storage
 
 

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from forked import HANGS_SECONDS
 from processes import turnout, waited_for
-from web_world import charter_of, founded, signed, world
+from web_world import charter_of, signed, task_storage, world
 
 from turnout.core.errors import ParameterError
 from turnout.service.web import accepting, descriptors
@@ -277,7 +277,7 @@ def _some_descriptors():
 
 def test_a_process_that_may_open_too_little_does_not_start(tmp_path):
     (tmp_path / "plan.toml").write_text(charter_of().plan)
-    founded(tmp_path / "db", charter_of()).close()
+    task_storage(tmp_path / "db", charter_of()).close()
     arguments = ("serve", "plan.toml", "--db", "db", "--port", 0)
     process = turnout(*arguments, log=tmp_path / "log", prepare=_few_descriptors)
     assert process.wait() == 2
@@ -286,7 +286,7 @@ def test_a_process_that_may_open_too_little_does_not_start(tmp_path):
 
 def test_one_that_may_open_less_says_how_many_it_holds(tmp_path):
     (tmp_path / "plan.toml").write_text(charter_of().plan)
-    founded(tmp_path / "db", charter_of()).close()
+    task_storage(tmp_path / "db", charter_of()).close()
     arguments = ("serve", "plan.toml", "--db", "db", "--port", 0)
     log = tmp_path / "log"
     process = turnout(*arguments, log=log, prepare=_some_descriptors)

@@ -135,7 +135,7 @@ def test_noise_with_a_memory_needs_no_more_than_its_own_class(monkeypatch, resta
         return Engine.open(storage, lambda charter: Momentum(), noise=cubes)
 
     with storage.transaction() as tx:
-        tx.found(charter.canonical(), bytes(32), bytes(8))
+        tx.create_task(charter.canonical(), bytes(32), bytes(8))
     engine, last = started(), np.zeros(2, np.int64)
     for step in range(6):
         with storage.transaction() as tx:

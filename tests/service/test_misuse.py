@@ -11,10 +11,10 @@ from web_world import (
     KEY,
     Adding,
     charter_of,
-    founded,
     key_of,
     secret_of,
     signed,
+    task_storage,
     world,
 )
 
@@ -147,7 +147,7 @@ def test_the_same_work_is_done_for_nobody(monkeypatch):
 def test_sybils_need_invitations(tmp_path):
     """One-time secrets of the operator, one key a device, a cap on their number."""
     from turnout.core.errors import ParameterError
-    from turnout.service.founding import invite
+    from turnout.service.new_task import invite
 
     async def main():
         async with world(tmp_path) as w:
@@ -321,7 +321,7 @@ def test_a_device_that_saw_more_stops_an_old_copy(tmp_path):
 
 def test_an_old_copy_is_refused_at_start_when_its_head_is_known(tmp_path):
     head_file, path = tmp_path / "head", tmp_path / "turnout.sqlite"
-    storage = founded(path, charter_of())
+    storage = task_storage(path, charter_of())
     storage.close()
     copy = path.read_bytes()
 

@@ -9,7 +9,7 @@ import random
 import pytest
 from powercut import Disk
 from powercut_lives import Fault, HastyWriter, History, Outcome, Wrongs, suffer
-from storage_samples import found, released, served
+from storage_samples import create_task, released, served
 
 LIVES, CUTS = 3, 20  # a seed
 SEEDS = math.ceil(int(os.environ.get("TURNOUT_POWER_CUTS", "5000")) / (LIVES * CUTS))
@@ -56,7 +56,7 @@ def test_a_seed_is_replayed():
 def test_another_release_of_a_published_step_is_found_out(tmp_path):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
         released(tx, 2)
     history = History(published={1: bytes(32)})
     with pytest.raises(Fault, match="in part"):

@@ -11,7 +11,7 @@ import apsw
 import psycopg
 import pytest
 from reidentification import CANDIDATES, Finding, attack, data_set, update_of
-from storage_samples import START, check_in, digest, found, key, released, served
+from storage_samples import START, check_in, create_task, digest, key, released, served
 from web_world import charter_of, world
 
 from turnout.service.engine import Upload
@@ -166,7 +166,7 @@ def test_no_byte_of_a_released_step_is_left_in_any_file(tmp_path, clients):
     came = dice.sample(range(clients), clients)
     digests = [digest(b"%d of %d" % (client, clients)) for client in range(clients)]
     with storage.transaction() as tx:
-        found(tx, clients)
+        create_task(tx, clients)
     for first in range(0, clients, 20):
         with storage.transaction() as tx:
             for client in came[first : first + 20]:
@@ -195,7 +195,7 @@ def test_turns_do_not_tell_in_which_step_a_client_came(tmp_path):
         path.parent.mkdir()
         storage, head = served(path), START
         with storage.transaction() as tx:
-            found(tx)
+            create_task(tx)
         for step, clients in enumerate(order):
             for client in clients:
                 with storage.transaction() as tx:
@@ -215,7 +215,7 @@ def test_postgres_leaves_no_number_of_a_transaction_that_tells_the_step(postgres
     """Neither in the clients' rows, nor in the turns."""
     storage, head = served(postgres_url), START
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
         tx.invite([bytes(32)] * 3000)
         tx.enrol(2500, key(2500))
     for step, clients in enumerate(([1, 2], [2500], [0, 7])):

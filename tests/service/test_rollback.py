@@ -14,7 +14,7 @@ import pytest
 from forked import HANGS_SECONDS
 from processes import free_port, turnout, waited_for
 from rollback import DATABASE, HEAD_FILE, RELEASES, WITNESS, Files, Task, history, restored, subsets
-from web_world import KEY, PLAN, charter_of, founded, world
+from web_world import KEY, PLAN, charter_of, task_storage, world
 
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
@@ -179,7 +179,7 @@ def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
 
     async def main():
         task = Task(Files(tmp_path / "task"), witnessed=False)
-        task.found()
+        task.create_task()
         assert await task.run(2) == ("goes on",)
         task.files.copied(tmp_path / "copy")
         copy = Task(Files(tmp_path / "copy"), witnessed=False)
@@ -194,7 +194,7 @@ def test_a_copy_of_a_running_task_stops_one_of_the_two(tmp_path):
 def test_a_database_without_its_head_file_needs_to_be_told(tmp_path):
     async def main():
         task = Task(Files(tmp_path / "task"), witnessed=False)
-        task.found()
+        task.create_task()
         assert await task.run(2) == ("goes on",)
         task.files.head.unlink()
         code, reason = await task.run(3)
@@ -262,7 +262,7 @@ def test_whoever_tells_nothing_stops_nobody(tmp_path, body):
 def test_a_head_that_is_newer_ends_the_process_with_71_whoever_brings_it(tmp_path):
     """Nobody is enrolled here, and so no signed request gets as far as its head."""
     (tmp_path / "plan.toml").write_text(PLAN)
-    founded(tmp_path / "db", charter_of(), enrolled=0).close()
+    task_storage(tmp_path / "db", charter_of(), enrolled=0).close()
     log, port = tmp_path / "log", free_port()
     process = turnout(
         "serve", tmp_path / "plan.toml", "--db", tmp_path / "db", "--port", port, log=log

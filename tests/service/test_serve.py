@@ -14,7 +14,7 @@ import httpx
 import pytest
 from forked import HANGS_SECONDS
 from processes import environment, fresh, waited_for
-from web_world import charter_of, founded, signed
+from web_world import charter_of, signed, task_storage
 
 from turnout.cli.main import main
 from turnout.service.wire import Invitation, updates_path
@@ -26,7 +26,7 @@ PLAN = charter_of().plan
 def folder(tmp_path):
     """A plan and a database with its task, founded without pricing it."""
     (tmp_path / "plan.toml").write_text(PLAN)
-    founded(tmp_path / "db", charter_of()).close()
+    task_storage(tmp_path / "db", charter_of()).close()
     return tmp_path
 
 

@@ -55,7 +55,7 @@ def test_an_empty_storage_has_no_task(empty):
 def test_a_task_is_founded_once(storage):
     with storage.transaction() as tx:
         with pytest.raises(ConflictError):
-            tx.found(b"{}", bytes(32), b"")
+            tx.create_task(b"{}", bytes(32), b"")
         assert (tx.charter(), tx.signing_key(), tx.initial_parameters()) == (
             CHARTER,
             KEY,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from storage_samples import CHARTER, check_in, found, served
+from storage_samples import CHARTER, check_in, create_task, served
 
 from turnout.core.errors import StorageError
 
@@ -36,7 +36,7 @@ def refusal(name: object) -> str:
 def test_one_file_has_one_coordinator_whatever_it_is_called(path):
     storage = served(path)
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
     link, other = path.with_name("link"), path.with_name("another")
     link.symlink_to(path)
     os.link(path, other)
@@ -60,7 +60,7 @@ def test_one_file_has_one_coordinator_whatever_it_is_called(path):
 def test_the_lock_outlives_a_snapshot_that_is_still_read(path):
     storage = served(path)
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
     with storage.snapshot() as reads:
         storage.close()
         assert reads.charter() == CHARTER

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from storage_samples import START, block_end, body, digest, found, key, release, served
+from storage_samples import START, block_end, body, create_task, digest, key, release, served
 
 from turnout.core.errors import StorageError
 from turnout.service.storage.interface import ConflictError, Participation
@@ -28,7 +28,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.path = Path(self.folder.name) / "task.sqlite"
         self.storage = served(self.path)
         with self.storage.transaction() as tx:
-            found(tx, CLIENTS)
+            create_task(tx, CLIENTS)
         self.invited: dict[int, bytes | None] = {c: key(c) for c in range(CLIENTS)}
         self.here: dict[int, Participation] = {}
         self.turns: dict[int, int] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import psycopg
 import pytest
-from storage_samples import CHARTER, START, TASK, check_in, found, release, released, served
+from storage_samples import CHARTER, START, TASK, check_in, create_task, release, released, served
 
 from turnout.core.errors import StorageError
 from turnout.service.storage import postgres, sqlite
@@ -39,7 +39,7 @@ def filled(url: str) -> Storage:
     storage = served(url)
     assert isinstance(storage, Storage)
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
         check_in(tx, 1, 0)
         released(tx, 1)
         tx.check_in(Participation(2, 1, None), None, 1)
@@ -283,7 +283,7 @@ def test_a_killed_coordinator_leaves_no_lock(url):
         "import os, sys, signal; from turnout.service.storage.opening import open_storage\n"
         "storage = open_storage(sys.argv[1], serving=True)\n"
         "with storage.transaction() as tx:\n"
-        "    tx.found(b'{}', bytes(32), b'')\n"
+        "    tx.create_task(b'{}', bytes(32), b'')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", program, url], check=False)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from forked import HANGS_SECONDS
-from web_world import KEY, Adding, charter_of, founded, world
+from web_world import KEY, Adding, charter_of, task_storage, world
 
 from turnout.core.errors import StorageError
 from turnout.service.ledger import Head
@@ -99,7 +99,7 @@ def test_after_a_restart_the_open_step_has_its_full_time(tmp_path, asked_before)
     path, charter = tmp_path / "turnout.sqlite", charter_of(ReleaseRule.ONE_CLIENT)
 
     async def first():
-        async with world(tmp_path, storage=founded(path, charter)) as w:
+        async with world(tmp_path, storage=task_storage(path, charter)) as w:
             assert (await w.post("/v1/steps/0/check-ins", 1)).status_code == 200
             w.clock.advance(39.0)
             if asked_before:
@@ -122,7 +122,7 @@ def test_a_step_that_was_released_before_a_crash_is_published_after_it(tmp_path)
     path = tmp_path / "turnout.sqlite"
 
     async def first():
-        async with world(tmp_path, storage=founded(path, charter_of())) as w:
+        async with world(tmp_path, storage=task_storage(path, charter_of())) as w:
             release = await w.conductor._submit(w.running.engine.close_step)
             assert (await w.http.get("/v1/models/1")).status_code == 404
             return release.parameters
@@ -157,7 +157,7 @@ def test_a_failed_commit_ends_the_process(tmp_path):
 
 def test_heads_are_read_strictly(tmp_path):
     charter = charter_of()
-    storage = founded(tmp_path / "db", charter)
+    storage = task_storage(tmp_path / "db", charter)
     path, task, key = tmp_path / "head", charter.task, charter.coordinator_key
     zero = Head(0, bytes.fromhex(task))
 

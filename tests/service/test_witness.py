@@ -394,7 +394,7 @@ def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, 
 def test_a_witness_is_changed_or_left_only_where_that_is_said(tmp_path):
     async def run():
         task = Task(Files(tmp_path / "task"))
-        task.found()
+        task.create_task()
         assert await task.run(2) == ("goes on",)
         again = Task(task.files, witnessed=False)
         code, reason = await again.run(3)

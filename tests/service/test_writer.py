@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from storage_samples import body, check_in, found, served, with_update
+from storage_samples import body, check_in, create_task, served, with_update
 
 from turnout.core.errors import StorageError
 from turnout.service.storage.interface import ConflictError
@@ -253,7 +253,7 @@ def test_a_batch_is_forgotten_when_it_is_done(writer):
 def test_a_hundred_copies_of_one_upload_are_one_row_and_a_hundred_receipts(tmp_path, failures):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
 
     def upload(tx: Any) -> bytes | None:
         stored = tx.participation_at(1, 0)
@@ -289,7 +289,7 @@ def test_a_hundred_copies_of_one_upload_are_one_row_and_a_hundred_receipts(tmp_p
 def test_a_writer_whose_database_fails_stores_nothing_more(tmp_path, failures):
     storage = served(tmp_path / "task.sqlite")
     with storage.transaction() as tx:
-        found(tx)
+        create_task(tx)
     with closing(Writer(storage, failures.append)) as writer:
         writer.submit(lambda tx: check_in(tx, 1, 0)).result()
         storage._write.raw.execute("PRAGMA max_page_count=1")  # the disk is full

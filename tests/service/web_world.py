@@ -128,11 +128,11 @@ def secret_of(client):
     return hashlib.sha256(b"secret %d" % client).digest()
 
 
-def founded(path, charter, enrolled=20, invited=30):
+def task_storage(path, charter, enrolled=20, invited=30):
     """A database with a task, in which clients 0 … enrolled − 1 have keys."""
     storage = open_storage(path, serving=True)
     with storage.transaction() as tx:
-        tx.found(charter.canonical(), KEY.private, bytes(4 * charter.lattice.dimension))
+        tx.create_task(charter.canonical(), KEY.private, bytes(4 * charter.lattice.dimension))
         tx.invite([hashlib.sha256(secret_of(i)).digest() for i in range(invited)])
         for client in range(enrolled):
             tx.enrol(client, key_of(client).public)
@@ -198,7 +198,7 @@ async def world(
 ):
     """A world over a new database, or over a given storage."""
     charter = charter or charter_of(rule)
-    storage = storage or founded(folder / "turnout.sqlite", charter)
+    storage = storage or task_storage(folder / "turnout.sqlite", charter)
     ends, clock = Ends(), ManualClock()
     running = Running(
         storage,

@@ -337,7 +337,7 @@ def _changed(path, value):
         (("randomizer",), {"is": "CheckIn", "window": 5}),
         (("randomizer", "noise_multiplier"), math.inf),
         (("randomizer", "noise_multiplier"), "1.0"),
-        (("randomizer", "leak"), 0.0),
+        (("randomizer", "infinity_mass"), 0.0),
         (("population",), "9"),
         (("population",), 9.5),
         (("sequence",), "anything"),

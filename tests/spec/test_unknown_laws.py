@@ -10,7 +10,7 @@ import pytest
 from turnout.accounting import price
 from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
-from turnout.accounting.laws import hops
+from turnout.accounting.laws import neighbour_bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation import (
     blocks,
@@ -54,7 +54,7 @@ TABLES = (
     expectations.EXPECTED,
     expectations._CANDIDATES,
     admissions.RULES,
-    hops.HOPS,
+    neighbour_bounds.NEIGHBOUR_BOUNDS,
     cost._WINDOWS,
 )
 
@@ -117,8 +117,8 @@ def charter_of(law):
     return known | {"participation": {"is": type(law).__name__}}
 
 
-def hop(draw, worst, full, rest, side):
-    return hops._one_of(OneOf(4, 0.5), worst, full, rest, side)
+def bound(draw, worst, full, rest, side):
+    return neighbour_bounds._one_of(OneOf(4, 0.5), worst, full, rest, side)
 
 
 READERS = {
@@ -141,7 +141,7 @@ READERS = {
     "shuffled": lambda law: decompose(
         scheme(law, trust=TrustModel.SHUFFLED, relation=Relation.REPLACE_ONE)
     ),
-    "verified cost": lambda law: cost.way(scheme(law), 8),
+    "verified cost": lambda law: cost.analysis(scheme(law), 8),
 }
 """Whoever makes something of a draw."""
 OTHERS = {
@@ -160,7 +160,10 @@ TELL = {
     "expectations": (expectations.EXPECTED, expectations.EXPECTED.rows[OneOf]),
     "chances": (expectations._CANDIDATES, lambda draw, n: (n, 0.125)),
     "admissions": (admissions.RULES, admissions.RULES.rows[OneOf]),
-    "accounting": (hops.HOPS, hops._Hop(hop, "a new draw")),
+    "accounting": (
+        neighbour_bounds.NEIGHBOUR_BOUNDS,
+        neighbour_bounds._Analysis(bound, "a new draw"),
+    ),
     "verifier": (cost._WINDOWS, lambda draw, noise, full, rest: ((), ())),
 }
 """The tables, and a row for the new draw."""

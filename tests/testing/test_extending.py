@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from turnout.accounting import shuffled_price
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -175,7 +175,7 @@ def test_its_messages_cost_less_than_any_of_its_level(randomizer_folder):
     kind = ["--randomizer", "square-response"]
     own = json.loads(run(randomizer_folder, command(RANDOMIZER_IMPORTED), *asked.split(), *kind))
     assert own["randomizer"] == {"name": "square-response", "epsilon0": 2.0, "items": 10}
-    assert own["epsilon"] < 0.9 * shuffled_price([(FixedRandomizer(2.0), 1)], 10_000, 1e-6)
+    assert own["epsilon"] < 0.9 * shuffled_price([(NonAdaptiveRandomizer(2.0), 1)], 10_000, 1e-6)
 
 
 def test_shares_are_estimated_with_it(randomizer_folder):

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from turnout.accounting.laws import hops
+from turnout.accounting.laws import neighbour_bounds
 from turnout.participation import drawing, expectations
 from turnout.participation.drawing import one_of
 from turnout.protocol import admissions
@@ -115,19 +115,21 @@ MUTANTS = {
     ),
     "priced as a longer window": (
         lambda patch: patch.setitem(
-            hops.HOPS.rows,
+            neighbour_bounds.NEIGHBOUR_BOUNDS.rows,
             OneOf,
-            hops.HOPS.rows[OneOf]._replace(
-                run=lambda draw, *rest: hops._one_of(OneOf(2 * draw.steps), *rest)
+            neighbour_bounds.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
+                run=lambda draw, *rest: neighbour_bounds._one_of(OneOf(2 * draw.steps), *rest)
             ),
         ),
         CheckIn(3),
     ),
     "priced as a shorter window": (
         lambda patch: patch.setitem(
-            hops.HOPS.rows,
+            neighbour_bounds.NEIGHBOUR_BOUNDS.rows,
             OneOf,
-            hops.HOPS.rows[OneOf]._replace(run=lambda draw, *rest: hops._one_of(OneOf(1), *rest)),
+            neighbour_bounds.NEIGHBOUR_BOUNDS.rows[OneOf]._replace(
+                run=lambda draw, *rest: neighbour_bounds._one_of(OneOf(1), *rest)
+            ),
         ),
         CheckIn(3),
     ),

@@ -19,7 +19,7 @@ from turnout.randomizers import (
 from turnout.randomizers.levels import law_within
 from turnout.randomizers.registry import all_mechanisms, mechanism
 from turnout.randomizers.vectors import BinaryVectorRandomizer, L1Randomizer, LInfRandomizer
-from turnout.spec import BoundedVariation, FixedRandomizer, KaryResponse
+from turnout.spec import BoundedVariation, KaryResponse, NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
 
 ITEMS = [
@@ -71,7 +71,7 @@ class HiddenLevel(WrongLevel):
 
     @property
     def private_law(self):
-        return FixedRandomizer(self.epsilon0)
+        return NonAdaptiveRandomizer(self.epsilon0)
 
 
 class WrongCategories(Response):

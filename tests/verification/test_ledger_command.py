@@ -93,7 +93,7 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
     fake, database = FakeTransaction(), tmp_path / "task.sqlite"
     storage = open_storage(database, serving=True)
     with storage.transaction() as transaction:
-        transaction.found(charter().canonical(), KEY.private, parameters(-1))
+        transaction.create_task(charter().canonical(), KEY.private, parameters(-1))
     for record in fake.records():
         with storage.transaction() as transaction:
             release = Release(record, parameters(record.step), b"", b"", 3, 3)

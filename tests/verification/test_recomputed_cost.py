@@ -218,22 +218,22 @@ def law_of(pairs) -> Law:
     return Law(values, masses)
 
 
-def prices(law: Law, strikes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def prices(law: Law, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E[(v − k)₊] with what tells for sure, and E[(k − v)₊]."""
-    gaps = law.values[:, None] - strikes
-    return law.masses @ np.maximum(gaps, 0) + law.leak, law.masses @ np.maximum(-gaps, 0)
+    gaps = law.values[:, None] - thresholds
+    return law.masses @ np.maximum(gaps, 0) + law.infinity_mass, law.masses @ np.maximum(-gaps, 0)
 
 
 def bracketed(joined, operation, one, other, lower=Side.LOWER, upper=Side.UPPER) -> bool:
     values = operation.outer(one.values, other.values).ravel()
     truth = Law(values, np.multiply.outer(one.masses, other.masses).ravel())
-    strikes = np.linspace(0, values.max() + 1, 97)
+    thresholds = np.linspace(0, values.max() + 1, 97)
     below, above = (joined(one, other, side, 1e-3) for side in (lower, upper))
-    true = prices(truth, strikes)
-    slack = 1e-9 * (1 + strikes)
+    true = prices(truth, thresholds)
+    slack = 1e-9 * (1 + thresholds)
     return all(
-        (prices(below, strikes)[i] <= true[i] + slack).all()
-        and (true[i] <= prices(above, strikes)[i] + slack).all()
+        (prices(below, thresholds)[i] <= true[i] + slack).all()
+        and (true[i] <= prices(above, thresholds)[i] + slack).all()
         for i in (0, 1)
     )
 
@@ -269,7 +269,7 @@ def test_rounding_and_what_tells_for_sure_are_charged():
         )
         assert sign * (values - free) == pytest.approx(0.01)
         assert sign * (both - values) > 1e-3
-    assert remove_delta(dataclasses.replace(plain, leak=0.25), 500.0) == 0.25
+    assert remove_delta(dataclasses.replace(plain, infinity_mass=0.25), 500.0) == 0.25
 
 
 def test_rounding_is_counted():
@@ -279,4 +279,4 @@ def test_rounding_is_counted():
     assert two.value_error > 2 * one.value_error
     assert two.mass_error > 2 * one.mass_error
     assert abs(one.masses.sum() - 1) < one.mass_error
-    assert abs(one.masses @ one.values + one.leak - 1) < one.value_error
+    assert abs(one.masses @ one.values + one.infinity_mass - 1) < one.value_error

@@ -15,7 +15,7 @@ from turnout.accounting.divergence.blocks import (
     joined,
 )
 from turnout.accounting.divergence.dominating_pairs import dominating
-from turnout.accounting.laws.hops import blocks_of, repeated
+from turnout.accounting.laws.neighbour_bounds import blocks_of, repeated
 from turnout.accounting.laws.replace_one import Closeness, under_replacement
 from turnout.accounting.shuffling.messages import PublishedRandomizer
 from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
@@ -94,11 +94,11 @@ def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
         worst = dominating(scheme.randomizer, 2.0 if replaced else 1.0)
         return Decomposition(blocks_of(part, worst, worst))
     alone = dominating(scheme.randomizer, 1.0)
-    hop = blocks_of(part, alone, alone)
+    bound = blocks_of(part, alone, alone)
     if not replaced:
-        return Decomposition(hop)
+        return Decomposition(bound)
     _require_own_draws(scheme, part.draw)
-    return _replaced(scheme, part.draw, hop)
+    return _replaced(scheme, part.draw, bound)
 
 
 def _one_client(scheme: Scheme, part: Released) -> Decomposition:
@@ -106,17 +106,17 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
     alone = dominating(scheme.randomizer, 1.0)
-    hop = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
+    bound = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
     if relation is Relation.ADD_REMOVE:
-        return Decomposition(hop)
+        return Decomposition(bound)
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf):
-        null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else hop
-        return Decomposition(hop, null)
+        null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
+        return Decomposition(bound, null)
     # Her record, the other one and whomever she displaces are any two within 2C.
-    upper = under_replacement(hop.upper, Closeness.ANY_TWO)
+    upper = under_replacement(bound.upper, Closeness.ANY_TWO)
     private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
     closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
-    lower = under_replacement(hop.lower, closeness)
+    lower = under_replacement(bound.lower, closeness)
     method = "any two of record, other record and the displaced one within 2C, composed as PLD"
     return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
 
@@ -141,20 +141,20 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 """Noise under which two records can pull to opposite sides with full strength."""
 
 
-def _replaced(scheme: Scheme, draw: Draw, hop: NeighbourBound) -> Decomposition:
+def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
     """One record against another (docs/design/replacement.md); over her absence if need be."""
     randomizer = scheme.randomizer
     if isinstance(draw, KOf):
-        return Decomposition(hop, hop)
+        return Decomposition(bound, bound)
     if isinstance(randomizer, PureRandomizer | ApproximateRandomizer):
-        run = under_replacement(hop.upper, Closeness.ANY_TWO)
+        run = under_replacement(bound.upper, Closeness.ANY_TWO)
         method = "any two of record, other record and absence alike, composed as PLD"
         return Decomposition(NeighbourBound(run, run, method, tight=False))
     if isinstance(randomizer, _OPPOSABLE):
-        run = under_replacement(hop.upper)
+        run = under_replacement(bound.upper)
         method = "worst two records, exactly, composed as PLD"
         return Decomposition(NeighbourBound(run, run, method, symmetric=True))
-    return Decomposition(hop, hop)
+    return Decomposition(bound, bound)
 
 
 def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
@@ -167,9 +167,9 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
         raise UnsupportedError("fixed-size participation is priced for aggregated releases only")
     rate = draw.size / draw.population
     substituted = dominating(scheme.randomizer, 2.0)
-    upper = [(FixedSizeBlock(substituted.pair, rate, substituted.leak), steps)]
+    upper = [(FixedSizeBlock(substituted.pair, rate, substituted.infinity_mass), steps)]
     alone = dominating(scheme.randomizer, 1.0)
-    lower = [(PairBlock(alone.pair, rate, alone.leak), steps)]
+    lower = [(PairBlock(alone.pair, rate, alone.infinity_mass), steps)]
     method = "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD"
     return Decomposition(NeighbourBound(upper, lower, method))
 
@@ -199,27 +199,27 @@ def _averaged(
             "averaged releases are priced for check-in participation only, not under "
             f"{_under(scheme, draw)}"
         )
-    reach = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
+    sensitivity = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
-        return _averaged_shuffle(randomizer, part, population, reach)
-    worst = dominating(scheme.randomizer, reach)
+        return _averaged_shuffle(randomizer, part, population, sensitivity)
+    worst = dominating(scheme.randomizer, sensitivity)
     lower = upper = repeated(worst, full + (rest > 0))
     if draw.probability < 1:
         # Where a window shows nothing, an adversary can draw the null release for himself.
         upper = upper if draw.probability > 0 else []
-        once = PairBlock(worst.pair, draw.probability, worst.leak)
+        once = PairBlock(worst.pair, draw.probability, worst.infinity_mass)
         lower = [(once, full)] if full and upper else []
     method = "one unamplified release a window (the counts are public)"
     return Decomposition(NeighbourBound(upper, lower, method))
 
 
 def _averaged_shuffle(
-    randomizer: object, part: Released, population: int, reach: float
+    randomizer: object, part: Released, population: int, sensitivity: float
 ) -> Decomposition:
     draw, full, rest = part
     assert isinstance(draw, OneOf)
     windows = [
-        (averaged_window(randomizer, population, draw.probability * share, reach), count)
+        (averaged_window(randomizer, population, draw.probability * share, sensitivity), count)
         for share, count in ((1.0, full), (rest / draw.steps, 1 if rest else 0))
         if count
     ]

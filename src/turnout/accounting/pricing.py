@@ -23,7 +23,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
-from turnout.accounting.laws.hops import window_bound
+from turnout.accounting.laws.neighbour_bounds import window_bound
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -59,29 +59,29 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     if is_per_client(scheme):
         return _price_clients(scheme, delta, tolerance)
     parts = decompose(scheme)
-    if dominating(scheme.randomizer, 1.0).leak > 0:
-        _require_more_than_leaks(parts.present, delta)
+    if dominating(scheme.randomizer, 1.0).infinity_mass > 0:
+        _require_above_infinity_mass(parts.record_against_null, delta)
     try:
         directions = decomposition_bounds(parts, scheme.relation, delta, tolerance)
     except NumericalError:
-        _require_more_than_leaks(parts.present, delta)
+        _require_above_infinity_mass(parts.record_against_null, delta)
         raise
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
-    method, exact = parts.present.method, _exact(parts)
+    method, exact = parts.record_against_null.method, _exact(parts)
     return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact)
 
 
-def _require_more_than_leaks(hop: NeighbourBound, delta: float) -> None:
+def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
     """Refuses a δ at which no ε holds, whatever the grids: outcomes that one world cannot have."""
     for direction in Direction:
         log_kept = 0.0
-        for block, count in hop.lower:
+        for block, count in bound.lower:
             floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
             log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
-        leak = -math.expm1(log_kept)
-        if leak >= delta * (1.0 - 1e-9):
+        infinity_mass = -math.expm1(log_kept)
+        if infinity_mass >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
-                f"delta = {delta:g} must exceed {leak:.3g}, the chance of outcomes that show for "
+                f"delta = {delta:g} must exceed {infinity_mass:.3g}, the chance of outcomes that show for "
                 "sure which of the two worlds is so"
             )
 
@@ -123,16 +123,21 @@ def decomposition_bounds(
     Raises:
         NumericalError: the tolerance cannot be certified of the larger one, though it could be.
     """
-    if parts.other is None:
-        bounds = {d: _bracket(parts.present, d, delta, tolerance) for d in parts.present.directions}
+    if parts.replacement_against_null is None:
+        bounds = {
+            d: _bracket(parts.record_against_null, d, delta, tolerance)
+            for d in parts.record_against_null.directions
+        }
         if _exact(parts):
             _require_narrow(bounds.values(), delta, tolerance)
         if relation is Relation.REPLACE_ONE:
             return {"replace": reduce(or_, bounds.values())}
         return {direction.value: value for direction, value in bounds.items()}
     # Two hops are not tight; the null record is an allowed neighbour and gives the lower bound.
-    lowers = [run_epsilon(parts.present.lower, d, Side.LOWER, delta, 0) for d in Direction]
-    uppers = _two_hop_directions(parts, delta)
+    lowers = [
+        run_epsilon(parts.record_against_null.lower, d, Side.LOWER, delta, 0) for d in Direction
+    ]
+    uppers = _two_bound_directions(parts, delta)
     if relation is Relation.REPLACE_ONE:
         return {"replace": Bounds(max(lowers), max(uppers))}
     return {d.value: Bounds(lowers[i], uppers[i]) for i, d in enumerate(Direction)}
@@ -140,14 +145,17 @@ def decomposition_bounds(
 
 def decomposition_upper(parts: Decomposition, delta: float) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
-    if parts.other is not None:
-        return max(_two_hop_directions(parts, delta))
-    return max(_upper(parts.present, direction, delta) for direction in parts.present.directions)
+    if parts.replacement_against_null is not None:
+        return max(_two_bound_directions(parts, delta))
+    return max(
+        _upper(parts.record_against_null, direction, delta)
+        for direction in parts.record_against_null.directions
+    )
 
 
 def _exact(parts: Decomposition) -> bool:
     """Whether finer grids make the bracket as narrow as asked."""
-    return parts.other is None and parts.present.exact
+    return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
 def _require_narrow(directions: Iterable[Bounds], delta: float, tolerance: float) -> None:
@@ -166,31 +174,33 @@ def _cannot_be_narrowed(
     )
 
 
-def _upper(hop: NeighbourBound, direction: Direction, delta: float) -> float:
+def _upper(bound: NeighbourBound, direction: Direction, delta: float) -> float:
     try:
-        return min(run_epsilon(hop.upper, direction, Side.UPPER, delta, 0), hop.cap)
+        return min(run_epsilon(bound.upper, direction, Side.UPPER, delta, 0), bound.cap)
     except NumericalError:
-        if math.isinf(hop.cap):
+        if math.isinf(bound.cap):
             raise
-        return hop.cap
+        return bound.cap
 
 
-def _bracket(hop: NeighbourBound, direction: Direction, delta: float, tolerance: float) -> Bounds:
+def _bracket(bound: NeighbourBound, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked, or finer grids are of no more use."""
-    exact = hop.exact
-    closing = hop.tight or hop.upper == hop.lower  # else finer grids hardly move the lower bound
-    lower, upper, before, refinement = 0.0, hop.cap, math.inf, 0
+    exact = bound.exact
+    closing = (
+        bound.tight or bound.upper == bound.lower
+    )  # else finer grids hardly move the lower bound
+    lower, upper, before, refinement = 0.0, bound.cap, math.inf, 0
     while refinement < _REFINEMENTS:
         try:
-            upper = min(upper, run_epsilon(hop.upper, direction, Side.UPPER, delta, refinement))
+            upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError:
-            _require_more_than_leaks(hop, delta)
-            if math.isfinite(hop.cap):
+            _require_above_infinity_mass(bound, delta)
+            if math.isfinite(bound.cap):
                 break
             refinement += 1
             continue
         if closing or math.isinf(before):
-            found = run_epsilon(hop.lower, direction, Side.LOWER, delta, refinement, near=upper)
+            found = run_epsilon(bound.lower, direction, Side.LOWER, delta, refinement, near=upper)
             lower = max(lower, found)
         # A third of the last gain is what all finer grids together have left to gain.
         open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
@@ -205,19 +215,19 @@ def _bracket(hop: NeighbourBound, direction: Direction, delta: float, tolerance:
     return Bounds(lower, upper)
 
 
-def _two_hop_directions(parts: Decomposition, delta: float) -> list[float]:
+def _two_bound_directions(parts: Decomposition, delta: float) -> list[float]:
     """Upper bounds through the reference, in both directions.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P'.
     """
-    assert parts.other is not None
+    assert parts.replacement_against_null is not None
     return [
-        _two_hop(parts.present.upper, parts.other.upper, delta),
-        _two_hop(parts.other.upper, parts.present.upper, delta),
+        _two_bound(parts.record_against_null.upper, parts.replacement_against_null.upper, delta),
+        _two_bound(parts.replacement_against_null.upper, parts.record_against_null.upper, delta),
     ]
 
 
-def _two_hop(first: Run, second: Run, delta: float) -> float:
+def _two_bound(first: Run, second: Run, delta: float) -> float:
     if not first and not second:
         return 0.0
     if not first or not second:
@@ -242,18 +252,18 @@ def _two_hop(first: Run, second: Run, delta: float) -> float:
 class _Client:
     """Everybody with windows of the same sizes: the hop, and its upper ε by direction."""
 
-    hop: NeighbourBound
+    bound: NeighbourBound
     uppers: dict[Direction, float]
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
     clients = _clients(scheme, delta, None)
-    method = next((c.hop.method for c in clients.values()), "nobody") + ", worst client"
+    method = next((c.bound.method for c in clients.values()), "nobody") + ", worst client"
     directions = {
         direction.value: _worst(clients.values(), direction, delta, tolerance)
         for direction in Direction
     }
-    exact = all(client.hop.exact for client in clients.values())
+    exact = all(client.bound.exact for client in clients.values())
     if exact:
         _require_narrow(directions.values(), delta, tolerance)
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
@@ -271,7 +281,7 @@ def _worst(
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
             break
-        worst = worst | _bracket(client.hop, direction, delta, tolerance)
+        worst = worst | _bracket(client.bound, direction, delta, tolerance)
     return worst
 
 
@@ -291,13 +301,13 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     lower = dominating(scheme.randomizer, 1.0)
     clients: dict[tuple[int, ...], _Client] = {}
     for key in set(_window_sizes(scheme, steps)[1]):
-        hop = window_bound(upper, lower, key, draw.probability)
+        bound = window_bound(upper, lower, key, draw.probability)
         try:
-            uppers = {d: run_epsilon(hop.upper, d, Side.UPPER, delta, 0) for d in Direction}
+            uppers = {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0) for d in Direction}
         except NumericalError:
-            _require_more_than_leaks(hop, delta)
+            _require_above_infinity_mass(bound, delta)
             raise
-        clients[key] = _Client(hop, uppers)
+        clients[key] = _Client(bound, uppers)
     return clients
 
 

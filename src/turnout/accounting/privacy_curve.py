@@ -69,7 +69,7 @@ class LossBlock:
     add: LossLaw
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """Standard deviation of the loss, at most 1."""
         losses, masses = self.remove.losses, self.remove.masses
         mean = float(masses @ losses)
@@ -142,10 +142,10 @@ class PrivacyCurve:
         """
         upper = _imported("pessimistic", pessimistic, expected=True)
         lower = _imported("optimistic", optimistic, expected=False) if optimistic else None
-        hop = NeighbourBound(
+        bound = NeighbourBound(
             [(upper, 1)], [(lower, 1)] if lower else [], "by dp-accounting", tight=False
         )
-        return cls(Decomposition(hop), relation, unit, trust)
+        return cls(Decomposition(bound), relation, unit, trust)
 
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
         """Both, adaptively."""
@@ -188,9 +188,9 @@ class PrivacyCurve:
         checks.open_unit(least_delta=least_delta)
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-        if self.parts.other is not None:
+        if self.parts.replacement_against_null is not None:
             raise UnsupportedError("a relation of two hops has no privacy loss distribution")
-        run, tail = self.parts.present.upper, 1e-3 * least_delta
+        run, tail = self.parts.record_against_null.upper, 1e-3 * least_delta
         hints = [*(h for h in _HINTS if h > tail), 0.9 * tail]
         remove, add = (
             [run_curve(run, direction, Side.UPPER, hint, 0) for hint in hints]
@@ -206,12 +206,15 @@ class PrivacyCurve:
 
 
 def _repeated(parts: Decomposition, times: int) -> Decomposition:
-    def hop(one: NeighbourBound) -> NeighbourBound:
+    def bound(one: NeighbourBound) -> NeighbourBound:
         upper = [(block, count * times) for block, count in one.upper]
         lower = [(block, count * times) for block, count in one.lower]
         return NeighbourBound(upper, lower, one.method, one.tight, one.symmetric, times * one.cap)
 
-    return Decomposition(hop(parts.present), hop(parts.other) if parts.other else None)
+    return Decomposition(
+        bound(parts.record_against_null),
+        bound(parts.replacement_against_null) if parts.replacement_against_null else None,
+    )
 
 
 def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> LossBlock:

@@ -15,7 +15,7 @@ from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import FixedRandomizer, PureRandomizer
+from turnout.spec import NonAdaptiveRandomizer, PureRandomizer
 
 Messages = Sequence[tuple[PureRandomizer, int]]
 """The laws of one client's messages, and how many there are of each."""
@@ -25,8 +25,8 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
     run = merged([(one_round(law, n).upper, count) for law, count in laws])
     cap = sum(count * law.epsilon0 for law, count in laws)
-    hop = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
-    return decomposition_upper(Decomposition(hop), delta)
+    bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
+    return decomposition_upper(Decomposition(bound), delta)
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
@@ -63,7 +63,7 @@ def shuffled_method(messages: Messages) -> str:
 
 def _require_shared(messages: Messages) -> None:
     for law, _ in messages:
-        if not isinstance(law, FixedRandomizer):
+        if not isinstance(law, NonAdaptiveRandomizer):
             raise UnsupportedError(
                 f"shuffled messages of {type(law).__name__}: no law is known that all clients "
                 "share; public randomness would tell who sent what"

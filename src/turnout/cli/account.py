@@ -42,12 +42,12 @@ def account(
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
     from turnout.api.prices import explain as explained
     from turnout.cli.questions import priced
-    from turnout.plans.questions import ask
+    from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
     path = picture_path(picture)
     with spinner("pricing"):
-        found = priced(ask(flags))
+        found = priced(parse_query(flags))
         found = explained(found, prior=prior) if explain else found
     if path is not None:
         found.plot().write(path)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from turnout.cli.commands import Group
-from turnout.cli.options import FILE, WHOLE, QuestionCommand, promise_options, scheme_options
+from turnout.cli.options import FILE, WHOLE, QuestionCommand, scheme_options, target_options
 
 _FILE = click.argument("file", type=FILE)
 _LEFT_EXAMPLES = """\b
@@ -32,7 +32,7 @@ def budget() -> None:
 @budget.command(cls=QuestionCommand, epilog=_LEFT_EXAMPLES)
 @click.option("--epsilon", type=float, required=True, help="The ε of everything together.")
 @click.option("--done", type=WHOLE, required=True, metavar="STEPS", help="Steps that were run.")
-@promise_options
+@target_options
 def left(as_json: bool, done: int, **flags: Any) -> None:
     """Prints what a plan has spent after some steps, and what the rest of it may do.
 
@@ -63,7 +63,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     default=1000,
     help="With releases: the most windows that will be run; 1000 by default.",
 )
-@promise_options
+@target_options
 def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
     """Begins an account in FILE, for windows like the one described.
 

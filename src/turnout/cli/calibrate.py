@@ -37,9 +37,9 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     else, whose proved ε is at most the target.
     """
     from turnout.cli.questions import solved
-    from turnout.plans.questions import ask
+    from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
     with spinner("calibrating"):
-        found = solved(ask(flags, solve_for), solve_for)
+        found = solved(parse_query(flags, solve_for), solve_for)
     show(found, as_json=as_json)

@@ -43,7 +43,7 @@ def enrol(
     hand them out over a channel that you trust.
     """
     with service_packages():
-        from turnout.service.founding import invite
+        from turnout.service.new_task import invite
         from turnout.service.storage.opening import open_storage
         from turnout.service.web.opening import stored_charter
         from turnout.service.web.settings import Settings
@@ -55,7 +55,7 @@ def enrol(
         raise StorageError(f"{out} exists; invitations are never written over others")
     settings = Settings.gathered(None, {}, {"db": db, **schedule})
     if plan is not None:
-        _found_if_empty(plan, settings)
+        _create_if_empty(plan, settings)
     with closing(open_storage(db, serving=False)) as storage:
         charter = stored_charter(storage)
         if charter is None:
@@ -67,7 +67,7 @@ def enrol(
     return 0
 
 
-def _found_if_empty(plan: Path, settings: Settings) -> None:
+def _create_if_empty(plan: Path, settings: Settings) -> None:
     """Create the task of a plan, unless there is one: then it must be this plan's."""
     from turnout.reporting.console import Console
     from turnout.service.storage.opening import open_storage

@@ -122,10 +122,10 @@ def _law_options() -> list[click.Option]:
     laws = {names.question: kind for kind, names in all_laws().items() if names.question}
     scheme = (
         f"Who takes part when: {', '.join(laws)}; or whose messages are shuffled: shuffle, "
-        "subsampled-shuffle or self-sampled-shuffle (local messages that a shuffler mixes, not "
+        "subsampled-shuffle or self-sampling-shuffle (local messages that a shuffler mixes, not "
         "data loaders that shuffle)."
     )
-    said: Said = {"rate": {"chance of a client in a round": ["self-sampled-shuffle"]}}
+    said: Said = {"rate": {"chance of a client in a round": ["self-sampling-shuffle"]}}
     return [
         click.Option(["--scheme"], metavar="NAME", help=scheme),
         *_options_of(laws, said, {"rate": float}),
@@ -232,7 +232,7 @@ def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 question_options = all_of(*_SCHEME, *_PROMISE, _TOLERANCE, _JSON)
 """Options of a scheme and of what is asked about it."""
-promise_options = all_of(*_SCHEME, *_PROMISE, _JSON)
+target_options = all_of(*_SCHEME, *_PROMISE, _JSON)
 """Options of a scheme at a δ, where no bracket is asked for."""
 scheme_options = all_of(*_SCHEME, _JSON)
 """Options of a scheme alone."""

@@ -14,9 +14,9 @@ def priced(question: Question) -> Price:
         UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
         NumericalError: nothing can be certified.
     """
-    promise = question.promise
+    target = question.target
     with flags_named():
-        found = price(question.scheme, delta=promise.delta, tolerance=promise.tolerance)
+        found = price(question.scheme, delta=target.delta, tolerance=target.tolerance)
     return found.named(question.randomizer_words)
 
 
@@ -32,13 +32,13 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
-    promise, name = question.promise, own_name(solve_for, question.randomizer.randomizer)
+    target, name = question.target, own_name(solve_for, question.randomizer.randomizer)
     with flags_named():
         found = calibrate(
             lambda value: question.answered(name, value).scheme,
             epsilon=question.target,
-            delta=None if name == DELTA else promise.delta,
+            delta=None if name == DELTA else target.delta,
             solve_for=name,
-            tolerance=promise.tolerance,
+            tolerance=target.tolerance,
         )
     return found.named(question.answered(name, found.value).randomizer_words)

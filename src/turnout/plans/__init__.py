@@ -3,7 +3,7 @@
 from turnout.plans.laws import AvailabilitySection
 from turnout.plans.plan import Plan, example_plan, read_plan
 from turnout.plans.preparation import PreparedPlan, prepare
-from turnout.plans.questions import SCHEMES, Question, ask, solvable
+from turnout.plans.questions import SCHEMES, Question, parse_query, solvable
 from turnout.plans.refusals import all_keys
 from turnout.plans.sweeps import Sweep, sweep
 
@@ -15,8 +15,8 @@ __all__ = [
     "Question",
     "Sweep",
     "all_keys",
-    "ask",
     "example_plan",
+    "parse_query",
     "prepare",
     "read_plan",
     "solvable",

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
 from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
-from turnout.plans.questions import ask
+from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
 from turnout.spec import Scheme
 
@@ -132,10 +132,10 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     Raises:
         StorageError: the file exists or cannot be written.
     """
-    question = ask(flags)
-    promise = question.promise
+    question = parse_query(flags)
+    target = question.target
     account = Account.of(
-        question.scheme, promise.delta, promise.epsilon, adaptive=adaptive, most_windows=most
+        question.scheme, target.delta, target.epsilon, adaptive=adaptive, most_windows=most
     )
     with _alone(path):
         if path.exists():
@@ -174,11 +174,11 @@ def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, Terms]:
     """Where a plan stands after ``done`` steps, and whom its bounds are about."""
-    question = ask(flags)
-    promise = question.promise
-    if promise.epsilon is None:
+    question = parse_query(flags)
+    target = question.target
+    if target.epsilon is None:
         raise ParameterError("--epsilon", MISSING, "a finite number above 0")
-    found = remaining(question.scheme, done, promise.epsilon, promise.delta)
+    found = remaining(question.scheme, done, target.epsilon, target.delta)
     return found, Terms.of(question.scheme)
 
 
@@ -198,8 +198,8 @@ def read_account(path: Path) -> Account:
 
 def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
     """The window that flags describe, under the account's relation."""
-    promise = {"delta": account.delta, "relation": account.terms.relation.value}
-    return ask({**flags, **promise}).scheme
+    target = {"delta": account.delta, "relation": account.terms.relation.value}
+    return parse_query({**flags, **target}).scheme
 
 
 @contextmanager

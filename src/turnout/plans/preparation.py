@@ -81,9 +81,9 @@ def costliest_clients(scheme: Scheme) -> Scheme:
     order, first = np.unique(sizes, axis=0, return_index=True)
     kept: list[int] = []
     for i, client in zip(range(len(order)), first, strict=True):
-        outdone = (order <= order[i]).all(axis=1)
-        outdone[i] = False
-        if not outdone.any():
+        dominated = (order <= order[i]).all(axis=1)
+        dominated[i] = False
+        if not dominated.any():
             kept.append(int(client))
     return replace(scheme, participation=law.part(clients=kept))
 

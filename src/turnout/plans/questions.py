@@ -46,7 +46,7 @@ NOISE, DELTA = "noise", "delta"
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
-class _Promise(Section):
+class PrivacyTarget(Section):
     """Relation, δ and a target."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
@@ -70,21 +70,21 @@ class Question(Section):
 
     randomizer: AnySection
     participation: _Participation
-    promise: _Promise
+    target: PrivacyTarget
 
     @property
     def scheme(self) -> Scheme:
         """What is asked about."""
-        law, promise = self.participation, self.promise
+        law, target = self.participation, self.target
         if isinstance(law, Shuffled):
             return shuffled_scheme(law, self.randomizer.spec())
         counted = isinstance(law, CountedCheckInSection)
         return Scheme(
             self.randomizer.spec(),
             law.asked(),
-            promise.relation,
-            promise.release,
-            population=counted_population(law, promise.release) if counted else None,
+            target.relation,
+            target.release,
+            population=counted_population(law, target.release) if counted else None,
         )
 
     @property
@@ -94,9 +94,9 @@ class Question(Section):
         Raises:
             ParameterError: none was given.
         """
-        if self.promise.epsilon is None:
+        if self.target.epsilon is None:
             raise ParameterError("--epsilon", MISSING, "a finite number above 0")
-        return self.promise.epsilon
+        return self.target.epsilon
 
     @property
     def randomizer_words(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Question(Section):
         raise ParameterError("--solve-for", unknown, "a parameter of the question")
 
 
-def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
+def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     """The question that command-line flags put.
 
     Args:
@@ -139,7 +139,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
         raise ParameterError("--randomizer", kind, f"one of {', '.join(map(repr, RANDOMIZERS))}")
     if unknown is not None:
         given |= _stand_in(unknown, str(scheme), kind, given)
-    promise = {name: given.pop(name) for name in _Promise.model_fields if name in given}
+    target = {name: given.pop(name) for name in PrivacyTarget.model_fields if name in given}
     randomizer = {name: given.pop(name) for name in _owners() if name in given}
     for name, value in randomizer.items():
         if kind not in _owners()[name]:
@@ -150,7 +150,7 @@ def ask(flags: Mapping[str, object], unknown: str | None = None) -> Question:
     if scheme in SHUFFLED and nothing_said:
         raise ParameterError("--epsilon0", MISSING, MISSING_LEVEL)
     law = {"law": SCHEMES[str(scheme)], **given}
-    parts = {"randomizer": randomizer, "participation": law, "promise": promise}
+    parts = {"randomizer": randomizer, "participation": law, "target": target}
     with flags_named():
         try:
             question = Question.model_validate(parts)

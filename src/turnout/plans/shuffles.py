@@ -50,10 +50,10 @@ class SubsampledShuffleSection(Section):
         return self
 
 
-class SelfSampledShuffleSection(Section):
+class SelfSamplingShuffleSection(Section):
     """Each round each client, by her own coin, sends a message with probability ``rate``."""
 
-    law: Literal["self-sampled-shuffle"] = Field(description=LAW)
+    law: Literal["self-sampling-shuffle"] = Field(description=LAW)
     rate: Probability = Field(description="chance of a client in a round")
     clients: Count = Field(description=CLIENTS)
     rounds: Count = Field(1, description=ROUNDS)
@@ -66,12 +66,12 @@ class CountedCheckInSection(section_of(CheckIn)):
     clients: Count | None = Field(None, description=CLIENTS)
 
 
-Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSampledShuffleSection
+Shuffled = ShuffleSection | SubsampledShuffleSection | SelfSamplingShuffleSection
 """The laws under which a shuffler hides who sent what."""
 SHUFFLED: Mapping[str, type[Shuffled]] = {
     "shuffle": ShuffleSection,
     "subsampled-shuffle": SubsampledShuffleSection,
-    "self-sampled-shuffle": SelfSampledShuffleSection,
+    "self-sampling-shuffle": SelfSamplingShuffleSection,
 }
 """Their sections, by the words of schemes whose messages go through a shuffler."""
 

@@ -13,7 +13,7 @@ from turnout.core import checks
 from turnout.randomizers.interface import FrequencyRandomizer, Rows
 from turnout.randomizers.levels import law_within
 from turnout.randomizers.packing import pack_rows, unpack_rows
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 _ONE = np.uint64(1)
 
@@ -33,7 +33,7 @@ class BitmapRandomizer(FrequencyRandomizer):
         """Probability that a message supports another item."""
 
     @property
-    def law(self) -> FixedRandomizer:
+    def law(self) -> NonAdaptiveRandomizer:
         """Two items move two bits only; what they move is `own` − `other`."""
         return law_within(self.epsilon0, self.own - self.other)
 

@@ -19,7 +19,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential_below
 from turnout.randomizers.registry import mechanism
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -61,7 +61,7 @@ class OneBitHadamard(IndexedRandomizer):
         return parity(questions & values)
 
     @property
-    def private_law(self) -> FixedRandomizer:
+    def private_law(self) -> NonAdaptiveRandomizer:
         """Of 2K messages K are likely, and columns of two items agree in K/2 rows."""
         return spec.HadamardResponse(self.epsilon0)
 
@@ -149,7 +149,7 @@ class HadamardResponse(IndexedRandomizer):
         return block * self.block_rows + row
 
     @property
-    def private_law(self) -> FixedRandomizer:
+    def private_law(self) -> NonAdaptiveRandomizer:
         """In one block as above; items of two blocks share no likely message."""
         one = self.blocks == 1
         return spec.HadamardResponse(self.epsilon0) if one else super().private_law

@@ -23,7 +23,7 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
 from turnout.randomizers.levels import check_level, exponential_below, law_within
 from turnout.randomizers.registry import mechanism
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 _WORK = 2**31
 """Most additions that the server's decoding may take: seconds."""
@@ -88,7 +88,7 @@ class LocalHashing(IndexedRandomizer):
         return total % g
 
     @property
-    def private_law(self) -> FixedRandomizer:
+    def private_law(self) -> NonAdaptiveRandomizer:
         """Under one of g hash functions two items are told the same way."""
         return law_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 

@@ -28,7 +28,7 @@ from turnout.randomizers.interface import Codes, FrequencyRandomizer
 from turnout.randomizers.levels import exponential_below, law_within, on_grid_above
 from turnout.randomizers.packing import bits_for, pack_codes, unpack_codes
 from turnout.randomness import Source
-from turnout.spec import FixedRandomizer, PureRandomizer
+from turnout.spec import NonAdaptiveRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
 """Most messages of which the server keeps a count each."""
@@ -109,7 +109,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         return PureRandomizer(self.epsilon0) if asked else self.private_law
 
     @property
-    def private_law(self) -> FixedRandomizer:
+    def private_law(self) -> NonAdaptiveRandomizer:
         """Laws of two items agree but for the 1 − a who answer for their item."""
         return law_within(self.epsilon0, 1 - self.blanket)
 

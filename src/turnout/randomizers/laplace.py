@@ -26,7 +26,7 @@ from turnout.randomizers.lattice_numbers import NoisyNumber, on_lattice
 from turnout.randomizers.levels import check_level, exponential_below, level_above
 from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 HALVING = 2**16
 """Steps m in which the noise's probability halves."""
@@ -80,9 +80,9 @@ class LaplaceRandomizer(NoisyNumber):
         return level_above(self.ratio)
 
     @property
-    def law(self) -> FixedRandomizer:
+    def law(self) -> NonAdaptiveRandomizer:
         """What prices the message."""
-        return FixedRandomizer(self.epsilon0)
+        return NonAdaptiveRandomizer(self.epsilon0)
 
     @property
     def step(self) -> float:

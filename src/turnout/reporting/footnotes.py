@@ -10,7 +10,7 @@ from turnout.reporting.words import rounded_up
 from turnout.spec import (
     ApproximateRandomizer,
     EveryStep,
-    FixedRandomizer,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
     Scheme,
@@ -88,7 +88,7 @@ class Footnotes:
         averaged = scheme.release.shows_counts
         promised = _assumed(scheme)
         hopeful = averaged and not promised and scheme.relation is not Relation.ADD_REMOVE
-        of_class = isinstance(scheme.randomizer, FixedRandomizer) and not shuffled
+        of_class = isinstance(scheme.randomizer, NonAdaptiveRandomizer) and not shuffled
         return cls(
             unshuffled(scheme, delta) if shuffled else None,
             published_epsilon(scheme, delta),

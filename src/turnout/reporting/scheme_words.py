@@ -56,7 +56,7 @@ def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
     if isinstance(law, FixedSize):
         return {"name": "subsampled-shuffle", "sampled": law.size, **ends}
     if isinstance(law, SelfSampling):
-        return {"name": "self-sampled-shuffle", "rate": law.rate, **ends}
+        return {"name": "self-sampling-shuffle", "rate": law.rate, **ends}
     return {"name": law_names(type(law)).plan, **_values(law), "clients": clients}
 
 

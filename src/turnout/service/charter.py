@@ -97,7 +97,7 @@ class Charter:
         initial_model: SHA-256 of the first parameters, little-endian float32.
         timing: the schedule.
         coordinator_key: Ed25519 public key, 32 bytes.
-        computation: what a device computes; `founding` takes it from the plan.
+        computation: what a device computes; `new_task` takes it from the plan.
     """
 
     plan: str

@@ -62,9 +62,9 @@ class ApproximateRandomizer(Checked):
     delta0: float = open_unit("the δ₀ of the randomizer's own (ε₀, δ₀)")
 
 
-@asked_randomizer("fixed", shuffled=2)
+@asked_randomizer("non-adaptive", shuffled=2)
 @dataclass(frozen=True, slots=True)
-class FixedRandomizer(PureRandomizer):
+class NonAdaptiveRandomizer(PureRandomizer):
     """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
 
     In a shuffle it costs what `PureRandomizer` costs, without a condition on the order of speaking.
@@ -72,7 +72,7 @@ class FixedRandomizer(PureRandomizer):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedVariation(FixedRandomizer):
+class BoundedVariation(NonAdaptiveRandomizer):
     """One ε₀-DP randomizer whose output's laws under any two inputs are known to be nearer yet.
 
     Attributes:
@@ -90,7 +90,7 @@ class BoundedVariation(FixedRandomizer):
 
 @asked_randomizer("kary-response", shuffled=3)
 @dataclass(frozen=True, slots=True)
-class KaryResponse(FixedRandomizer):
+class KaryResponse(NonAdaptiveRandomizer):
     """The true one of k categories with probability e^{ε₀}/(e^{ε₀} + k − 1), else any other.
 
     With two it is Warner's randomized response.
@@ -101,16 +101,16 @@ class KaryResponse(FixedRandomizer):
 
 @asked_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
-class HadamardResponse(FixedRandomizer):
+class HadamardResponse(NonAdaptiveRandomizer):
     """A uniform message of a half of all messages, that of the true value with e^{ε₀} to 1.
 
     Any two values' halves share a quarter of all messages.
     """
 
 
-@asked_randomizer("bit-response", shuffled=5)
+@asked_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
-class BitResponse(FixedRandomizer):
+class SampledBitResponse(NonAdaptiveRandomizer):
     """The number of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
 
 
@@ -174,17 +174,17 @@ class PairRandomizer:
     Attributes:
         pair: an object with the members of `turnout.accounting.Pair`, such as
             `turnout.accounting.MonotonePair` of two densities.
-        leak: probability, with her, of outcomes that are impossible without her.
+        infinity_mass: probability, with her, of outcomes that are impossible without her.
     """
 
     pair: object
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     def __post_init__(self) -> None:
         missing = [name for name in _PAIR_MEMBERS if not hasattr(self.pair, name)]
         if missing or isinstance(self.pair, type):
             raise ParameterError("pair", self.pair, f"an object with {', '.join(_PAIR_MEMBERS)}")
-        checks.probability(leak=self.leak)
+        checks.probability(infinity_mass=self.infinity_mass)
         plain_numbers(self)
 
 
@@ -200,11 +200,11 @@ Randomizer = (
 )
 
 FIXED_RANDOMIZERS = (
-    FixedRandomizer,
+    NonAdaptiveRandomizer,
     BoundedVariation,
     KaryResponse,
     HadamardResponse,
-    BitResponse,
+    SampledBitResponse,
 )
 """The subclasses of `PureRandomizer`, of which there are no others."""
 
@@ -213,6 +213,6 @@ close(*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 def is_adaptive(randomizer: Randomizer) -> bool:
     """Whether the messages before may choose a randomizer, so that a shuffle's order is hidden."""
-    if isinstance(randomizer, FixedRandomizer):
+    if isinstance(randomizer, NonAdaptiveRandomizer):
         return False
     return isinstance(randomizer, PureRandomizer | ApproximateRandomizer)

@@ -24,7 +24,7 @@ from turnout.randomizers.bitmaps import BitmapRandomizer
 from turnout.randomizers.levels import level_above
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams, Source
-from turnout.spec import FixedRandomizer, PureRandomizer, Relation, Scheme
+from turnout.spec import NonAdaptiveRandomizer, PureRandomizer, Relation, Scheme
 from turnout.spec.laws.every_step import EveryStep
 from turnout.testing.enumeration import enumerate_law
 
@@ -174,7 +174,7 @@ def _assert_priced(law: Any, laws: Sequence[MessageLaw]) -> None:
     for delta in _DELTAS:
         price = epsilon_upper(alone, delta)
         _assert_within(rows, price, delta, "one message")
-        if isinstance(law, FixedRandomizer):
+        if isinstance(law, NonAdaptiveRandomizer):
             price = shuffled_price([(law, 1)], 2, delta)
             for other in rows:
                 both = np.array([_shuffled(row, other) for row in rows])

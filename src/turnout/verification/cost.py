@@ -20,22 +20,22 @@ from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme, TrustMode
 from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
 from turnout.spec.forms import DrawTable, Form, normal_form
 from turnout.verification.ratios import Side
-from turnout.verification.windows import Run, Window, epsilon, run_law, two_hop_epsilon
+from turnout.verification.windows import Run, Window, epsilon, run_law, two_bound_epsilon
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Analysis:
     """How ε is enclosed.
 
     Attributes:
         lowers: runs that an adversary really gets, or could make of what he gets.
-        hops: one run that is at least as bad as the truth, or two that are so one after the
+        bounds: one run that is at least as bad as the truth, or two that are so one after the
             other: to her absence and on to the other record.
         method: in a few words.
     """
 
     lowers: tuple[Run, ...]
-    hops: tuple[Run] | tuple[Run, Run]
+    bounds: tuple[Run] | tuple[Run, Run]
     method: str
 
 
@@ -59,7 +59,7 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
         UnsupportedError: no independent analysis is written for this scheme.
         NumericalError: the numbers leave what float64 can prove.
     """
-    found, lower = way(scheme, steps), least(scheme, steps, delta)
+    found, lower = analysis(scheme, steps), least(scheme, steps, delta)
     return Bounds(lower, _most(found, delta)), found.method
 
 
@@ -68,23 +68,23 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
     """The lower of the two bounds alone; raises as `recomputed`."""
     bounds = [
         epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta)
-        for run in way(scheme, steps).lowers
+        for run in analysis(scheme, steps).lowers
         if run
     ]
     return max(bounds, default=0.0)
 
 
-def _most(found: Way, delta: float) -> float:
-    if not found.hops[0]:
+def _most(found: Analysis, delta: float) -> float:
+    if not found.bounds[0]:
         return 0.0
-    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.hops)}
-    if len(found.hops) == 1:
-        return epsilon(uppers[found.hops[0]], Side.UPPER, delta)
-    first, second = (uppers[run] for run in found.hops)
-    return max(two_hop_epsilon(first, second, delta), two_hop_epsilon(second, first, delta))
+    uppers = {run: run_law(run, Side.UPPER, delta) for run in set(found.bounds)}
+    if len(found.bounds) == 1:
+        return epsilon(uppers[found.bounds[0]], Side.UPPER, delta)
+    first, second = (uppers[run] for run in found.bounds)
+    return max(two_bound_epsilon(first, second, delta), two_bound_epsilon(second, first, delta))
 
 
-def way(scheme: Scheme, steps: int) -> Way:
+def analysis(scheme: Scheme, steps: int) -> Analysis:
     """How ε after the first ``steps`` steps is enclosed.
 
     Raises:
@@ -104,19 +104,21 @@ def way(scheme: Scheme, steps: int) -> Way:
     if always and (replaced or scheme.relation is Relation.ZERO_OUT):
         # Both worlds have her in every step: no hop over her absence, whatever the rule.
         run = _runs(law, alone / 2 if replaced else alone, steps)[1]
-        return Way((run,), (run,), "the exact law of every step")
+        return Analysis((run,), (run,), "the exact law of every step")
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper, back = (_runs(law, n, steps)[1] for n in (alone / 2 if one_client else alone, alone))
     if replaced:
         lowers = (lower, tuple(map(_sum_opposed, lower)))
-        return Way(lowers, (upper, upper), "opposite records' sums below, over her absence above")
+        return Analysis(
+            lowers, (upper, upper), "opposite records' sums below, over her absence above"
+        )
     if not one_client:
         exact = "the exact law of her slots"
         method = exact if lower == upper else "less than her slots below, more above"
-        return Way((lower,), (upper,), method)
+        return Analysis((lower,), (upper,), method)
     if scheme.relation is Relation.ADD_REMOVE:
-        return Way((lower,), (upper,), "she comes alone below, displaces somebody above")
-    return Way((lower,), (upper, back), "she comes alone below, over her absence above")
+        return Analysis((lower,), (upper,), "she comes alone below, displaces somebody above")
+    return Analysis((lower,), (upper, back), "she comes alone below, over her absence above")
 
 
 def _sum_opposed(window: Window) -> Window:

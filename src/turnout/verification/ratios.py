@@ -12,7 +12,7 @@ list of atoms; when there are too many, values are cut into cells, and
 
 * a *lower* law puts a cell's mass at its mean (Jensen);
 * an *upper* law splits it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
-  beyond the last end b is cut to b, and E[(L − b)₊] is kept as `Law.leak`: as if that much
+  beyond the last end b is cut to b, and E[(L − b)₊] is kept as `Law.infinity_mass`: as if that much
   certainty were given away. Cutting only raises E[(1 − k·L)₊].
 
 Where the cells lie decides how close the bounds are, never whether they hold. Both miss by the
@@ -61,13 +61,13 @@ class Law:
     Attributes:
         values: not negative, rising, shape ``(n,)``.
         masses: their probabilities without her, shape ``(n,)``.
-        leak: probability with her (times the law's mean) of outcomes that tell for sure.
+        infinity_mass: probability with her (times the law's mean) of outcomes that tell for sure.
         value_error, mass_error: bounds on the relative rounding error of each value and mass.
     """
 
     values: Floats
     masses: Floats
-    leak: float = 0.0
+    infinity_mass: float = 0.0
     value_error: float = 0.0
     mass_error: float = 0.0
 
@@ -78,8 +78,10 @@ class Law:
     def mixed(self, share: float, total: float) -> Law:
         """The law of 1 − share + share·S/total, S having this law and mean ``total``."""
         values = (1.0 - share) + share * (self.values / total)
-        leak = share * self.leak / total
-        return Law(values, self.masses, leak, self.value_error + _ROUNDING, self.mass_error)
+        infinity_mass = share * self.infinity_mass / total
+        return Law(
+            values, self.masses, infinity_mass, self.value_error + _ROUNDING, self.mass_error
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +99,24 @@ class Cells:
     means: Floats
 
     def settled(
-        self, side: Side, leak: float, value_error: float = 0.0, mass_error: float = 0.0
+        self, side: Side, infinity_mass: float, value_error: float = 0.0, mass_error: float = 0.0
     ) -> Law:
         """A law with one atom a cell (lower) or one an end (upper)."""
         errors = value_error + _ROUNDING, mass_error + _ROUNDING
         if side is Side.LOWER:
             kept = self.masses > 0
-            return Law(self.means[kept] / self.masses[kept], self.masses[kept], leak, *errors)
+            return Law(
+                self.means[kept] / self.masses[kept], self.masses[kept], infinity_mass, *errors
+            )
         below, mean = self.masses[:-1], self.means[:-1]
         width, excess = np.diff(self.edges), mean - self.edges[:-1] * below
         share = np.divide(excess, width, out=np.zeros_like(width), where=width > 0)
         share = np.clip(share, 0.0, below)
         masses = np.append(below - share, self.masses[-1])
         masses[1:] += share
-        leak += max(float(self.means[-1] - self.edges[-1] * self.masses[-1]), 0.0)
+        infinity_mass += max(float(self.means[-1] - self.edges[-1] * self.masses[-1]), 0.0)
         kept = masses > 0
-        return Law(self.edges[kept], masses[kept], leak, *errors)
+        return Law(self.edges[kept], masses[kept], infinity_mass, *errors)
 
 
 def gaussian(noise: float, side: Side) -> Law:
@@ -190,7 +194,7 @@ def _combined(
     mean_in_bins = np.bincount(index, masses * values, _BINS + 1).astype(np.float64)
     cells = _cells(scale.edges(), in_bins, mean_in_bins, cut)
     mass_error = one.mass_error + other.mass_error
-    return cells.settled(side, one.leak + other.leak, value_error, mass_error)
+    return cells.settled(side, one.infinity_mass + other.infinity_mass, value_error, mass_error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def _power(
 
 def remove_delta(law: Law, epsilon: float) -> float:
     """E[(L − e^ε)₊] and what tells for sure."""
-    return float(law.masses @ np.maximum(law.values - math.exp(epsilon), 0.0)) + law.leak
+    return float(law.masses @ np.maximum(law.values - math.exp(epsilon), 0.0)) + law.infinity_mass
 
 
 def add_delta(law: Law, epsilon: float) -> float:
@@ -118,18 +118,18 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
     return low, high
 
 
-def two_hop_epsilon(first: Law, second: Law, delta: float) -> float:
+def two_bound_epsilon(first: Law, second: Law, delta: float) -> float:
     """An upper bound on ε from one record over her absence to another; both laws are upper.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
     """
     mass_error = max(first.mass_error, second.mass_error)
     curves = partial(remove_delta, first), partial(add_delta, second)
-    least = min(_two_hops(*curves, delta / (1 + mass_error)))
+    least = min(_two_bounds(*curves, delta / (1 + mass_error)))
     return least + first.value_error + second.value_error
 
 
-def _two_hops(
+def _two_bounds(
     to_absence: Callable[[float], float], from_absence: Callable[[float], float], delta: float
 ) -> Iterator[float]:
     for share in np.linspace(0.02, 0.98, 25):

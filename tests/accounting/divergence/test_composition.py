@@ -106,6 +106,6 @@ def test_rounded_strikes_are_charged_in_every_block(direction, monkeypatch):
     truth = PairCurve(GaussianPair(1.0), direction, Side.LOWER).delta(points)
     uncharged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
     assert np.any(uncharged < truth)
-    monkeypatch.setattr(composition, "_ROUNDINGS_A_STRIKE", 2 * eta / UNIT_ROUNDOFF)
+    monkeypatch.setattr(composition, "_ROUNDINGS_A_THRESHOLD", 2 * eta / UNIT_ROUNDOFF)
     charged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
     assert np.all(charged >= truth)

@@ -6,7 +6,13 @@ import pytest
 from test_brute_force import PAIRS
 
 from turnout.accounting.divergence import convex_order as order
-from turnout.accounting.divergence.pairs import GaussianPair, call, call_rounding, put, put_rounding
+from turnout.accounting.divergence.pairs import (
+    GaussianPair,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
+)
 
 GRIDS = [(0.003, 900), (0.05, 150), (0.2, 9), (0.7, 5), (3.0, 4)]
 RATIOS = {
@@ -15,12 +21,12 @@ RATIOS = {
 }
 
 
-def grid_calls(grid, law, k):
+def grid_hockey_sticks(grid, law, k):
     """E[(Y − k)₊] for k up to the cap: what lies above it has the price ``beyond``."""
     return (law.masses * np.maximum(grid.points - k[:, None], 0.0)).sum(axis=1) + law.beyond
 
 
-def grid_puts(grid, law, k):
+def grid_reverse_hockey_sticks(grid, law, k):
     return (law.masses * np.maximum(k[:, None] - grid.points, 0.0)).sum(axis=1)
 
 
@@ -33,24 +39,37 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
     upper = order.upper_law(pair, upper_grid)
     for grid, law in (
         (upper_grid, upper),
-        (lower_grid, order.lower_law(pair, lower_grid, by_calls=True)),
-        (lower_grid, order.lower_law(pair, lower_grid, by_calls=False)),
+        (lower_grid, order.lower_law(pair, lower_grid, by_hockey_sticks=True)),
+        (lower_grid, order.lower_law(pair, lower_grid, by_hockey_sticks=False)),
     ):
         k = np.random.default_rng(7).uniform(0.0, grid.cap, 2000)
-        slack = 8 * (call_rounding(pair, k) + put_rounding(pair, k)) + 1e-14
+        slack = (
+            8 * (hockey_stick_rounding(pair, k) + reverse_hockey_stick_rounding(pair, k)) + 1e-14
+        )
         if law is upper:
-            assert np.all(grid_calls(grid, law, k) >= call(pair, k) - slack)
-            assert np.all(grid_puts(grid, law, k) >= put(pair, k) - slack)
+            assert np.all(grid_hockey_sticks(grid, law, k) >= hockey_stick(pair, k) - slack)
+            assert np.all(
+                grid_reverse_hockey_sticks(grid, law, k) >= reverse_hockey_stick(pair, k) - slack
+            )
             assert law.masses @ grid.points + law.beyond == pytest.approx(1.0, abs=1e-12)
         else:
-            calls = np.all(grid_calls(grid, law, k) <= call(pair, k) + slack)
-            puts = np.all(grid_puts(grid, law, k) <= put(pair, k) + slack)
-            assert calls or puts
-    by_calls = order.lower_law(pair, lower_grid, by_calls=True)
-    assert np.all(grid_calls(lower_grid, by_calls, k) <= call(pair, k) + slack)
-    by_puts = order.lower_law(pair, lower_grid, by_calls=False)
-    assert np.all(grid_puts(lower_grid, by_puts, k) <= put(pair, k) + slack)
-    for law in (upper, by_calls, by_puts):
+            hockey_sticks = np.all(
+                grid_hockey_sticks(grid, law, k) <= hockey_stick(pair, k) + slack
+            )
+            reverse_hockey_sticks = np.all(
+                grid_reverse_hockey_sticks(grid, law, k) <= reverse_hockey_stick(pair, k) + slack
+            )
+            assert hockey_sticks or reverse_hockey_sticks
+    by_hockey_sticks = order.lower_law(pair, lower_grid, by_hockey_sticks=True)
+    assert np.all(
+        grid_hockey_sticks(lower_grid, by_hockey_sticks, k) <= hockey_stick(pair, k) + slack
+    )
+    by_reverse_hockey_sticks = order.lower_law(pair, lower_grid, by_hockey_sticks=False)
+    assert np.all(
+        grid_reverse_hockey_sticks(lower_grid, by_reverse_hockey_sticks, k)
+        <= reverse_hockey_stick(pair, k) + slack
+    )
+    for law in (upper, by_hockey_sticks, by_reverse_hockey_sticks):
         assert np.all(law.masses >= -1e-12)
         assert law.masses.sum() == pytest.approx(1.0, abs=1e-12)
 
@@ -64,8 +83,10 @@ def test_both_sides_close_in_as_the_square_of_the_step(sigma):
         grid = order.Grid(step, round(12 / step))
         below = order.lower_grid(pair, step, grid.cap)
         k = np.linspace(0.3, 8.0, 500)
-        upper_prices = grid_calls(grid, order.upper_law(pair, grid), k)
-        lower_prices = grid_calls(below, order.lower_law(pair, below, by_calls=True), k)
+        upper_prices = grid_hockey_sticks(grid, order.upper_law(pair, grid), k)
+        lower_prices = grid_hockey_sticks(
+            below, order.lower_law(pair, below, by_hockey_sticks=True), k
+        )
         widths.append(float(np.sum(upper_prices - lower_prices)))
     assert widths[0] > 3.4 * widths[1]
     assert widths[1] > 3.4 * widths[2]
@@ -89,9 +110,9 @@ def test_a_coarse_lower_law_keeps_a_heavy_tail(sigma):
     """Steps far above the bulk: tangents at the middles would cut the tail off at once."""
     pair, step = GaussianPair(sigma), 1e3
     grid = order.lower_grid(pair, step, 1e6)
-    law = order.lower_law(pair, grid, by_calls=True)
+    law = order.lower_law(pair, grid, by_hockey_sticks=True)
     k = np.array([1e5, 5e5])
-    assert np.all(grid_calls(grid, law, k) >= 0.98 * call(pair, k))
+    assert np.all(grid_hockey_sticks(grid, law, k) >= 0.98 * hockey_stick(pair, k))
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 20.0, 1000.0])
@@ -105,5 +126,9 @@ def test_prices_round_by_no_more_than_their_bound(sigma):
             above = mpmath.ncdf(mu / 2 - at) - k * mpmath.ncdf(-mu / 2 - at)
             below = k * mpmath.ncdf(at + mu / 2) - mpmath.ncdf(at - mu / 2)
             point = np.array(k)
-            assert abs(float(call(pair, point) - above)) <= float(call_rounding(pair, point))
-            assert abs(float(put(pair, point) - below)) <= float(put_rounding(pair, point))
+            assert abs(float(hockey_stick(pair, point) - above)) <= float(
+                hockey_stick_rounding(pair, point)
+            )
+            assert abs(float(reverse_hockey_stick(pair, point) - below)) <= float(
+                reverse_hockey_stick_rounding(pair, point)
+            )

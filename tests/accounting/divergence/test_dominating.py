@@ -51,7 +51,7 @@ def scheme(randomizer, law, relation=Relation.ADD_REMOVE, release=ReleaseRule.AG
 
 
 @pytest.mark.parametrize(
-    ("randomizer", "reach", "worst"),
+    ("randomizer", "sensitivity", "worst"),
     [
         (GaussianNoise(3.0), 1.0, DominatingPair(GaussianPair(3.0))),
         (GaussianNoise(3.0), 2.0, DominatingPair(GaussianPair(1.5))),
@@ -66,8 +66,8 @@ def scheme(randomizer, law, relation=Relation.ADD_REMOVE, release=ReleaseRule.AG
         (RoundedGaussianNoise(3.0, 2), 2.0, DominatingPair(rounded_gaussian_pair(3.0, 4))),
     ],
 )
-def test_the_pair_at_a_reach(randomizer, reach, worst):
-    assert dominating(randomizer, reach) == worst
+def test_the_pair_at_a_reach(randomizer, sensitivity, worst):
+    assert dominating(randomizer, sensitivity) == worst
 
 
 def test_equal_tables_share_a_pair():
@@ -167,10 +167,10 @@ def test_sampled_steps_are_what_dp_accounting_says(randomizer, rate, steps):
 
 def laplace_average(scale: float, k: float, direction: Direction) -> mp.mpf:
     """δ(K) of a window of two steps: one ratio integrated, the other's price in closed form."""
-    b, strike = mp.mpf(scale), mp.mpf(k)
+    b, threshold = mp.mpf(scale), mp.mpf(k)
     top = mp.exp(1 / b)
 
-    def one_call(x):
+    def one_hockey_stick(x):
         if x <= 1 / top:
             return 1 - x
         if x >= top:
@@ -180,14 +180,14 @@ def laplace_average(scale: float, k: float, direction: Direction) -> mp.mpf:
 
     def payoff(x):
         if direction is Direction.REMOVE:
-            return one_call(2 * strike - x) / 2
-        rest = 2 / strike - x  # K/2·E(rest − X)₊
-        return strike / 2 * (one_call(rest) + rest - 1) if rest > 0 else mp.mpf(0)
+            return one_hockey_stick(2 * threshold - x) / 2
+        rest = 2 / threshold - x  # K/2·E(rest − X)₊
+        return threshold / 2 * (one_hockey_stick(rest) + rest - 1) if rest > 0 else mp.mpf(0)
 
     def density(z):
         return payoff(mp.exp((2 * z - 1) / b)) * mp.exp(-z / b) / (2 * b)
 
-    level = 2 * strike if direction is Direction.REMOVE else 2 / strike
+    level = 2 * threshold if direction is Direction.REMOVE else 2 / threshold
     kinks = [level - 1 / top, level - top]
     places = sorted((b * mp.log(x) + 1) / 2 for x in kinks if x > 0)
     inner = [z for z in places if 0 < z < 1]

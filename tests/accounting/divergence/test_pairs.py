@@ -18,12 +18,12 @@ from turnout.accounting.divergence.pairs import (
     LaplacePair,
     MonotonePair,
     PurePair,
-    call,
-    call_rounding,
     discrete_gaussian_pair,
+    hockey_stick,
+    hockey_stick_rounding,
     pair_of_table,
-    put,
-    put_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
     rounded_gaussian_pair,
 )
 from turnout.core.errors import NumericalError, ParameterError
@@ -39,18 +39,21 @@ def table(present, absent):
 
 
 def lattice(mass, sensitivity, reach):
-    return truths.lattice_call(mass, sensitivity, reach)
+    return truths.lattice_hockey_stick(mass, sensitivity, reach)
 
 
 with mp.workdps(40):
     PAIRS = {
-        "Gaussian, 0.7": (GaussianPair(0.7), truths.gaussian_call(0.7)),
-        "Gaussian, 30": (GaussianPair(30.0), truths.gaussian_call(30.0)),
-        "Laplace, 1": (LaplacePair(1.0), truths.laplace_call(1.0)),
-        "Laplace, 0.05": (LaplacePair(0.05), truths.laplace_call(0.05)),
-        "pure": (PurePair(math.log(2)), truths.table_call(*truths.four_outcomes(2, Fraction(0)))),
-        "approximate": (PurePair(math.log(2), 1 / 64), truths.table_call(*KOV)),
-        "table": (table(EIGHTHS, OTHERS), truths.table_call(EIGHTHS, OTHERS)),
+        "Gaussian, 0.7": (GaussianPair(0.7), truths.gaussian_hockey_stick(0.7)),
+        "Gaussian, 30": (GaussianPair(30.0), truths.gaussian_hockey_stick(30.0)),
+        "Laplace, 1": (LaplacePair(1.0), truths.laplace_hockey_stick(1.0)),
+        "Laplace, 0.05": (LaplacePair(0.05), truths.laplace_hockey_stick(0.05)),
+        "pure": (
+            PurePair(math.log(2)),
+            truths.table_hockey_stick(*truths.four_outcomes(2, Fraction(0))),
+        ),
+        "approximate": (PurePair(math.log(2), 1 / 64), truths.table_hockey_stick(*KOV)),
+        "table": (table(EIGHTHS, OTHERS), truths.table_hockey_stick(EIGHTHS, OTHERS)),
         "discrete Gaussian": (
             discrete_gaussian_pair(1.3, 2),
             lattice(truths.discrete_gaussian_mass(1.3), 2, 60),
@@ -76,18 +79,24 @@ def forty_digits():
         yield
 
 
-STRIKES = np.array([0.01, 0.3, 0.8, 0.99, 1.0, 1.003, 1.3, 2.5, 9.0])
+THRESHOLDS = np.array([0.01, 0.3, 0.8, 0.99, 1.0, 1.003, 1.3, 2.5, 9.0])
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_prices_are_the_definition_within_the_rounding_that_is_claimed(name):
     pair, truth = PAIRS[name]
-    calls, puts = call(pair, STRIKES), put(pair, STRIKES)
-    slack, put_slack = call_rounding(pair, STRIKES), put_rounding(pair, STRIKES)
-    for i, k in enumerate(STRIKES.tolist()):
+    hockey_sticks, reverse_hockey_sticks = (
+        hockey_stick(pair, THRESHOLDS),
+        reverse_hockey_stick(pair, THRESHOLDS),
+    )
+    slack, reverse_slack = (
+        hockey_stick_rounding(pair, THRESHOLDS),
+        reverse_hockey_stick_rounding(pair, THRESHOLDS),
+    )
+    for i, k in enumerate(THRESHOLDS.tolist()):
         exact = truth(mp.mpf(k))
-        assert abs(calls[i] - exact) <= slack[i] + DIGITS
-        assert abs(puts[i] - (exact + k - 1)) <= put_slack[i] + DIGITS
+        assert abs(hockey_sticks[i] - exact) <= slack[i] + DIGITS
+        assert abs(reverse_hockey_sticks[i] - (exact + k - 1)) <= reverse_slack[i] + DIGITS
     assert slack.max() < 1e-14
 
 
@@ -99,10 +108,10 @@ def test_curves_lie_on_their_side(name, side):
     for direction in Direction:
         values = PairCurve(pair, direction, side).delta(k)
         for value, ratio in zip(values.tolist(), k.tolist(), strict=True):
-            strike = mp.mpf(ratio)
-            exact = truth(strike)
+            threshold = mp.mpf(ratio)
+            exact = truth(threshold)
             if direction is Direction.ADD:
-                exact = 1 - strike + strike * truth(1 / strike)
+                exact = 1 - threshold + threshold * truth(1 / threshold)
             if side is Side.UPPER:
                 assert value >= exact - DIGITS
             else:
@@ -126,12 +135,12 @@ def test_tails_are_two_laws(name):
 def test_prices_are_those_of_a_law_with_mean_one(name):
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-6, 50.0, 300))
-    calls, puts = call(pair, k), put(pair, k)
-    assert calls[0] == pytest.approx(1.0, abs=1e-14)
-    assert puts[0] == 0
-    np.testing.assert_allclose(puts - calls, k - 1.0, atol=1e-13)
-    slopes = np.diff(calls) / np.diff(k)
-    assert np.all(np.diff(calls) <= 1e-15)
+    hockey_sticks, reverse_hockey_sticks = hockey_stick(pair, k), reverse_hockey_stick(pair, k)
+    assert hockey_sticks[0] == pytest.approx(1.0, abs=1e-14)
+    assert reverse_hockey_sticks[0] == 0
+    np.testing.assert_allclose(reverse_hockey_sticks - hockey_sticks, k - 1.0, atol=1e-13)
+    slopes = np.diff(hockey_sticks) / np.diff(k)
+    assert np.all(np.diff(hockey_sticks) <= 1e-15)
     assert np.all(np.diff(slopes) >= -1e-8)
 
 
@@ -140,14 +149,14 @@ def test_the_second_moment(name):
     """E X² = 2∫ E(X − k)₊ dk."""
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-5, 1e150, 400_000))
-    calls = call(pair, k)
-    integral = float(np.sum(0.5 * (calls[1:] + calls[:-1]) * np.diff(k)))
+    hockey_sticks = hockey_stick(pair, k)
+    integral = float(np.sum(0.5 * (hockey_sticks[1:] + hockey_sticks[:-1]) * np.diff(k)))
     assert pair.second_moment == pytest.approx(2 * integral, rel=1e-4)
 
 
 def test_a_table_knows_what_is_impossible_on_either_side():
-    pair, leak = pair_of_table([float(p) for p in EIGHTHS], [float(q) for q in OTHERS])
-    assert leak == 1 / 8
+    pair, infinity_mass = pair_of_table([float(p) for p in EIGHTHS], [float(q) for q in OTHERS])
+    assert infinity_mass == 1 / 8
     assert pair.zero == 1 / 4
     np.testing.assert_allclose(pair.values, np.array([1 / 3, 1.0, 4.0]) * 8 / 7)
     np.testing.assert_allclose(pair.masses, [3 / 8, 2 / 8, 1 / 8])
@@ -157,10 +166,10 @@ def test_a_table_knows_what_is_impossible_on_either_side():
 
 
 def test_a_tiny_chance_of_the_impossible_is_kept():
-    pair, leak = pair_of_table([1.0, 0.0], [1.0 - 1e-17, 1e-17])
-    assert (pair.zero, leak) == (1e-17, 0.0)
-    pair, leak = pair_of_table([1.0, 1e-17], [1.0, 0.0])
-    assert (pair.zero, leak) == (0.0, 1e-17)
+    pair, infinity_mass = pair_of_table([1.0, 0.0], [1.0 - 1e-17, 1e-17])
+    assert (pair.zero, infinity_mass) == (1e-17, 0.0)
+    pair, infinity_mass = pair_of_table([1.0, 1e-17], [1.0, 0.0])
+    assert (pair.zero, infinity_mass) == (0.0, 1e-17)
 
 
 def test_outcomes_of_one_ratio_are_one_value():
@@ -244,8 +253,10 @@ def test_two_laplaces_have_atoms_at_both_ends():
     """The ratio is flat outside [0, 1]: its largest and smallest values have mass."""
     pair = MonotonePair(stats.laplace(1.0, 2.0), stats.laplace(0.0, 2.0), -200.0, 200.0)
     exact, k = LaplacePair(2.0), np.exp(np.linspace(-0.7, 0.7, 29))
-    np.testing.assert_allclose(call(pair, k), call(exact, k), atol=1e-14)
-    np.testing.assert_allclose(put(pair, k), put(exact, k), atol=1e-14)
+    np.testing.assert_allclose(hockey_stick(pair, k), hockey_stick(exact, k), atol=1e-14)
+    np.testing.assert_allclose(
+        reverse_hockey_stick(pair, k), reverse_hockey_stick(exact, k), atol=1e-14
+    )
 
 
 def test_any_two_densities_with_a_rising_ratio():
@@ -255,7 +266,7 @@ def test_any_two_densities_with_a_rising_ratio():
     for k in (0.85, 1.0, 1.5, 3.0):
         z = math.log(k / rate) / (1 - rate)
         exact = math.exp(-rate * z) - k * math.exp(-z)
-        assert call(pair, np.array(k)) == pytest.approx(exact, rel=1e-12)
+        assert hockey_stick(pair, np.array(k)) == pytest.approx(exact, rel=1e-12)
 
 
 def test_a_ratio_that_falls_is_refused():

@@ -114,8 +114,8 @@ def test_calls_are_double_tail_sums(cells):
     exact = np.zeros(cells + 1, dtype=np.longdouble)
     tails = np.cumsum(masses[::-1].astype(np.longdouble))[::-1]
     exact[:-1] = np.cumsum(tails[:0:-1])[::-1]
-    calls = sums.calls_in_bins(masses)
-    assert np.all(np.abs(calls - exact) <= sums.calls_rounding(cells) * exact)
+    hockey_sticks = sums.hockey_sticks_in_bins(masses)
+    assert np.all(np.abs(hockey_sticks - exact) <= sums.hockey_sticks_rounding(cells) * exact)
 
 
 def test_a_transform_that_vanishes_is_no_trouble():

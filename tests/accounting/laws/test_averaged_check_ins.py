@@ -16,10 +16,10 @@ from turnout.accounting.shuffling.sampling.averaged import averaged_window
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
-    FixedRandomizer,
     GaussianNoise,
     KaryResponse,
     LaplaceNoise,
+    NonAdaptiveRandomizer,
     PureRandomizer,
 )
 
@@ -111,7 +111,7 @@ def test_bounds_of_windows_do_not_cross(randomizer, windows):
 def test_a_fixed_randomizer_is_no_better_where_steps_choose():
     """The model moves, so what is sent of a record is not fixed before the window."""
     pure = averaged_window(PureRandomizer(1.0), 1000, 1.0)
-    assert averaged_window(FixedRandomizer(1.0), 1000, 1.0).upper == pure.upper
+    assert averaged_window(NonAdaptiveRandomizer(1.0), 1000, 1.0).upper == pure.upper
     response = averaged_window(KaryResponse(1.0, 4), 1000, 1.0)
     assert response.upper == pure.upper
     assert response.lower is None

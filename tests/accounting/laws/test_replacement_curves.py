@@ -116,7 +116,7 @@ def composed(block, count, delta, refinement=0):
     """ε of a number of windows, from both sides."""
     tail = 3e-4 * delta / count
     uppers = block.curves(Side.UPPER, tail, refinement)
-    gap = max(block.spread / 40, reach_of(uppers, tail) / 2**15)
+    gap = max(block.loss_deviation / 40, reach_of(uppers, tail) / 2**15)
     bounds = []
     for side in (Side.LOWER, Side.UPPER):
         pld = loss_law(block.curves(side, tail, refinement), Direction.REMOVE, gap, tail)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from replacement_truths import gaussian_delta, gaussian_prices, gaussian_ratios, strike
+from replacement_truths import gaussian_delta, gaussian_prices, gaussian_ratios, threshold
 from scipy.integrate import quad
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
@@ -189,10 +189,10 @@ def test_tighter_than_two_hops(sigma, window, delta, epsilon):
     )
     assert lower <= upper <= lower * (1 + 3e-3)
     assert upper == pytest.approx(epsilon, rel=2e-3)
-    assert upper < 0.97 * two_hops(GaussianPair(sigma), window, delta)
+    assert upper < 0.97 * two_bounds(GaussianPair(sigma), window, delta)
 
 
-def two_hops(pair, window, delta):
+def two_bounds(pair, window, delta):
     """The best split of δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) over a few."""
 
     def root(direction, part):
@@ -244,12 +244,12 @@ def test_small_deltas_keep_their_digits():
 
 
 def test_a_strike_beyond_all_ratios():
-    total = Sum(AntitheticStep(GaussianPair(1.0), 3.0), 4, strike(3.0, 4, 1e-9))
+    total = Sum(AntitheticStep(GaussianPair(1.0), 3.0), 4, threshold(3.0, 4, 1e-9))
     assert 0 <= excess(total, Side.LOWER) <= excess(total, Side.UPPER) < 1e-30
 
 
 def test_bad_parameters():
-    for bad in ({"window": 0}, {"probability": 0.0}, {"probability": 1.01}, {"leak": 1.0}):
+    for bad in ({"window": 0}, {"probability": 0.0}, {"probability": 1.01}, {"infinity_mass": 1.0}):
         with pytest.raises(ParameterError):
             ReplacementBlock(**{"pair": GaussianPair(1.0), "window": 5, **bad})
 

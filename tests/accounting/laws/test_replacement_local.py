@@ -12,7 +12,7 @@ from replacement_truths import (
     extreme_triples,
     mean_excess,
     random_triple,
-    strike,
+    threshold,
 )
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
@@ -117,7 +117,7 @@ def test_responses_are_priced_exactly(a, law):
         truth = mean_excess(
             [triple] * window, Fraction(k).limit_denominator(100), Fraction(probability)
         )
-        total = LocalSum(log(a), k, window, strike(k, window, probability))
+        total = LocalSum(log(a), k, window, threshold(k, window, probability))
         lower, upper = (
             probability * response_excess(total, law, side) for side in Side.__members__.values()
         )
@@ -142,7 +142,7 @@ def test_the_figure_of_the_check_in_paper():
 def test_brackets_are_ordered_and_narrow(epsilon0, window):
     block = LocalReplacementBlock(epsilon0, window)
     for score in (0.5, 2.0, 4.0):
-        k = math.exp(score * block.spread)
+        k = math.exp(score * block.loss_deviation)
         if k >= math.exp(epsilon0):
             continue
         lower, upper = block.delta(k, Side.LOWER), block.delta(k, Side.UPPER)

@@ -81,15 +81,15 @@ def polygons_lie_on_their_side() -> bool:
 def couple_on_the_same_side(monkeypatch):
     """Takes E where both ratios are large."""
 
-    def strikes(pair, k, c):
-        strike = np.maximum(c, 0.0) / np.abs(1.0 - k + 1e-9) + 1e-9
-        return strike, (strike - c) / k
+    def thresholds(pair, k, c):
+        threshold = np.maximum(c, 0.0) / np.abs(1.0 - k + 1e-9) + 1e-9
+        return threshold, (threshold - c) / k
 
-    monkeypatch.setattr(steps, "antithetic_strikes", strikes)
+    monkeypatch.setattr(steps, "antithetic_thresholds", thresholds)
 
 
 def forget_the_probability(monkeypatch):
-    monkeypatch.setattr(blocks, "_strike", lambda k, window, probability: 0.0)
+    monkeypatch.setattr(blocks, "_threshold", lambda k, window, probability: 0.0)
 
 
 def forget_one_step(monkeypatch):
@@ -191,8 +191,8 @@ def test_mutants_are_caught(monkeypatch, mutant, check):
 def test_the_event_of_the_coupling():
     """{X > k} and {X' < κ} are one event: P, P' and Q of it at k = 2."""
     pair = GaussianPair(1.0)
-    strike, other = antithetic.antithetic_strikes(pair, 1.5, np.array([0.7]))
-    present, elsewhere, share = antithetic.antithetic_event(pair, strike, other)
-    place = math.log(float(strike[0])) + 0.5
+    threshold, other = antithetic.antithetic_thresholds(pair, 1.5, np.array([0.7]))
+    present, elsewhere, share = antithetic.antithetic_event(pair, threshold, other)
+    place = math.log(float(threshold[0])) + 0.5
     for value, shift in ((present, 1.0), (elsewhere, -1.0), (share, 0.0)):
         assert float(value[0]) == pytest.approx(0.5 * math.erfc((place - shift) / math.sqrt(2)))

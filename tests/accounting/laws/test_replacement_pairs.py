@@ -108,8 +108,8 @@ def test_longer_laplace_windows(window):
 
 RESPONSE = AtomPair((2.0, 0.5), (1 / 3, 2 / 3))
 THREE = AtomPair((3.0, 1.0, 0.25), (1 / 11, 2 / 3, 8 / 33))
-LEAKY = AtomPair((0.0, 2 / 0.95, 0.5 / 0.95), (0.05, 0.95 / 3, 0.95 * 2 / 3))  # δ₀ = 0.05
-CASES = [(RESPONSE, 0.0), (THREE, 0.0), (LEAKY, 0.05), (PurePair(math.log(2), 0.05), 0.05)]
+INFINITE = AtomPair((0.0, 2 / 0.95, 0.5 / 0.95), (0.05, 0.95 / 3, 0.95 * 2 / 3))  # δ₀ = 0.05
+CASES = [(RESPONSE, 0.0), (THREE, 0.0), (INFINITE, 0.05), (PurePair(math.log(2), 0.05), 0.05)]
 
 
 def antithetic_atoms(pair):
@@ -135,16 +135,18 @@ def antithetic_atoms(pair):
     return [(mass, at(falling, place), at(rising, place)) for mass, place in pieces]
 
 
-@pytest.mark.parametrize(("pair", "leak"), CASES, ids=["response", "three", "leaky", "pure"])
+@pytest.mark.parametrize(
+    ("pair", "infinity_mass"), CASES, ids=["response", "three", "with_infinity_mass", "pure"]
+)
 @pytest.mark.parametrize(("window", "probability"), [(1, 1.0), (1, 0.6), (2, 0.6), (4, 1.0)])
-def test_atoms(pair, leak, window, probability):
-    outcomes = antithetic_atoms(LEAKY if isinstance(pair, PurePair) else pair)
-    block = ReplacementBlock(pair, window, probability, leak=leak)
+def test_atoms(pair, infinity_mass, window, probability):
+    outcomes = antithetic_atoms(INFINITE if isinstance(pair, PurePair) else pair)
+    block = ReplacementBlock(pair, window, probability, infinity_mass=infinity_mass)
     for k in (1.0, 1.5):
-        truth = probability * leak
+        truth = probability * infinity_mass
         for outcome in itertools.product(outcomes, repeat=window):
             gain = sum(x - k * other for _, x, other in outcome) / window
-            gain = probability * (1 - leak) * gain - (1 - probability) * (k - 1)
+            gain = probability * (1 - infinity_mass) * gain - (1 - probability) * (k - 1)
             truth += math.prod(mass for mass, _, _ in outcome) * max(gain, 0.0)
         lower, upper = (block.delta(k, side) for side in (Side.LOWER, Side.UPPER))
         assert lower <= truth + 1e-12
@@ -156,7 +158,7 @@ def test_what_leaks_is_the_floor():
     """Where nothing else tells z from z', δ of ε without end."""
     pair = PurePair(math.log(2), 0.05)
     for window, probability in ((1, 1.0), (2, 0.5)):
-        block = ReplacementBlock(pair, window, probability, leak=0.05)
+        block = ReplacementBlock(pair, window, probability, infinity_mass=0.05)
         pair_of_curves = block.curves(Side.UPPER, 1e-2, 0)
         floor = pair_of_curves.floor(HERE)
         last = float(pair_of_curves.remove[0].delta(np.array([1e6]))[0])
@@ -210,7 +212,7 @@ def test_runs_are_turned_over():
     pair = GaussianPair(1.0)
     run = [(AllocationBlock(pair, 30, 0.5, 0.01), 3), (PairBlock(pair, 0.1), 20)]
     assert under_replacement(run) == [
-        (ReplacementBlock(pair, 30, 0.5, leak=0.01), 3),
+        (ReplacementBlock(pair, 30, 0.5, infinity_mass=0.01), 3),
         (ReplacementBlock(pair, 1, 0.1), 20),
     ]
     assert under_replacement(run, Closeness.ANY_TWO)[0][0].closeness is Closeness.ANY_TWO

@@ -12,7 +12,12 @@ import pytest
 
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
-from turnout.accounting.divergence.pairs import GaussianPair, PurePair, call, put
+from turnout.accounting.divergence.pairs import (
+    GaussianPair,
+    PurePair,
+    hockey_stick,
+    reverse_hockey_stick,
+)
 from turnout.accounting.divergence.runs import run_curve, run_epsilon
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.check_ins.curve import allocation_curve
@@ -214,15 +219,25 @@ def test_two_point_laws_are_exact(odds, window, picks, k, direction):
 @pytest.mark.parametrize("direction", Direction)
 def test_leaks_count_once_for_each_pick(direction):
     """(ε₀, δ₀) with e^ε₀ = 2, δ₀ = 1/50, 2 of 3: X is 0, 1/2, 2, or infinite under P only."""
-    values, leak, k = (Fraction(0), Fraction(1, 2), Fraction(2)), Fraction(1, 50), Fraction(3, 2)
-    masses = (leak, (1 - leak) * Fraction(2, 3), (1 - leak) * Fraction(1, 3))
-    truth = 1 - (1 - leak) ** 2 if direction is Direction.REMOVE else Fraction(0)
+    values, infinity_mass, k = (
+        (Fraction(0), Fraction(1, 2), Fraction(2)),
+        Fraction(1, 50),
+        Fraction(3, 2),
+    )
+    masses = (
+        infinity_mass,
+        (1 - infinity_mass) * Fraction(2, 3),
+        (1 - infinity_mass) * Fraction(1, 3),
+    )
+    truth = 1 - (1 - infinity_mass) ** 2 if direction is Direction.REMOVE else Fraction(0)
     for index in itertools.product(range(3), repeat=3):
         a, b, c = (values[i] for i in index)
         s = (a * b + a * c + b * c) / 3
         worth = s - k if direction is Direction.REMOVE else 1 - k * s
         truth += math.prod(masses[i] for i in index) * max(Fraction(0), worth)
-    block = SubsetBlock(PurePair(math.log(2), float(leak)), 3, 2, leak=float(leak))
+    block = SubsetBlock(
+        PurePair(math.log(2), float(infinity_mass)), 3, 2, infinity_mass=float(infinity_mass)
+    )
     upper, lower = bracket(block, direction, 0.1, math.log(k))
     assert lower <= float(truth) <= upper
     assert upper - lower < 1e-12
@@ -249,11 +264,13 @@ def quadrature(sigma: float, direction: Direction, k: float) -> float:
     both, slope = np.multiply.outer(x, x), (x[:, None] + x[None, :]) / 3
     pair = GaussianPair(sigma)
     if direction is Direction.REMOVE:
-        strike = (k - both / 3) / slope
-        values = np.where(strike > 0, call(pair, np.maximum(strike, 1e-300)), 1.0 - strike)
+        threshold = (k - both / 3) / slope
+        values = np.where(
+            threshold > 0, hockey_stick(pair, np.maximum(threshold, 1e-300)), 1.0 - threshold
+        )
         return float(weights @ (slope * values) @ weights)
-    strike = (1 / k - both / 3) / slope
-    values = np.where(strike > 0, put(pair, np.maximum(strike, 1e-300)), 0.0)
+    threshold = (1 / k - both / 3) / slope
+    values = np.where(threshold > 0, reverse_hockey_stick(pair, np.maximum(threshold, 1e-300)), 0.0)
     return k * float(weights @ (slope * values) @ weights)
 
 
@@ -333,7 +350,7 @@ def test_mutant_values_rounded_down(monkeypatch):
         below = GaussianPair(1.0).q_below(points)
         return LevelLaw(points, np.diff(below, append=1.0), 1.0, 0.0)
 
-    monkeypatch.setattr(conditional_module, "levels_for_calls", rounded)
+    monkeypatch.setattr(conditional_module, "levels_for_hockey_sticks", rounded)
     monkeypatch.setattr(conditional_module, "_MOST_CELLS", 400)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 

@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.accounting.divergence.curves import BestCurve, Direction, Side
-from turnout.accounting.divergence.pairs import GaussianPair, call, put
+from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick, reverse_hockey_stick
 from turnout.accounting.laws.k_subset.block import ChordCurve
 from turnout.accounting.laws.k_subset.conditional import ConditionalBound, grouping
-from turnout.accounting.laws.k_subset.levels import Prices, levels_for_calls, levels_for_puts
+from turnout.accounting.laws.k_subset.levels import (
+    Prices,
+    levels_for_hockey_sticks,
+    levels_for_reverse_hockey_sticks,
+)
 from turnout.accounting.laws.k_subset.moments import (
     Cells,
     Tail,
@@ -22,9 +26,9 @@ from turnout.accounting.laws.k_subset.moments import (
 from turnout.accounting.laws.k_subset.multisets import levels_that_fit, multiset_curve
 from turnout.accounting.laws.k_subset.payoffs import (
     Range,
-    call_bound,
+    hockey_stick_bound,
     largest_ratios,
-    put_bound,
+    reverse_hockey_stick_bound,
     smallest_ratios,
 )
 from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
@@ -113,28 +117,28 @@ def test_tails_of_the_statistic(picks):
 @given(
     values=st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6),
     weights=st.lists(st.floats(1e-6, 1.0), min_size=6, max_size=6),
-    strike=st.floats(0.05, 6.0),
+    threshold=st.floats(0.05, 6.0),
     margin=st.floats(0.0, 1.0),
 )
-def test_bounds_of_payoffs_hold(values, weights, strike, margin):
+def test_bounds_of_payoffs_hold(values, weights, threshold, margin):
     """A cell with any law whatever, told by its moments and a range that holds it."""
     s, q = np.array(values), np.array(weights[: len(values)])
     moments = (np.array([float(q @ s**power)]) for power in range(3))
     cells = Cells(*moments, rounding=1e-15)
-    above = call_bound(cells, np.array([s.max() * (1 + margin)]), strike)
-    below = put_bound(cells, np.array([s.min() * (1 - margin)]), strike)
-    assert above >= float(q @ np.maximum(s - strike, 0.0)) - 1e-15
-    assert below >= float(q @ np.maximum(strike - s, 0.0)) - 1e-15
+    above = hockey_stick_bound(cells, np.array([s.max() * (1 + margin)]), threshold)
+    below = reverse_hockey_stick_bound(cells, np.array([s.min() * (1 - margin)]), threshold)
+    assert above >= float(q @ np.maximum(s - threshold, 0.0)) - 1e-15
+    assert below >= float(q @ np.maximum(threshold - s, 0.0)) - 1e-15
 
 
 def test_bounds_of_payoffs_are_sharp():
     """Without spread they are exact; two points with the strike halfway attain Scarf's."""
     sure = Cells(np.array([0.5]), np.array([1.0]), np.array([2.0]), 0.0)
-    assert call_bound(sure, np.array([9.0]), 1.5) == pytest.approx(0.25, rel=1e-6)
-    assert call_bound(sure, np.array([2.0]), 2.0) == 0.0
+    assert hockey_stick_bound(sure, np.array([9.0]), 1.5) == pytest.approx(0.25, rel=1e-6)
+    assert hockey_stick_bound(sure, np.array([2.0]), 2.0) == 0.0
     two = Cells(np.array([1.0]), np.array([2.0]), np.array([5.0]), 0.0)
-    assert call_bound(two, np.array([9.0]), 2.0) == pytest.approx(0.5, rel=1e-6)
-    assert put_bound(two, np.array([0.0]), 2.0) == pytest.approx(0.5, rel=1e-6)
+    assert hockey_stick_bound(two, np.array([9.0]), 2.0) == pytest.approx(0.5, rel=1e-6)
+    assert reverse_hockey_stick_bound(two, np.array([0.0]), 2.0) == pytest.approx(0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 8])
@@ -144,29 +148,40 @@ def test_levels_dominate_the_ratio(steps):
     prices = Prices.of(pair, steps, 1e-7)
     points = np.append(0.0, np.geomspace(0.05, 90.0, 300))
     k = np.geomspace(0.06, 80.0, 997)
-    calls = levels_for_calls(prices, points)
-    spread = np.maximum(calls.levels - k[:, None], 0.0) @ calls.masses * calls.excess
-    puts = levels_for_puts(prices, points[1:])
-    sunk = np.maximum(k[:, None] - puts.levels, 0.0) @ puts.masses * puts.excess + k * puts.beyond
+    hockey_sticks = levels_for_hockey_sticks(prices, points)
+    loss_deviation = (
+        np.maximum(hockey_sticks.levels - k[:, None], 0.0)
+        @ hockey_sticks.masses
+        * hockey_sticks.excess
+    )
+    reverse_hockey_sticks = levels_for_reverse_hockey_sticks(prices, points[1:])
+    sunk = (
+        np.maximum(k[:, None] - reverse_hockey_sticks.levels, 0.0)
+        @ reverse_hockey_sticks.masses
+        * reverse_hockey_sticks.excess
+        + k * reverse_hockey_sticks.beyond
+    )
     if steps == 1:
-        assert np.all(spread + calls.beyond >= call(pair, k) * (1 - 1e-13))
-        assert np.all(sunk >= put(pair, k) * (1 - 1e-13))
-        assert np.all(spread <= 1.05 * call(pair, k) + 1e-3)
+        assert np.all(loss_deviation + hockey_sticks.beyond >= hockey_stick(pair, k) * (1 - 1e-13))
+        assert np.all(sunk >= reverse_hockey_stick(pair, k) * (1 - 1e-13))
+        assert np.all(loss_deviation <= 1.05 * hockey_stick(pair, k) + 1e-3)
     else:
-        assert np.all(spread + calls.beyond >= prices.calls(k) * (1 - 1e-2) - 1e-9)
-    assert calls.excess < 1 + 1e-9
-    assert float(calls.masses @ calls.levels) * calls.excess >= 1.0
+        assert np.all(
+            loss_deviation + hockey_sticks.beyond >= prices.hockey_sticks(k) * (1 - 1e-2) - 1e-9
+        )
+    assert hockey_sticks.excess < 1 + 1e-9
+    assert float(hockey_sticks.masses @ hockey_sticks.levels) * hockey_sticks.excess >= 1.0
 
 
 def test_rough_prices_are_refused():
     """Masses that cannot carry the prices asked for."""
 
     class Broken(Prices):
-        def calls(self, points):
+        def hockey_sticks(self, points):
             return np.where(points > 2.0, np.nan, np.maximum(1.0 - points, 0.0))
 
     with pytest.raises(NumericalError):
-        levels_for_calls(Broken((), ()), np.linspace(0.0, 4.0, 9))
+        levels_for_hockey_sticks(Broken((), ()), np.linspace(0.0, 4.0, 9))
 
 
 @pytest.mark.parametrize("tilt", [0.0, 0.3, 2.0])

@@ -116,7 +116,7 @@ def test_the_maximum_over_a_grid_is_no_upper_bound():
     assert np.all(careful >= truth.lower(ALPHAS))
 
 
-def above(strike: float, weighted: bool, mu: float) -> float:
+def above(threshold: float, weighted: bool, mu: float) -> float:
     """E[(1 or S); S > strike] for S = (X₁ + X₂)/2, by quadrature over X₂."""
 
     def tail(k: float, shift: float) -> float:
@@ -124,13 +124,13 @@ def above(strike: float, weighted: bool, mu: float) -> float:
 
     def integrand(z: float) -> float:
         x = math.exp(mu * z - mu * mu / 2)
-        rest = 2 * strike - x
+        rest = 2 * threshold - x
         value = tail(rest, -1.0)
         if weighted:
             value = 0.5 * (tail(rest, 1.0) + x * value)
         return value * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
-    edge = (math.log(2 * strike) + mu * mu / 2) / mu  # beyond it X₂ alone exceeds the strike
+    edge = (math.log(2 * threshold) + mu * mu / 2) / mu  # beyond it X₂ alone exceeds the strike
     parts = [quad(integrand, a, b, epsrel=1e-10, epsabs=0)[0] for a, b in ((-9, edge), (edge, 11))]
     return sum(parts)
 
@@ -139,9 +139,9 @@ def above(strike: float, weighted: bool, mu: float) -> float:
 def test_one_of_two_steps_against_quadrature(sigma):
     """Accusing where S > K errs with α = Q(S > K) and misses with 1 − P(S > K): a point of f."""
     curve = TradeOff.of(profile(CheckIn(2), np.linspace(0.0, 5.0, 601), sigma))
-    strikes = (0.5, 0.8, 1.0, 1.3, 2.0, 4.0)
-    alphas = np.array([above(k, False, 1 / sigma) for k in strikes])
-    truth = np.array([1 - above(k, True, 1 / sigma) for k in strikes])
+    thresholds = (0.5, 0.8, 1.0, 1.3, 2.0, 4.0)
+    alphas = np.array([above(k, False, 1 / sigma) for k in thresholds])
+    truth = np.array([1 - above(k, True, 1 / sigma) for k in thresholds])
     assert np.all(curve.lower(alphas) <= truth + 1e-8)
     assert np.all(truth <= curve.upper(alphas) + 1e-8)
     assert np.all(curve.upper(alphas) - curve.lower(alphas) <= 1e-4)

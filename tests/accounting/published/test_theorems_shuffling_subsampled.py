@@ -157,7 +157,7 @@ def test_amplification():
     assert sampled.amplified(3.0, 0.0) == sampled.amplified(0.3, 0.0) == 0.0
 
 
-def self_sampled(epsilon0: float, clients: int, probability: float, epsilon: float) -> float:
+def self_sampling(epsilon0: float, clients: int, probability: float, epsilon: float) -> float:
     """δ of binary response by clients who toss coins, all others holding a zero."""
     found = [0.0, 0.0]
     for k in range(1, clients + 1):
@@ -171,7 +171,7 @@ def self_sampled(epsilon0: float, clients: int, probability: float, epsilon: flo
 @pytest.mark.parametrize(("epsilon0", "probability"), [(0.5, 0.3), (1.0, 1.0), (2.0, 0.9)])
 def test_lemma_4_4_1_is_above_binary_response(epsilon0, probability):
     point = sampled.lemma_4_4_1(epsilon0, 100, probability, 1e-3)
-    assert self_sampled(epsilon0, 100, probability, point.epsilon) <= point.delta
+    assert self_sampling(epsilon0, 100, probability, point.epsilon) <= point.delta
 
 
 def test_no_constant_serves_in_lemma_4_4_1():

@@ -17,7 +17,7 @@ from turnout.accounting.shuffling.approximate import blocks as approximate
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
-    LeakingBlock,
+    InfinityMassBlock,
     shuffled_gaussian,
 )
 from turnout.accounting.shuffling.approximate.price import ApproximatePrice
@@ -31,7 +31,7 @@ K_NEAR = np.array(math.exp(0.004))
 RATIOS = np.exp([0.0, 0.05, 0.2, 0.6, 1.0, 1.6])
 
 
-def leaky(local_epsilon: float, local_delta: float) -> list[list[float]]:
+def with_infinity_mass(local_epsilon: float, local_delta: float) -> list[list[float]]:
     """Binary response that tells the truth with chance δ₀: values 2 and 3 give it away."""
     large = (1 - local_delta) / (1 + math.exp(-local_epsilon))
     small = 1 - local_delta - large
@@ -65,7 +65,7 @@ def deltas(law_pairs) -> np.ndarray:
 @pytest.mark.parametrize("clients", [1, 2, 4])
 @pytest.mark.parametrize("local_delta", [1e-4, 0.01])
 def test_leaky_responses_cost_no_more(local_epsilon, clients, local_delta):
-    laws = leaky(local_epsilon, local_delta)
+    laws = with_infinity_mass(local_epsilon, local_delta)
     truth = deltas(list(truths.neighbours(laws, clients)))
     for curve in curves(ApproximateMessagesBlock(local_epsilon, local_delta, clients)):
         assert (curve.delta(RATIOS) >= truth * (1 - 1e-12)).all()
@@ -92,7 +92,7 @@ def adaptive(records, local_epsilon: float, local_delta: float) -> dict[tuple[in
             for i, (record, message) in enumerate(zip(order, messages, strict=True)):
                 past = messages[:i]
                 half = 0.5 if any(m > 1 for m in past) else 1.0
-                law = leaky(half * local_epsilon, local_delta)
+                law = with_infinity_mass(half * local_epsilon, local_delta)
                 chance *= law[(record + sum(past)) % 2][message]
             total[messages] = total.get(messages, 0.0) + chance
     return total
@@ -171,16 +171,16 @@ def test_another_law_misses_no_more_than_two_delta_over_e():
 
 
 def test_what_leaks_is_attained():
-    """The law that LeakingBlock claims: a leaky victim among others who do not leak."""
+    """The law that InfinityMassBlock claims: a leaky victim among others who do not leak."""
     local_epsilon, delta0, clients = 1.2, 0.02, 4
     pure = [[*law, 0.0, 0.0] for law in truths.response(local_epsilon, 2)]
-    victims = leaky(local_epsilon, delta0)
+    victims = with_infinity_mass(local_epsilon, delta0)
     pairs = [
         [truths.shuffled([victim, *[pure[other]] * (clients - 1)]) for victim in victims]
         for other in (0, 1)
     ]
     truth = deltas(pairs)
-    block = LeakingBlock(BinaryResponseBlock(local_epsilon, clients), delta0)
+    block = InfinityMassBlock(BinaryResponseBlock(local_epsilon, clients), delta0)
     lower = block.curve(Direction.REMOVE, Side.LOWER, 0.05, 0).delta(RATIOS)
     assert (lower <= truth).all()
     np.testing.assert_allclose(lower, truth, rtol=1e-9)
@@ -198,7 +198,7 @@ def test_what_leaks_is_attained():
 )
 def test_upper_and_lower_bounds_do_not_cross(local_epsilon, delta0, clients):
     upper = ApproximateMessagesBlock(local_epsilon, delta0, clients)
-    lower = LeakingBlock(BinaryResponseBlock(local_epsilon, clients), delta0)
+    lower = InfinityMassBlock(BinaryResponseBlock(local_epsilon, clients), delta0)
     for rounds, delta in ((1, 1e-6), (20, 1e-5)):
         above = run_epsilon([(upper, rounds)], Direction.REMOVE, Side.UPPER, delta, 0)
         below = run_epsilon([(lower, rounds)], Direction.REMOVE, Side.LOWER, delta, 0)
@@ -234,7 +234,7 @@ def test_no_epsilon_helps_below_delta0():
 def test_two_rounds_of_leaky_responses():
     """Composed: above the exact law of two rounds of three clients."""
     local_epsilon, delta0 = 1.0, 0.004
-    zero, one = leaky(local_epsilon, delta0)
+    zero, one = with_infinity_mass(local_epsilon, delta0)
     first, second = truths.shuffled([zero, one, zero]), truths.shuffled([one, one, zero])
 
     def twice(law):
@@ -340,7 +340,7 @@ def test_nothing_is_said_from_below():
         lambda: ApproximateMessagesBlock(1.0, 0.0, 10),
         lambda: ApproximateMessagesBlock(1.0, 1e-6, 0),
         lambda: GaussianMessagesBlock(0.0, 10),
-        lambda: LeakingBlock(BinaryResponseBlock(1.0, 3), 1.5),
+        lambda: InfinityMassBlock(BinaryResponseBlock(1.0, 3), 1.5),
         lambda: shuffled_gaussian(math.nan, 10, 1e-6),
         lambda: shuffled_gaussian(1.0, 0, 1e-6),
         lambda: shuffled_gaussian(1.0, 10, 1.0),

@@ -29,7 +29,7 @@ from turnout.accounting.shuffling.responses.attained import (
 )
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock, BinaryResponseCurve
 from turnout.core.errors import ParameterError
-from turnout.spec import BitResponse
+from turnout.spec import SampledBitResponse
 
 SLACK = 1e-9
 DELTAS = (0.3, 0.05, 0.004, 1e-4)
@@ -77,7 +77,7 @@ def test_hadamard_response_of_three_values(local_epsilon, clients):
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 4), st.integers(1, 2))
 def test_bits_of_one_or_two_coordinates(local_epsilon, clients, coordinates):
-    one = one_round(BitResponse(local_epsilon), clients)
+    one = one_round(SampledBitResponse(local_epsilon), clients)
 
     class Both:
         def curve(self, direction, side, *rest):

@@ -77,7 +77,7 @@ def test_polygons_stay_on_their_side_everywhere(make, delta):
 @pytest.mark.parametrize("make", [clones_pair, hadamard_pair])
 def test_curves_to_be_composed_are_close_to_the_block(make):
     pair, clients = make(0.7), 10**5
-    ks = np.exp(np.linspace(0.0, 6.0, 40) * both(pair, clients).spread)
+    ks = np.exp(np.linspace(0.0, 6.0, 40) * both(pair, clients).loss_deviation)
     upper, lower = (
         both(pair, clients).curves(side, 1e-9, 0).remove[0].delta(ks)
         for side in (Side.UPPER, Side.LOWER)

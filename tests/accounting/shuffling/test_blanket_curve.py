@@ -185,9 +185,9 @@ def test_points_for_neutral_messages_move_convex_prices_one_way(trials, chance, 
     above, below = (f(trials, chance, fine) for f in (blanket_cells._hats, blanket_cells._means))
     assert above[1].sum() == pytest.approx(1.0)
     assert below[1].sum() == pytest.approx(1.0)
-    for strike in mean * np.array([0.3, 0.8, 0.95, 1.0, 1.1, 1.5]):
-        truth = float(law @ np.maximum(strike - counts, 0.0))
-        upper, lower = (float(w @ np.maximum(strike - x, 0.0)) for x, w in (above, below))
+    for threshold in mean * np.array([0.3, 0.8, 0.95, 1.0, 1.1, 1.5]):
+        truth = float(law @ np.maximum(threshold - counts, 0.0))
+        upper, lower = (float(w @ np.maximum(threshold - x, 0.0)) for x, w in (above, below))
         assert lower <= truth * (1 + 1e-9)
         assert upper >= truth * (1 - 1e-9)
     assert above[0] @ above[1] == pytest.approx(mean, rel=1e-6)

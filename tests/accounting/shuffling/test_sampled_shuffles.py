@@ -23,7 +23,7 @@ from turnout.accounting.shuffling.blanket.pair import (
     worst_pair,
 )
 from turnout.accounting.shuffling.sampling import mixtures
-from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.accounting.shuffling.sampling.mixtures import Group, Mixture, groups
 from turnout.core.errors import ParameterError, UnsupportedError
 
@@ -61,7 +61,7 @@ def subsampled(messages, size: int) -> truths.Law:
     return total
 
 
-def self_sampled(messages, rate: float) -> truths.Law:
+def self_sampling(messages, rate: float) -> truths.Law:
     """The view where each client tosses her own coin; silence is one more value."""
     return truths.shuffled([[*(rate * p for p in law), 1.0 - rate] for law in messages])
 
@@ -112,8 +112,8 @@ def test_a_subset_costs_no_more_than_is_proved(name, values, clients, size, loca
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
 def test_own_coins_cost_no_more_than_is_proved(name, values, clients, rate, local_epsilon):
     laws = truths.response(local_epsilon, values)
-    truth = worst(lambda messages: self_sampled(messages, rate), laws, clients)
-    assert above(SelfSampledBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
+    truth = worst(lambda messages: self_sampling(messages, rate), laws, clients)
+    assert above(SelfSamplingBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
 
 
 def alike(local_epsilon: float, clients: int):
@@ -141,10 +141,10 @@ def test_a_subset_of_others_alike_is_known_exactly(direction, local_epsilon, cli
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
 def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, rate):
-    one, other = (self_sampled(laws, rate) for laws in alike(1.2, clients))
+    one, other = (self_sampling(laws, rate) for laws in alike(1.2, clients))
     if direction is Direction.ADD:
         one, other = other, one
-    block = SelfSampledBlock(IdenticalOthersMessages(1.2), clients, rate, alike=True)
+    block = SelfSamplingBlock(IdenticalOthersMessages(1.2), clients, rate, alike=True)
     for epsilon in (0.05, 0.2):
         truth = truths.hockey_stick(one, other, math.exp(epsilon))
         upper, lower = (
@@ -161,14 +161,14 @@ def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, 
 @pytest.mark.parametrize("rate", [0.3, 0.9])
 def test_two_rounds_of_own_coins(rate):
     """Composed, between its own bounds, for others alike."""
-    laws = [self_sampled(messages, rate) for messages in alike(1.0, 3)]
+    laws = [self_sampling(messages, rate) for messages in alike(1.0, 3)]
 
     def twice(law):
         return {(a, b): p * q for (a, p), (b, q) in itertools.product(law.items(), repeat=2)}
 
     one, other = map(twice, laws)
-    upper = [(SelfSampledBlock(Messages(worst_pair(1.0)), 3, rate), 2)]
-    lower = [(SelfSampledBlock(IdenticalOthersMessages(1.0), 3, rate, alike=True), 2)]
+    upper = [(SelfSamplingBlock(Messages(worst_pair(1.0)), 3, rate), 2)]
+    lower = [(SelfSamplingBlock(IdenticalOthersMessages(1.0), 3, rate, alike=True), 2)]
     for delta in (0.1, 0.01):
         epsilon = run_epsilon(upper, Direction.REMOVE, Side.UPPER, delta, 0)
         assert truths.hockey_stick(one, other, math.exp(epsilon)) <= delta
@@ -192,7 +192,7 @@ def binomial_mixture(pair: BlanketPair, clients: int, rate: float, k: float) -> 
 @pytest.mark.parametrize("make", [clones_pair, worst_pair, lambda e: kary_pair(e, 4)])
 def test_the_mixture_is_summed_number_by_number(make, rate):
     pair, clients = make(1.3), 7
-    block = SelfSampledBlock(Messages(pair), clients, rate)
+    block = SelfSamplingBlock(Messages(pair), clients, rate)
     mixture = Mixture.of(block.sample, Direction.REMOVE, Side.UPPER, 1e-9, 0)
     for k in (1.0, 1.1, 1.5):
         truth = binomial_mixture(pair, clients, rate, k)
@@ -221,7 +221,7 @@ def test_groups_hold_every_number_once_and_keep_the_mean(rate):
 
 
 def test_finer_groups_are_sharper():
-    block = SelfSampledBlock(Messages(clones_pair(1.0)), 20_000, 0.1)
+    block = SelfSamplingBlock(Messages(clones_pair(1.0)), 20_000, 0.1)
     coarse, fine, finest = (
         run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, 1e-6, level) for level in range(3)
     )
@@ -244,14 +244,14 @@ def test_known_values_of_composed_samples(local_epsilon, clients, size, rounds, 
     block = SubsampledBlock(BlanketBlock(clones_pair(local_epsilon), size), size / clients)
     found = run_epsilon([(block, rounds)], Direction.REMOVE, Side.UPPER, delta, 2)
     assert found == pytest.approx(epsilon, abs=5e-4)
-    own = SelfSampledBlock(Messages(clones_pair(local_epsilon)), clients, size / clients)
+    own = SelfSamplingBlock(Messages(clones_pair(local_epsilon)), clients, size / clients)
     mixed = run_epsilon([(own, rounds)], Direction.REMOVE, Side.UPPER, delta, 0)
     assert found <= mixed <= 1.015 * found
 
 
 def test_everybody_at_rate_one():
     base = Messages(worst_pair(1.0))
-    own = SelfSampledBlock(base, 300, 1.0)
+    own = SelfSamplingBlock(base, 300, 1.0)
     for count in (1, 5):
         alone, mixed = (
             run_epsilon([(block, count)], Direction.REMOVE, Side.UPPER, 1e-4, 1)
@@ -262,7 +262,7 @@ def test_everybody_at_rate_one():
 
 def test_few_messages_may_be_worth_what_one_is_alone():
     """Far below the mean number the loss goes on up to ε₀; the polygon has to follow it."""
-    own = SelfSampledBlock(Messages(worst_pair(2.0)), 10, 0.3)
+    own = SelfSamplingBlock(Messages(worst_pair(2.0)), 10, 0.3)
     epsilon = run_epsilon([(own, 3)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
     assert 2.0 < epsilon < 6.0
     one = run_epsilon([(own, 1)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
@@ -284,7 +284,7 @@ def test_the_rate_counts_once_in_either_place():
 def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
     """A mutant: N₁ and N₂ swapped."""
     pair, clients, rate = clones_pair(1.3), 7, 0.5
-    block = SelfSampledBlock(Messages(pair), clients, rate)
+    block = SelfSamplingBlock(Messages(pair), clients, rate)
     whole = [Group(1, 3, 0.0, 0.0), Group(4, 7, 0.0, 0.0)]
     masses = [math.comb(clients, m) * rate**clients for m in range(clients + 1)]
 
@@ -311,7 +311,7 @@ def test_groups_that_are_priced_by_the_wrong_end_are_noticed(monkeypatch):
 def test_nothing_is_said_from_below_unless_all_others_are_alike():
     for block in (
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
-        SelfSampledBlock(Messages(clones_pair(1.0)), 10, 0.5),
+        SelfSamplingBlock(Messages(clones_pair(1.0)), 10, 0.5),
     ):
         with pytest.raises(UnsupportedError, match="alike"):
             block.curve(Direction.REMOVE, Side.LOWER, 1e-3, 0)
@@ -324,4 +324,4 @@ def test_rates_out_of_range_are_refused(rate):
     with pytest.raises(ParameterError):
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), rate)
     with pytest.raises(ParameterError):
-        SelfSampledBlock(Messages(clones_pair(1.0)), 10, rate)
+        SelfSamplingBlock(Messages(clones_pair(1.0)), 10, rate)

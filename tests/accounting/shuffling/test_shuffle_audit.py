@@ -32,17 +32,17 @@ from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
-    BitResponse,
     CheckIn,
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     GaussianNoise,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
     ReleaseRule,
+    SampledBitResponse,
     Scheme,
     SelfSampling,
     SpeakingOrder,
@@ -86,10 +86,10 @@ def test_bits_and_whatever_they_stand_for(seed: int):
     all_, others = range(clients), clients - 1
     some = all_ if clients <= 60 else [0, others // 2, others, *rng.integers(0, clients, 8)]
     worlds = splits(epsilon0, clients, some)
-    for known in (KaryResponse(epsilon0), BitResponse(epsilon0)):
+    for known in (KaryResponse(epsilon0), SampledBitResponse(epsilon0)):
         exact = clients <= 60
         assert is_sound(scheme(known, EveryStep(1), clients), delta, worlds, known=exact)
-    for any_ in (PureRandomizer(epsilon0), FixedRandomizer(epsilon0)):
+    for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):
         assert is_sound(scheme(any_, EveryStep(1), clients), delta, worlds, known=False)
 
 
@@ -103,10 +103,10 @@ def test_messages_of_more_kinds(kind: str, seed: int):
     others = [[record] * (clients - 1) for record in range(len(rows))]
     others += [list(rng.integers(0, len(rows), clients - 1)) for _ in range(2)]
     worlds = [shuffled(rows, two, held) for held in others]
-    named = {"hadamard": HadamardResponse(epsilon0), "bits": BitResponse(epsilon0)}
+    named = {"hadamard": HadamardResponse(epsilon0), "bits": SampledBitResponse(epsilon0)}
     randomizer = named.get(kind) or KaryResponse(epsilon0, int(kind))
     assert is_sound(scheme(randomizer, EveryStep(1), clients), delta, worlds)
-    for any_ in (PureRandomizer(epsilon0), FixedRandomizer(epsilon0)):
+    for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):
         assert is_sound(scheme(any_, EveryStep(1), clients), delta, worlds, known=False)
 
 
@@ -141,7 +141,7 @@ def test_two_and_three_rounds(seed: int):
     worlds.append(composed([alike, *[opposed] * (rounds - 1)]))
     law = EveryStep(rounds)
     assert is_sound(scheme(KaryResponse(epsilon0), law, clients + 2), delta, worlds)
-    for any_ in (PureRandomizer(epsilon0), FixedRandomizer(epsilon0)):
+    for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):
         assert is_sound(scheme(any_, law, clients + 2), delta, worlds, known=False)
 
 
@@ -157,7 +157,11 @@ def test_samples(seed: int):
         (SelfSampling(rate, 1), [by_coins(epsilon0, clients, rate, h) for h in holds]),
     )
     for law, worlds in cases:
-        for any_ in (KaryResponse(epsilon0), PureRandomizer(epsilon0), FixedRandomizer(epsilon0)):
+        for any_ in (
+            KaryResponse(epsilon0),
+            PureRandomizer(epsilon0),
+            NonAdaptiveRandomizer(epsilon0),
+        ):
             assert is_sound(scheme(any_, law, clients), delta, worlds)
 
 
@@ -277,7 +281,7 @@ def test_zeroed_gaussian_check_ins(sigma: float):
 @pytest.mark.parametrize("epsilon0", [1e-6, 50.0, 140.0, 300.0])
 def test_extremes_give_ordered_bounds(epsilon0: float, clients: int):
     for delta in (0.999, 1e-15, 1e-100):
-        for any_ in (PureRandomizer(epsilon0), FixedRandomizer(epsilon0)):
+        for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):
             bounds = price(scheme(any_, EveryStep(1), clients), delta).epsilon
             assert 0 <= bounds.lower <= bounds.upper <= epsilon0
             if clients == 1:

@@ -19,18 +19,18 @@ from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
-    BitResponse,
     CheckIn,
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     GaussianNoise,
     HadamardResponse,
     KaryResponse,
     LaplaceNoise,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
     ReleaseRule,
+    SampledBitResponse,
     Scheme,
     SelfSampling,
     SpeakingOrder,
@@ -97,7 +97,7 @@ LAWS = [
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("values", [2, 3])
-@pytest.mark.parametrize("kind", [PureRandomizer, FixedRandomizer, KaryResponse])
+@pytest.mark.parametrize("kind", [PureRandomizer, NonAdaptiveRandomizer, KaryResponse])
 def test_a_price_brackets_what_response_shows(law, values, kind):
     epsilon0, rows = 1.2, response(1.2, values)
     randomizer = KaryResponse(epsilon0, values) if kind is KaryResponse else kind(epsilon0)
@@ -119,7 +119,7 @@ def test_no_price_is_below_any_shuffle(epsilon0, clients, digits, values):
     rows = response(epsilon0, values)
     for randomizer in (
         PureRandomizer(epsilon0),
-        FixedRandomizer(epsilon0),
+        NonAdaptiveRandomizer(epsilon0),
         KaryResponse(epsilon0, values),
     ):
         upper = price(scheme(randomizer, law, clients), delta, 1e-2).epsilon.upper
@@ -132,7 +132,7 @@ def test_one_client_more_than_there_are_is_noticed(monkeypatch):
         messages, "BlanketBlock", lambda pair, clients: BlanketBlock(pair, clients + 1)
     )
     rows = response(1.2, 2)
-    asked = scheme(FixedRandomizer(1.2), EveryStep(1), 3)
+    asked = scheme(NonAdaptiveRandomizer(1.2), EveryStep(1), 3)
     assert worst_delta(EveryStep(1), rows, 3, epsilon_upper(asked, DELTA)) > DELTA * (1 + 1e-3)
     with pytest.raises(NumericalError, match="not ordered"):
         price(asked, DELTA)
@@ -140,11 +140,11 @@ def test_one_client_more_than_there_are_is_noticed(monkeypatch):
 
 RANDOMIZERS = [
     PureRandomizer(1.0),
-    FixedRandomizer(1.0),
+    NonAdaptiveRandomizer(1.0),
     KaryResponse(1.0),
     KaryResponse(1.0, 10),
     HadamardResponse(1.0),
-    BitResponse(1.0),
+    SampledBitResponse(1.0),
     ApproximateRandomizer(1.0, 1e-13),
     GaussianNoise(4.0),
 ]
@@ -167,7 +167,7 @@ def test_who_knows_more_pays_less():
     """Any randomizers, one fixed one, and a known one, at one point of docs/shuffling.md."""
     uppers = [
         price(scheme(randomizer, EveryStep(1), 10**5), 1e-6).epsilon.upper
-        for randomizer in (PureRandomizer(1.0), FixedRandomizer(1.0), KaryResponse(1.0))
+        for randomizer in (PureRandomizer(1.0), NonAdaptiveRandomizer(1.0), KaryResponse(1.0))
     ]
     assert uppers == sorted(uppers, reverse=True)
     assert [float(f"{upper:.3g}") for upper in uppers] == [0.0124, 0.0124, 0.0102]
@@ -191,7 +191,7 @@ def test_fewer_rounds_are_the_first_of_them():
     assert epsilon_upper(asked, 1e-6, 20) == epsilon_upper(
         scheme(PureRandomizer(1.0), EveryStep(20), 1000), 1e-6
     )
-    assert not decompose(asked, 0).present.upper
+    assert not decompose(asked, 0).record_against_null.upper
 
 
 PURE = PureRandomizer(1.0)

@@ -30,10 +30,10 @@ from turnout.spec import (
     ApproximateRandomizer,
     CheckIn,
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     GaussianNoise,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
     ReleaseRule,
@@ -128,7 +128,7 @@ def test_the_sums_here_are_the_laws_of_shuffles(values, clients, local_epsilon):
 
 
 @pytest.mark.parametrize(
-    "randomizer", [KaryResponse(4.0, 50), FixedRandomizer(4.0), PureRandomizer(4.0)]
+    "randomizer", [KaryResponse(4.0, 50), NonAdaptiveRandomizer(4.0), PureRandomizer(4.0)]
 )
 def test_fifty_ary_response_costs_more_than_variation_ratio_says(randomizer):
     """ε₀ = 4, n = 100, δ = 1e-5: the variation-ratio code of 2024 says 2.0327."""
@@ -175,7 +175,7 @@ def test_binary_response_is_not_the_worst_randomizer(local_epsilon, clients):
     own = priced(KaryResponse(local_epsilon), clients, delta)
     assert two <= own.upper < third  # a guarantee of binary response is one for it alone
     assert priced(KaryResponse(local_epsilon, 3), clients, delta).upper >= third
-    for randomizer in (FixedRandomizer(local_epsilon), PureRandomizer(local_epsilon)):
+    for randomizer in (NonAdaptiveRandomizer(local_epsilon), PureRandomizer(local_epsilon)):
         found = priced(randomizer, clients, delta)
         assert found.upper >= third
         assert found.lower >= 0.999 * third  # so binary response is no lower bound to stop at
@@ -186,7 +186,7 @@ def test_below_ln_2_binary_response_is_worse_than_ternary():
     third = root(ternary(0.3, 1000), 1e-5, 0.3)
     two = max(root(binary(0.3, 1000, m), 1e-5, 0.3) for m in (0, 500, 999))
     assert two > third
-    found = priced(FixedRandomizer(0.3), 1000, 1e-5)
+    found = priced(NonAdaptiveRandomizer(0.3), 1000, 1e-5)
     assert found.upper >= two
     assert found.lower >= 0.999 * two
 
@@ -195,7 +195,7 @@ def test_inverting_the_closed_form_of_clones_out_of_its_range():
     """ε = 4 at n = 10⁴, δ = 1e-6 gives ε₀ = 9.72 instead of at most 3.76; the true δ is 0.55."""
     profile = binary(9.72, 10_000, 9_999)
     assert profile(4.0) == pytest.approx(0.55, abs=0.005)
-    for randomizer in (PureRandomizer(9.72), FixedRandomizer(9.72), KaryResponse(9.72)):
+    for randomizer in (PureRandomizer(9.72), NonAdaptiveRandomizer(9.72), KaryResponse(9.72)):
         assert priced(randomizer, 10_000, 0.5).upper > 4.0
         assert priced(randomizer, 10_000, 1e-6).upper >= root(profile, 1e-6, 9.72)
 
@@ -211,7 +211,7 @@ def test_the_local_epsilon_of_private_means_in_one_dimension(epsilon):
     assert priced(KaryResponse(local_epsilon), clients, profile(epsilon) * 0.999).upper >= epsilon
 
 
-def self_sampled(local_epsilon: float, clients: int, rate: float, ones: int) -> Profile:
+def self_sampling(local_epsilon: float, clients: int, rate: float, ones: int) -> Profile:
     """Binary response; each client sends with chance q, and everybody sees how many do."""
     send = [[rate * value for value in row] + [1 - rate] for row in response(local_epsilon, 2)]
     others = [send[1]] * ones + [send[0]] * (clients - 1 - ones)
@@ -228,7 +228,7 @@ def self_sampled(local_epsilon: float, clients: int, rate: float, ones: int) -> 
 def test_self_sampled_rounds_have_few_clients_now_and_then(rate):
     """ "About qn send" holds but for a tail that no constant hides: so few are sent with them."""
     clients, local_epsilon = 8, 1.5
-    profiles = [self_sampled(local_epsilon, clients, rate, ones) for ones in (0, 3, 7)]
+    profiles = [self_sampling(local_epsilon, clients, rate, ones) for ones in (0, 3, 7)]
     below = 0
     for epsilon in (0.1, 0.5, 1.0, 1.3):
         truth = max(profile(epsilon) for profile in profiles)
@@ -324,7 +324,7 @@ def test_a_known_order_is_no_price_for_randomizers_that_messages_choose():
 
 
 @pytest.mark.parametrize(
-    "randomizer", [FixedRandomizer(1.0), KaryResponse(1.0), GaussianNoise(4.0)]
+    "randomizer", [NonAdaptiveRandomizer(1.0), KaryResponse(1.0), GaussianNoise(4.0)]
 )
 def test_one_randomizer_chosen_before_the_round_needs_no_order(randomizer):
     """The multiset of messages then has one law in every order."""
@@ -368,7 +368,11 @@ def test_what_is_in_print_stands_beside_what_is_not(law):
     hidden = SpeakingOrder.HIDDEN
     asked = scheme(PureRandomizer(1.0), 1000, law, hidden)
     assert 1.1 < in_print(asked) / epsilon_upper(asked, 1e-6) < 1.4
-    for randomizer in (FixedRandomizer(1.0), ApproximateRandomizer(1.0, 1e-12), GaussianNoise(4.0)):
+    for randomizer in (
+        NonAdaptiveRandomizer(1.0),
+        ApproximateRandomizer(1.0, 1e-12),
+        GaussianNoise(4.0),
+    ):
         assert published(scheme(randomizer, 1000, law, hidden)) is None
     with pytest.raises(UnsupportedError, match="not declared"):
         published(scheme(PureRandomizer(1.0), 1000, law))

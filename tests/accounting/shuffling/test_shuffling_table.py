@@ -25,9 +25,9 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
     Scheme,
@@ -44,7 +44,7 @@ SAMPLED = (
     (2.0, 60_000, 10_000, 480, 1e-5),
     (2.0, 10**6, 1000, 10**5, 1e-8),
 )
-KNOWN = ("one fixed", "attained", "binary RR", "Hadamard")
+KNOWN = ("non-adaptive", "attained", "binary RR", "Hadamard")
 QUOTES = {method.name: method.quote for method in SHUFFLE_METHODS}
 
 
@@ -93,9 +93,9 @@ SINGLE: dict[str, tuple[Callable[[float, int, float], float], tuple[float | None
     "clones, form": (clones_2021_closed_form, (0.0939, 0.0726, 0.0712, 0.2264)),
     "clones, numeric": (clones_2021, (0.02040, 0.01528, 0.01756, 0.06420)),
     "adaptive": (known(PureRandomizer), (0.01812, 0.01243, 0.01304, 0.04507)),
-    "one fixed": (known(FixedRandomizer), (0.01812, 0.01243, 0.01304, 0.04507)),
+    "non-adaptive": (known(NonAdaptiveRandomizer), (0.01812, 0.01243, 0.01304, 0.04507)),
     "binary response": (known(KaryResponse), (0.01618, 0.01014, 0.00971, 0.03199)),
-    "compared: one fixed": (named("one fixed"), (0.01812, 0.01243, 0.01304, 0.04507)),
+    "compared: non-adaptive": (named("non-adaptive"), (0.01812, 0.01243, 0.01304, 0.04507)),
     "compared: binary RR": (named("binary RR"), (0.01618, 0.01014, 0.00971, 0.03199)),
     "compared: EFM19": (named("EFM19"), (0.2230, None, None, None)),
     "compared: check-ins": (named("check-ins"), (0.0723, 0.1283, 0.7871, 365)),
@@ -131,7 +131,7 @@ def test_one_round(name, point, epsilon):
 )
 def test_the_default_is_theorem_3_and_clones_stay_by_name(point, rounds, clones, default):
     e0, n, delta = point
-    for randomizer in (PureRandomizer, FixedRandomizer):
+    for randomizer in (PureRandomizer, NonAdaptiveRandomizer):
         found = priced(randomizer(e0), n, delta, EveryStep(rounds), 1e-3)
         assert found == pytest.approx(default, rel=1e-3)
     assert clones_2021(e0, n, delta, rounds) == pytest.approx(clones, rel=1e-3)
@@ -193,7 +193,7 @@ def test_the_default_is_the_least_of_all_bounds():
         ShuffleSetting(0.4, 20_000, 1e-6, rounds=20),
         ShuffleSetting(0.4, 20_000, 1e-6, rounds=20, sampled=5000),
     ):
-        adaptive, fixed = QUOTES["adaptive"](setting), QUOTES["one fixed"](setting)
+        adaptive, fixed = QUOTES["adaptive"](setting), QUOTES["non-adaptive"](setting)
         assert QUOTES["attained"](setting).epsilon <= fixed.epsilon <= adaptive.epsilon * (1 + 1e-3)
         for name, quote in QUOTES.items():
             if name not in KNOWN:

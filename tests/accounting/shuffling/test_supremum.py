@@ -55,18 +55,18 @@ def delta(pair: BlanketPair, clients: int, k: float) -> float:
     return summed_gains(gains(pair, k), clients)
 
 
-def call(law: list[tuple[float, float]], strike: float) -> float:
+def call(law: list[tuple[float, float]], threshold: float) -> float:
     rest = 1.0 - sum(chance for _, chance in law)
-    return sum(p * max(x - strike, 0.0) for x, p in law) + rest * max(-strike, 0.0)
+    return sum(p * max(x - threshold, 0.0) for x, p in law) + rest * max(-threshold, 0.0)
 
 
 def at_most(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> bool:
     """Whether a gain is at most another in convex order; both are 0 with the rest."""
-    strikes = [0.0, *(x for x, _ in one), *(x for x, _ in other)]
-    scale = max(abs(strike) for strike in strikes) + 1.0
+    thresholds = [0.0, *(x for x, _ in one), *(x for x, _ in other)]
+    scale = max(abs(threshold) for threshold in thresholds) + 1.0
     means = [sum(x * p for x, p in law) for law in (one, other)]
     assert means[0] == pytest.approx(means[1], abs=1e-9 * scale)
-    return all(call(one, c) <= call(other, c) + ROUNDING * scale for c in strikes)
+    return all(call(one, c) <= call(other, c) + ROUNDING * scale for c in thresholds)
 
 
 def ratios(local_epsilon: float) -> list[float]:

@@ -11,7 +11,7 @@ import pytest
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
 from turnout.estimation.private import columns as estimate_columns
-from turnout.estimation.private.answers import Ask
+from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
 from turnout.estimation.private.choices import frequency_randomizer, mean_randomizer
 from turnout.estimation.private.columns import item_blocks, vector_blocks
@@ -22,10 +22,10 @@ from turnout.randomizers.vectors import PrivUnit, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.testing import assert_frequencies, assert_rejects_law
 
-LOCAL = Ask(1.0, "local")
-SHUFFLED = Ask(1.0, "shuffled", delta=1e-6)
-CENTRAL = Ask(1.0, "central", relation="add-remove")
-REPLACED = Ask(1.0, "central", relation="replace-one", delta=1e-6)
+LOCAL = PrivacyRequest(1.0, "local")
+SHUFFLED = PrivacyRequest(1.0, "shuffled", delta=1e-6)
+CENTRAL = PrivacyRequest(1.0, "central", relation="add-remove")
+REPLACED = PrivacyRequest(1.0, "central", relation="replace-one", delta=1e-6)
 HELD = np.repeat(np.arange(4), [8000, 6000, 4000, 2000])
 SIX_SIGMA = 6.5  # a false alarm of 1e-10 a normal number
 
@@ -62,10 +62,10 @@ def test_epsilon_in_the_answer_is_the_randomizers_own_by_enumeration(items, name
     assert (found.cost.trust, found.cost.relation, found.cost.delta) == ("local", "replace-one", 0)
 
 
-@pytest.mark.parametrize("ask", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
-def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, ask):
+@pytest.mark.parametrize("privacy", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
+def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, privacy):
     truth, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.4, 0.2, 0.1])
-    runs = [frequencies(items, 4, ask, source(i)) for i in range(12)]
+    runs = [frequencies(items, 4, privacy, source(i)) for i in range(12)]
     raw = np.mean([found.raw for found in runs], axis=0)
     error = runs[0].noise_errors / math.sqrt(len(runs))
     assert np.all(abs(raw - truth) < SIX_SIGMA * error)
@@ -76,25 +76,25 @@ def test_frequencies_are_unbiased_and_a_wrong_truth_is_noticed(items, ask):
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("ask", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
-def test_means_are_unbiased_for_clipped_rows(vectors, norm, ask):
+@pytest.mark.parametrize("privacy", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
+def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
     radius = 0.7  # Below many rows' norm.
     rows = np.load(vectors)
     truth, unclipped = clipped(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
-    runs = [mean(vectors, norm, radius, ask, source(i)) for i in range(12)]
+    runs = [mean(vectors, norm, radius, privacy, source(i)) for i in range(12)]
     value = np.mean([found.value for found in runs], axis=0)
     # The bound's root over all coordinates bounds each coordinate's error.
     error = math.sqrt(max(found.mse_bound for found in runs) / len(runs))
     assert np.all(abs(value - truth) < SIX_SIGMA * error)
     if norm == "l1":  # Where clipping takes most.
         assert np.linalg.norm(unclipped - truth) > 0.1
-    if ask.trust == "central":
+    if privacy.trust == "central":
         assert np.all(abs(value - truth) < SIX_SIGMA * runs[0].noise_errors / 12**0.5 * 1.2)
         assert norm == "linf" or np.any(abs(value - unclipped) > SIX_SIGMA * error)
 
 
 def test_a_mean_within_bits_uses_no_more(vectors):
-    found = mean(vectors, "l2", 1.0, Ask(4.0, "local", bits=6), source())
+    found = mean(vectors, "l2", 1.0, PrivacyRequest(4.0, "local", bits=6), source())
     randomizer, _ = mean_randomizer("l2", 5, 4.0, 1.0, 6)
     assert found.cost.message_bits == randomizer.message_bits <= 6
     assert found.cost.epsilon == randomizer.epsilon0 <= 4.0
@@ -184,8 +184,8 @@ def test_gaussian_noise_is_priced_as_dp_accounting_prices_it():
 @pytest.mark.parametrize("delta", [None, 1e-6])
 def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, delta):
     dimension = 6
-    ask = Ask(1.0, "central", delta=delta, relation=relation)
-    noise, weight = _mean_noise(norm, dimension, ask)
+    privacy = PrivacyRequest(1.0, "central", delta=delta, relation=relation)
+    noise, weight = _mean_noise(norm, dimension, privacy)
     corners = [np.eye(1, dimension)[0], np.ones(dimension), np.arange(dimension) - 2.5]
     rows = _whole(np.array([1e6 * corner for corner in corners]), norm, 1.0)
     moves = [np.append(row, weight) for row in rows]
@@ -208,7 +208,7 @@ def test_no_row_moves_a_sum_further_than_its_noise_is_made_for(relation, norm, d
 
 def test_counts_change_by_what_the_relation_says(items):
     found = {
-        name: frequencies(items, 4, Ask(1.0, "central", relation=name), source())
+        name: frequencies(items, 4, PrivacyRequest(1.0, "central", relation=name), source())
         for name in ("add-remove", "replace-one")
     }
     # Replacing a row changes two counts: twice the noise.
@@ -221,14 +221,14 @@ def test_counts_change_by_what_the_relation_says(items):
 
 def test_what_may_not_be_asked():
     for wrong, name in [
-        (lambda: Ask(1.0, "central"), "relation"),
-        (lambda: Ask(1.0, "central", relation="zero-out"), "relation"),
-        (lambda: Ask(1.0, "shuffled"), "delta"),
-        (lambda: Ask(1.0, "local", delta=1e-6), "delta"),
-        (lambda: Ask(1.0, "local", relation="add-remove"), "relation"),
-        (lambda: Ask(1.0, "central", relation="add-remove", bits=3), "bits"),
-        (lambda: Ask(math.nan, "local"), "epsilon"),
-        (lambda: Ask(1.0, "moon"), "trust"),
+        (lambda: PrivacyRequest(1.0, "central"), "relation"),
+        (lambda: PrivacyRequest(1.0, "central", relation="zero-out"), "relation"),
+        (lambda: PrivacyRequest(1.0, "shuffled"), "delta"),
+        (lambda: PrivacyRequest(1.0, "local", delta=1e-6), "delta"),
+        (lambda: PrivacyRequest(1.0, "local", relation="add-remove"), "relation"),
+        (lambda: PrivacyRequest(1.0, "central", relation="add-remove", bits=3), "bits"),
+        (lambda: PrivacyRequest(math.nan, "local"), "epsilon"),
+        (lambda: PrivacyRequest(1.0, "moon"), "trust"),
     ]:
         with pytest.raises(ParameterError) as caught:
             wrong()

@@ -9,7 +9,7 @@ import pytest
 
 from turnout.accounting import shuffled_price
 from turnout.core.errors import ParameterError
-from turnout.estimation.private.answers import Ask
+from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.estimates import mean
 from turnout.estimation.private.shuffled import shuffled_mean
 from turnout.estimation.private.shuffled_means import l2_of_level, linf_of_level, shuffled_epsilon
@@ -17,7 +17,7 @@ from turnout.estimation.private.shuffled_shapes import predicted_error, several_
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
 
-ASK = Ask(2.0, "shuffled", delta=1e-5)
+ASK = PrivacyRequest(2.0, "shuffled", delta=1e-5)
 
 
 def views(randomizer, records):
@@ -91,7 +91,9 @@ def source():
 
 
 def test_several_messages_are_taken_only_where_they_win_and_fit():
-    _, tight = shuffled_mean("linf", 1, 1.0, Ask(2.0, "shuffled", delta=1e-5, bits=1), 1000)
+    _, tight = shuffled_mean(
+        "linf", 1, 1.0, PrivacyRequest(2.0, "shuffled", delta=1e-5, bits=1), 1000
+    )
     assert (tight.messages, tight.message_bits) == (1, 1)
     with pytest.raises(ParameterError, match="two messages"):
         several_messages("linf", 1, 1.0, 1000, (2.0, 1e-5), bits=1)
@@ -127,6 +129,6 @@ def test_means_from_several_messages_are_unbiased_and_name_both_errors(tmp_path)
     assert "at most" in runs[0].sampling_from
     with pytest.raises(ParameterError, match="only shuffled means"):
         mean(
-            tmp_path / "rows.npy", "linf", 1.0, Ask(1.0, "local"), source(),
+            tmp_path / "rows.npy", "linf", 1.0, PrivacyRequest(1.0, "local"), source(),
             mechanism="several-messages",
         )  # fmt: skip

@@ -10,7 +10,7 @@ from scipy import stats
 from turnout.accounting import shuffled_price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import UnsupportedError
-from turnout.estimation.private.answers import Ask
+from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.choices import frequency_randomizer
 from turnout.estimation.private.estimates import frequencies
 from turnout.estimation.private.shuffled import at_level, shuffled_frequencies, shuffled_mean
@@ -19,7 +19,7 @@ from turnout.randomizers.registry import all_mechanisms
 from turnout.randomizers.vectors import L1Randomizer, L2Randomizer, SphericalCode
 from turnout.randomness import SimulationStreams
 
-SHUFFLED = Ask(1.0, "shuffled", delta=1e-6)
+SHUFFLED = PrivacyRequest(1.0, "shuffled", delta=1e-6)
 
 
 def kary_truth(local, items, clients, epsilon):

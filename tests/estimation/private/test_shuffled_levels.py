@@ -9,7 +9,7 @@ import pytest
 from turnout.accounting import shuffled_price
 from turnout.core.errors import ParameterError
 from turnout.estimation.private.shuffled_levels import largest_affordable, level_of_any
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 PRICES = {
     "straight": lambda level: 0.01 * level,
@@ -69,7 +69,7 @@ def test_the_level_of_any_one_randomizer():
         level = level_of_any(clients, epsilon, delta)
 
         def price(level, clients=clients, delta=delta):
-            return shuffled_price([(FixedRandomizer(level), 1)], clients, delta)
+            return shuffled_price([(NonAdaptiveRandomizer(level), 1)], clients, delta)
 
         assert price(level) <= epsilon < price(1.002 * level)
     assert level_of_any(3, 1.0, 1e-9) == 1.0

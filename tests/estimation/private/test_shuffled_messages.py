@@ -30,11 +30,11 @@ from turnout.randomizers.vectors import (
 )
 from turnout.randomizers.vectors.flips import opposite_words_apart
 from turnout.spec import (
-    BitResponse,
     BoundedVariation,
-    FixedRandomizer,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
+    SampledBitResponse,
 )
 from turnout.spec import HadamardResponse as AnyHadamardResponse
 
@@ -122,7 +122,7 @@ def test_total_variation_and_level_are_those_of_the_enumerated_law(randomizer):
         BoundedVariation: getattr(law, "total_variation", 1.0),
         KaryResponse: (e - 1) / (e + getattr(law, "categories", 2) - 1),
         AnyHadamardResponse: 0.5 * (e - 1) / (e + 1),
-        BitResponse: (e - 1) / (e + 1),
+        SampledBitResponse: (e - 1) / (e + 1),
     }[type(law)]
     assert apart <= said + 1e-12
     # Tight, but for the records that a vector can hold and for hashes that collide.
@@ -204,7 +204,7 @@ def test_half_the_total_variation_is_noticed():
 def test_the_known_law_costs_less_than_any_law():
     n, delta = 100_000, 1e-6
     anybody = clones_2021(3.0, n, delta)
-    fixed = shuffled_price([(FixedRandomizer(3.0), 1)], n, delta)
+    fixed = shuffled_price([(NonAdaptiveRandomizer(3.0), 1)], n, delta)
     assert fixed < 0.75 * anybody
     for name, make in all_mechanisms().items():
         own = shuffled_price([(make(3.0, 1000).law, 1)], n, delta)
@@ -225,13 +225,13 @@ def test_words_of_vectors_are_what_they_send():
         (KaryResponse, 0.75, 2),
     ]
     assert kinds(BinaryVectorRandomizer(3, 2.0, samples=2)) == [
-        (BitResponse, 1.0, 1),
+        (SampledBitResponse, 1.0, 1),
         (KaryResponse, 1.0, 1),
     ]
-    assert kinds(L1Randomizer(4, 2.0)) == [(BitResponse, 2.0, 1)]
+    assert kinds(L1Randomizer(4, 2.0)) == [(SampledBitResponse, 2.0, 1)]
     assert kinds(L1Randomizer(1, 2.0)) == [(KaryResponse, 2.0, 1)]
     rotated = L2Randomizer.kashin(3, 2.0, samples=2, width=6)
-    assert kinds(rotated) == kinds(rotated.inner) == [(BitResponse, 1.0, 2)]
+    assert kinds(rotated) == kinds(rotated.inner) == [(SampledBitResponse, 1.0, 2)]
     # Both bits of a coordinate in one message are one message of their sum, but less apart.
     ((together, count),) = LInfRandomizer(4, 3.0, samples=2, levels=2).laws
     assert (together.epsilon0, count) == (pytest.approx(1.5), 2)

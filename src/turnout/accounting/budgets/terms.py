@@ -59,12 +59,12 @@ class Terms:
                 "trace are refused; charge the smallest window that any client may have"
             )
         parts = decompose(scheme, steps)
-        if parts.other is not None:
+        if parts.replacement_against_null is not None:
             raise UnsupportedError(
                 f"{scheme.relation.value} takes two hops here, which filters and odometers do "
                 "not follow; keep the account under the relation of one hop"
             )
-        return parts.present.upper
+        return parts.record_against_null.upper
 
     def to_dict(self) -> dict[str, Any]:
         """As plain words."""

@@ -32,7 +32,7 @@ def guessed(
 
     def level(position: float) -> float:
         value = unknown.value(position)
-        return _log_spread(scheme_for(int(value) if unknown.whole else value))
+        return _log_loss_deviation(scheme_for(int(value) if unknown.whole else value))
 
     costly, private = map(unknown.position, (unknown.costly_limit, unknown.private_limit))
     # Spreads end at 1 for each block; beyond that the rule knows no more than where they end.
@@ -51,7 +51,7 @@ def guessed(
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
     """δ, to be looked for first where the rule of thumb meets a target ε."""
-    level = _log_spread(scheme)
+    level = _log_loss_deviation(scheme)
 
     def met(log_delta: float) -> bool:
         return not level - log_gaussian_mu(epsilon, math.exp(log_delta)) > 0
@@ -60,7 +60,7 @@ def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
     return replace(DELTA, start=math.exp(found.holding))
 
 
-def _log_spread(scheme: Scheme) -> float:
-    run = decompose(scheme).present.upper
-    variance = sum(count * block.spread**2 for block, count in run)
+def _log_loss_deviation(scheme: Scheme) -> float:
+    run = decompose(scheme).record_against_null.upper
+    variance = sum(count * block.loss_deviation**2 for block, count in run)
     return 0.5 * math.log(variance) if variance > 0 else -math.inf

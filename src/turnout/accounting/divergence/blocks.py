@@ -12,7 +12,14 @@ from typing import Protocol
 
 import numpy as np
 
-from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side, diluted, leaky
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    PairCurve,
+    Side,
+    diluted,
+    with_infinity_mass,
+)
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
 
@@ -27,7 +34,7 @@ class Block(Protocol):
     """
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the block's privacy loss (only steers grids)."""
         ...
 
@@ -46,16 +53,18 @@ class PairBlock:
 
     pair: Pair
     probability: float = 1.0
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """Standard deviation of the diluted likelihood ratio, at most 1."""
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The exact curve, whatever the side."""
-        curve = leaky(PairCurve(self.pair, direction, side), direction, side, self.leak)
+        curve = with_infinity_mass(
+            PairCurve(self.pair, direction, side), direction, side, self.infinity_mass
+        )
         return diluted(curve, direction, self.probability)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -63,7 +72,7 @@ class PairBlock:
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
         # Without her nothing is impossible with her, unless she surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
-        return CurvePair(side, [remove], [add], (self.probability * self.leak, zero))
+        return CurvePair(side, [remove], [add], (self.probability * self.infinity_mass, zero))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +89,25 @@ class FixedSizeBlock:
 
     pair: Pair
     rate: float
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """As of Poisson sampling at the same rate."""
-        return PairBlock(self.pair, self.rate).spread
+        return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The same curve in both directions."""
         base = PairCurve(self.pair, Direction.REMOVE, side)
-        base = leaky(base, Direction.REMOVE, side, self.leak)
+        base = with_infinity_mass(base, Direction.REMOVE, side, self.infinity_mass)
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The same curve in both directions."""
         curve = self.curve(Direction.REMOVE, side, delta, refinement)
-        return CurvePair(side, [curve], [curve], (self.rate * self.leak, self.rate * self.leak))
+        return CurvePair(
+            side, [curve], [curve], (self.rate * self.infinity_mass, self.rate * self.infinity_mass)
+        )
 
 
 def curves_apart(
@@ -151,14 +162,14 @@ class Decomposition:
     """What must be computed for a scheme.
 
     Attributes:
-        present: her real record against her absence (the reference).
+        record_against_null: her real record against her absence (the reference).
         other: the neighbouring record against the same reference, where the relation takes
             two hops (replace-one; zero-out where the null record displaces somebody); None
             where the reference *is* the neighbour.
     """
 
-    present: NeighbourBound
-    other: NeighbourBound | None = None
+    record_against_null: NeighbourBound
+    replacement_against_null: NeighbourBound | None = None
 
 
 def merged(*runs: Run) -> Run:
@@ -175,17 +186,19 @@ def joined(parts: Sequence[Decomposition]) -> Decomposition:
 
     A part that takes one hop where others take two makes its whole way in the first of them.
     """
-    hops = [part.present for part in parts]
-    others = [part.other for part in parts if part.other is not None]
-    return Decomposition(_in_a_row(hops), _in_a_row(others) if others else None)
+    bounds = [part.record_against_null for part in parts]
+    others = [
+        part.replacement_against_null for part in parts if part.replacement_against_null is not None
+    ]
+    return Decomposition(_in_a_row(bounds), _in_a_row(others) if others else None)
 
 
-def _in_a_row(hops: Sequence[NeighbourBound]) -> NeighbourBound:
+def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
     return NeighbourBound(
-        merged(*(hop.upper for hop in hops)),
-        merged(*(hop.lower for hop in hops)),
-        "; ".join(dict.fromkeys(hop.method for hop in hops)) or "nothing released",
-        all(hop.tight for hop in hops),
-        bool(hops) and all(hop.symmetric for hop in hops),
-        math.fsum(hop.cap for hop in hops),
+        merged(*(bound.upper for bound in bounds)),
+        merged(*(bound.lower for bound in bounds)),
+        "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
+        all(bound.tight for bound in bounds),
+        bool(bounds) and all(bound.symmetric for bound in bounds),
+        math.fsum(bound.cap for bound in bounds),
     )

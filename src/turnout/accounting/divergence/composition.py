@@ -42,7 +42,7 @@ _LARGEST_EXPONENT = 300.0
 _ROUNDINGS_A_MASS = 64.0
 # K = e^{jΔ} is rounded as well. A curve read at K(1 ± η) is that of P and (1 ∓ η) Q, and Q scaled
 # in each of n blocks is the run read at K(1 ± η)ⁿ. η is so many u times 1 + |ln K|.
-_ROUNDINGS_A_STRIKE = 4.0
+_ROUNDINGS_A_THRESHOLD = 4.0
 
 Parts = Sequence[tuple[LossLaw, int]]
 
@@ -114,7 +114,7 @@ class ComposedCurve:
             -math.expm1(sum(count * math.log1p(-law.infinity) for law, count in parts)),
             total.l2_error * payoff + math.exp(min(outside, 600.0)),
             math.expm1((rounding + 4.0 * tilt * abs(epsilon)) * UNIT_ROUNDOFF),
-            (blocks + 1) * _ROUNDINGS_A_STRIKE * (1.0 + furthest) * UNIT_ROUNDOFF,
+            (blocks + 1) * _ROUNDINGS_A_THRESHOLD * (1.0 + furthest) * UNIT_ROUNDOFF,
         )
 
     def delta(self, k: FloatArray) -> FloatArray:

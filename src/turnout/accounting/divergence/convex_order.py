@@ -24,10 +24,10 @@ import numpy as np
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
     Pair,
-    call,
-    call_rounding,
-    put,
-    put_rounding,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
     tail_roundings_above,
     tail_roundings_below,
 )
@@ -101,7 +101,7 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
     """
     middles = left + 0.5 * step
     with np.errstate(divide="ignore", invalid="ignore"):
-        excess = call(pair, middles) / pair.q_above(middles)
+        excess = hockey_stick(pair, middles) / pair.q_above(middles)
     excess = np.where(np.isfinite(excess), excess, step)
     return np.maximum(middles, left + step - np.minimum(_EXCESS * excess, step))
 
@@ -133,72 +133,99 @@ class GridLaw:
 def upper_law(pair: Pair, grid: Grid) -> GridLaw:
     """The spread of X on a grid up to its cap and no change above: X ≤_cx Y."""
     points, switch = grid.points, _switch(grid)
-    puts, calls = put(pair, points[: switch + 1]), call(pair, points[switch:])
-    masses = _masses(grid.step, puts, calls)
+    reverse_hockey_sticks, hockey_sticks = (
+        reverse_hockey_stick(pair, points[: switch + 1]),
+        hockey_stick(pair, points[switch:]),
+    )
+    masses = _masses(grid.step, reverse_hockey_sticks, hockey_sticks)
     errors = _errors(pair, points, switch)
     if masses is None:
-        masses, errors = _masses_of_puts(grid.step, put(pair, points)), put_rounding(pair, points)
-    beyond = call(pair, points[-1:]) + call_rounding(pair, points[-1:])
+        masses, errors = (
+            _masses_of_reverse_hockey_sticks(grid.step, reverse_hockey_stick(pair, points)),
+            reverse_hockey_stick_rounding(pair, points),
+        )
+    beyond = hockey_stick(pair, points[-1:]) + hockey_stick_rounding(pair, points[-1:])
     return GridLaw(masses, errors, float(beyond[0]))
 
 
-def lower_law(pair: Pair, grid: Grid, *, by_calls: bool) -> GridLaw:
+def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
     """A law Y ≤_cx X on a grid up to its cap.
 
     Where the two polygons, of puts and of calls, do not fit together, the law is below X only in
-    the order of increasing (``by_calls``) or of decreasing convex functions.
+    the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
     """
     points, switch = grid.points, _switch(grid)
     touching = _touching_points(pair, grid)
-    puts = _lower_puts(pair, points[: switch + 2], touching[: switch + 1])[: switch + 1]
+    reverse_hockey_sticks = _lower_reverse_hockey_sticks(
+        pair, points[: switch + 2], touching[: switch + 1]
+    )[: switch + 1]
     first = switch - 1
-    calls = _lower_calls(pair, points[first:], touching[first:])[1:]
+    hockey_sticks = _lower_hockey_sticks(pair, points[first:], touching[first:])[1:]
     errors = np.concatenate(
         [
-            _put_errors(pair, points[: switch + 2], touching[: switch + 1])[:switch],
-            _call_errors(pair, points[first:], touching[first:])[1:],
+            _reverse_hockey_stick_errors(pair, points[: switch + 2], touching[: switch + 1])[
+                :switch
+            ],
+            _hockey_stick_errors(pair, points[first:], touching[first:])[1:],
         ]
     )
     masses = None
-    if calls.size and abs(calls[0] - puts[-1] - 1.0 + points[switch]) <= 8.0 * errors[switch]:
-        masses = _masses(grid.step, puts, calls)
-    if masses is None and by_calls:
-        calls = _lower_calls(pair, points, touching)
-        first_excess = call(pair, touching[:1]) - pair.q_above(touching[:1]) * (
+    if (
+        hockey_sticks.size
+        and abs(hockey_sticks[0] - reverse_hockey_sticks[-1] - 1.0 + points[switch])
+        <= 8.0 * errors[switch]
+    ):
+        masses = _masses(grid.step, reverse_hockey_sticks, hockey_sticks)
+    if masses is None and by_hockey_sticks:
+        hockey_sticks = _lower_hockey_sticks(pair, points, touching)
+        first_excess = hockey_stick(pair, touching[:1]) - pair.q_above(touching[:1]) * (
             points[1] - touching[0]
         )
         # The first tangent passes through (origin, 1 − origin) and must not fall below 0.
-        calls[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
-        masses, errors = _masses_of_calls(grid.step, calls), _call_errors(pair, points, touching)
+        hockey_sticks[0] = 1.0 - grid.origin if first_excess[0] >= 0 else 0.0
+        masses, errors = (
+            _masses_of_hockey_sticks(grid.step, hockey_sticks),
+            _hockey_stick_errors(pair, points, touching),
+        )
     elif masses is None:
-        puts = _lower_puts(pair, points, touching)
-        masses, errors = _masses_of_puts(grid.step, puts), _put_errors(pair, points, touching)
-    return GridLaw(masses, errors, _beyond(pair, points, calls, masses))
+        reverse_hockey_sticks = _lower_reverse_hockey_sticks(pair, points, touching)
+        masses, errors = (
+            _masses_of_reverse_hockey_sticks(grid.step, reverse_hockey_sticks),
+            _reverse_hockey_stick_errors(pair, points, touching),
+        )
+    return GridLaw(masses, errors, _beyond(pair, points, hockey_sticks, masses))
 
 
-def _beyond(pair: Pair, points: FloatArray, calls: FloatArray, masses: FloatArray) -> float:
+def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:
     """E[(Y − cap)₊] if the polygon may go on straight behind the cap without crossing the price.
 
     It may where it comes in no less steep than the price leaves, as it does without atoms.
     """
     cap = points[-1:]
-    if calls.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
+    if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
         return 0.0
-    return max(float(calls[-1] * (1.0 - _STEEPNESS) - call_rounding(pair, cap)[0]), 0.0)
+    return max(
+        float(hockey_sticks[-1] * (1.0 - _STEEPNESS) - hockey_stick_rounding(pair, cap)[0]), 0.0
+    )
 
 
 def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
     return np.concatenate(
-        [put_rounding(pair, points[:switch]), call_rounding(pair, points[switch:])]
+        [
+            reverse_hockey_stick_rounding(pair, points[:switch]),
+            hockey_stick_rounding(pair, points[switch:]),
+        ]
     )
 
 
-def _call_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+def _hockey_stick_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
     """Rounding of call prices under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_above(pair, touching))
 
 
-def _put_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+def _reverse_hockey_stick_errors(
+    pair: Pair, points: FloatArray, touching: FloatArray
+) -> FloatArray:
     """Rounding of put prices under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_below(pair, touching))
 
@@ -220,8 +247,12 @@ def _switch(grid: Grid) -> int:
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
-def _lower_puts(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    values = under_tangents(points, touching, put(pair, touching), pair.q_below(touching))
+def _lower_reverse_hockey_sticks(
+    pair: Pair, points: FloatArray, touching: FloatArray
+) -> FloatArray:
+    values = under_tangents(
+        points, touching, reverse_hockey_stick(pair, touching), pair.q_below(touching)
+    )
     # By the choice of the origin the first tangent passes through (origin, 0). A put price is
     # never negative: the polygon leaves 0 one point after its last negative value.
     values[0] = 0.0
@@ -231,12 +262,12 @@ def _lower_puts(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatAr
     return values
 
 
-def _lower_calls(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
+def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
     """Call prices under the tangents from some point on; the first one must not be used."""
     if touching.size == 0:
         return np.zeros(0)
-    values = under_tangents(points, touching, call(pair, touching), -pair.q_above(touching))
-    return trimmed_call_polygon(points, values)
+    values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
+    return trimmed_hockey_stick_polygon(points, values)
 
 
 def under_tangents(
@@ -252,7 +283,7 @@ def under_tangents(
     return np.concatenate([left[:1], np.minimum(right[:-1], left[1:]), right[-1:]])
 
 
-def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
+def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
     """A polygon under a call price, kept above the price's own floor max(1 − k, 0).
 
     Where a tangent cuts that floor the polygon follows the floor up to one point further, so
@@ -267,15 +298,17 @@ def trimmed_call_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
     return values
 
 
-def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | None:
+def _masses(
+    step: float, reverse_hockey_sticks: FloatArray, hockey_sticks: FloatArray
+) -> FloatArray | None:
     """Masses from puts up to a point and calls from it on.
 
     None where there are no calls, or where atoms leave the two without a convex joint.
     """
-    if calls.size < 2:
+    if hockey_sticks.size < 2:
         return None
-    below = convex_slopes(np.diff(puts))
-    above = np.minimum(convex_slopes(np.diff(calls)), 0.0)
+    below = convex_slopes(np.diff(reverse_hockey_sticks))
+    above = np.minimum(convex_slopes(np.diff(hockey_sticks)), 0.0)
     junction = step + above[:1] - below[-1:]
     if junction[0] < 0:
         return None
@@ -283,13 +316,13 @@ def _masses(step: float, puts: FloatArray, calls: FloatArray) -> FloatArray | No
     return np.concatenate(parts) / step
 
 
-def _masses_of_puts(step: float, puts: FloatArray) -> FloatArray:
-    below = np.minimum(convex_slopes(np.diff(puts)), step)
+def _masses_of_reverse_hockey_sticks(step: float, reverse_hockey_sticks: FloatArray) -> FloatArray:
+    below = np.minimum(convex_slopes(np.diff(reverse_hockey_sticks)), step)
     return np.diff(below, prepend=0.0, append=step) / step
 
 
-def _masses_of_calls(step: float, calls: FloatArray) -> FloatArray:
-    above = np.clip(convex_slopes(np.diff(calls)), -step, 0.0)
+def _masses_of_hockey_sticks(step: float, hockey_sticks: FloatArray) -> FloatArray:
+    above = np.clip(convex_slopes(np.diff(hockey_sticks)), -step, 0.0)
     return np.diff(above, prepend=-step, append=0.0) / step
 
 

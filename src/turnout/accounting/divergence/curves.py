@@ -16,10 +16,10 @@ import numpy as np
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
     Pair,
-    call,
-    call_rounding,
-    put,
-    put_rounding,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
 )
 from turnout.core import checks
 from turnout.core.errors import NumericalError
@@ -72,9 +72,12 @@ class PairCurve:
     def delta(self, k: FloatArray) -> FloatArray:
         """H_K(P‖Q) or H_K(Q‖P)."""
         if self.direction is Direction.REMOVE:
-            value, error = call(self.pair, k), call_rounding(self.pair, k)
+            value, error = hockey_stick(self.pair, k), hockey_stick_rounding(self.pair, k)
         else:
-            value, error = k * put(self.pair, 1.0 / k), k * put_rounding(self.pair, 1.0 / k)
+            value, error = (
+                k * reverse_hockey_stick(self.pair, 1.0 / k),
+                k * reverse_hockey_stick_rounding(self.pair, 1.0 / k),
+            )
         return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
@@ -125,7 +128,7 @@ class DilutedCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class LeakyCurve:
+class InfinityMassCurve:
     """The curve of a pair of which P has some mass where Q has none: there she is found out.
 
     δ = leak + (1 − leak)·δ'(K/(1 − leak)) in the remove direction, δ'(K·(1 − leak)) in the add
@@ -137,14 +140,14 @@ class LeakyCurve:
     base: Curve
     direction: Direction
     side: Side
-    leak: float
+    infinity_mass: float
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1."""
-        kept = 1.0 - self.leak
+        kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             rounding = 8.0 * UNIT_ROUNDOFF * (1.0 if self.side is Side.UPPER else -1.0)
-            value = self.leak + kept * self.base.delta(k / kept)
+            value = self.infinity_mass + kept * self.base.delta(k / kept)
             return np.minimum(value * (1.0 + rounding), 1.0)
         inner = k * kept
         # Below K = 1 the curve is at most 1 − K above its value at 1, and never below it.
@@ -153,7 +156,7 @@ class LeakyCurve:
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
-        kept = 1.0 - self.leak
+        kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             return self.base.slope(k / kept)
         return kept * self.base.slope(np.maximum(k * kept, 1.0))
@@ -190,9 +193,11 @@ def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
     return np.append(0.0, np.cumsum(values))
 
 
-def leaky(base: Curve, direction: Direction, side: Side, leak: float) -> Curve:
+def with_infinity_mass(
+    base: Curve, direction: Direction, side: Side, infinity_mass: float
+) -> Curve:
     """``base`` itself where nothing leaks."""
-    return base if leak == 0.0 else LeakyCurve(base, direction, side, leak)
+    return base if infinity_mass == 0.0 else InfinityMassCurve(base, direction, side, infinity_mass)
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:

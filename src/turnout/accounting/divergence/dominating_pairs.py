@@ -34,59 +34,59 @@ class DominatingPair:
 
     Attributes:
         pair: law of the likelihood ratio, scaled to mean 1.
-        leak: probability that the step shows for sure that she takes part.
+        infinity_mass: probability that the step shows for sure that she takes part.
     """
 
     pair: Pair
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
 
 @singledispatch
-def dominating(randomizer: object, reach: float) -> DominatingPair:
+def dominating(randomizer: object, sensitivity: float) -> DominatingPair:
     """The dominating pair of one step.
 
-    Her contribution moves the step by ``reach``, in units of what it is clipped to: 1 against a
+    Her contribution moves the step by ``sensitivity``, in units of what it is clipped to: 1 against a
     null contribution, 2 where it may displace another one.
     """
     raise UnsupportedError(f"no dominating pair is known for {type(randomizer).__name__}")
 
 
 @dominating.register
-def _(randomizer: GaussianNoise, reach: float) -> DominatingPair:
-    return DominatingPair(GaussianPair(randomizer.noise_multiplier / reach))
+def _(randomizer: GaussianNoise, sensitivity: float) -> DominatingPair:
+    return DominatingPair(GaussianPair(randomizer.noise_multiplier / sensitivity))
 
 
 @dominating.register
-def _(randomizer: LaplaceNoise, reach: float) -> DominatingPair:
-    return DominatingPair(LaplacePair(randomizer.scale / reach))
+def _(randomizer: LaplaceNoise, sensitivity: float) -> DominatingPair:
+    return DominatingPair(LaplacePair(randomizer.scale / sensitivity))
 
 
 @dominating.register
-def _(randomizer: PureRandomizer, reach: float) -> DominatingPair:
+def _(randomizer: PureRandomizer, sensitivity: float) -> DominatingPair:
     # The promise holds between any two inputs, however far apart.
     return DominatingPair(PurePair(randomizer.epsilon0))
 
 
 @dominating.register
-def _(randomizer: ApproximateRandomizer, reach: float) -> DominatingPair:
+def _(randomizer: ApproximateRandomizer, sensitivity: float) -> DominatingPair:
     return DominatingPair(PurePair(randomizer.epsilon0, randomizer.delta0), randomizer.delta0)
 
 
 @dominating.register
-def _(randomizer: DiscreteGaussianNoise, reach: float) -> DominatingPair:
-    sensitivity = round(reach * randomizer.sensitivity)
+def _(randomizer: DiscreteGaussianNoise, sensitivity: float) -> DominatingPair:
+    sensitivity = round(sensitivity * randomizer.sensitivity)
     return DominatingPair(discrete_gaussian_pair(randomizer.standard_deviation, sensitivity))
 
 
 @dominating.register
-def _(randomizer: RoundedGaussianNoise, reach: float) -> DominatingPair:
-    sensitivity = round(reach * randomizer.sensitivity)
+def _(randomizer: RoundedGaussianNoise, sensitivity: float) -> DominatingPair:
+    sensitivity = round(sensitivity * randomizer.sensitivity)
     return DominatingPair(rounded_gaussian_pair(randomizer.standard_deviation, sensitivity))
 
 
 @dominating.register
-def _(randomizer: TableRandomizer, reach: float) -> DominatingPair:
-    _only_against_absence(randomizer, reach)
+def _(randomizer: TableRandomizer, sensitivity: float) -> DominatingPair:
+    _only_against_absence(randomizer, sensitivity)
     return _of_table(randomizer)
 
 
@@ -96,13 +96,13 @@ def _of_table(randomizer: TableRandomizer) -> DominatingPair:
 
 
 @dominating.register
-def _(randomizer: PairRandomizer, reach: float) -> DominatingPair:
-    _only_against_absence(randomizer, reach)
-    return DominatingPair(cast(Pair, randomizer.pair), randomizer.leak)
+def _(randomizer: PairRandomizer, sensitivity: float) -> DominatingPair:
+    _only_against_absence(randomizer, sensitivity)
+    return DominatingPair(cast(Pair, randomizer.pair), randomizer.infinity_mass)
 
 
-def _only_against_absence(randomizer: object, reach: float) -> None:
-    if reach != 1.0:
+def _only_against_absence(randomizer: object, sensitivity: float) -> None:
+    if sensitivity != 1.0:
         raise UnsupportedError(
             f"{type(randomizer).__name__} compares her with her absence only; replace-one, fixed "
             "sizes and one-client releases compare her with another client"

@@ -96,13 +96,13 @@ class _Sums:
         return near + far, blur, np.abs(near) + np.abs(far), slope
 
     def _from(
-        self, strike: FloatArray, outwards: float, side: Literal["left", "right"]
+        self, threshold: FloatArray, outwards: float, side: Literal["left", "right"]
     ) -> tuple[FloatArray, FloatArray]:
         """Where sums begin, and where they begin for points that may be across the strike."""
         absolute, relative = self.nearly
-        shifted = strike + outwards * (absolute + relative * np.abs(strike))
+        shifted = threshold + outwards * (absolute + relative * np.abs(threshold))
         return (
-            np.searchsorted(self.points, strike, side=side),
+            np.searchsorted(self.points, threshold, side=side),
             np.searchsorted(self.points, shifted, side=side),
         )
 

@@ -103,10 +103,10 @@ def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
     return PolygonCurve(nodes[kept], values[kept])
 
 
-def nodes_near(priced: PricedSide, side: Side, delta: float, spread: float) -> FloatArray:
+def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> FloatArray:
     """K = 1 and a few K's around the one at which a bound reaches δ.
 
-    A first guess follows from ``spread``, about the standard deviation of the loss.
+    A first guess follows from ``loss_deviation``, about the standard deviation of the loss.
 
     Raises:
         NumericalError: no bound comes down to δ.
@@ -118,7 +118,7 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, spread: float) -> F
         return math.log(min(max(value, 1e-300), 1e300)) - target
 
     low, at_low = 0.0, above(0.0)
-    high = spread * math.sqrt(2.0 * max(-target, 0.5))
+    high = loss_deviation * math.sqrt(2.0 * max(-target, 0.5))
     if at_low <= 0:
         return np.exp(np.array([0.0, 0.01 * high]))
     while (at_high := above(high)) > 0:
@@ -152,15 +152,17 @@ def _narrowed(
     return a, b
 
 
-def nodes_down_to(priced: PricedSide, delta: float, spread: float, density: float) -> FloatArray:
+def nodes_down_to(
+    priced: PricedSide, delta: float, loss_deviation: float, density: float
+) -> FloatArray:
     """K's from 1 to where an upper bound falls below δ, as dense as the curve is bent.
 
     Around ε = 0 there are ``density`` nodes a spread, about the standard deviation of the loss.
     """
-    epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / spread
-    unit = spread / density
+    epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / loss_deviation
+    unit = loss_deviation / density
     while last > delta:
-        score = min(epsilons[-1] / spread, 10.0)
+        score = min(epsilons[-1] / loss_deviation, 10.0)
         step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall, 1.0))
         epsilons.append(epsilons[-1] + step)
         if epsilons[-1] > _LARGEST_EPSILON:

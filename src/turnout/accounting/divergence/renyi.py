@@ -32,7 +32,7 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
 
 FloatArray = np.ndarray
-_STEPS_A_SPREAD = 50  # loss grid: its step as a part of the block's spread
+_STEPS_A_DEVIATION = 50  # loss grid: its step as a part of the block's spread
 _FEWEST, _MOST = 2**10, 2**15  # points of each half of the grid
 _REFINEMENTS = 3
 _LISTS = ("orders", "remove", "add")  # of what is written
@@ -172,7 +172,7 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
     for refinement in range(_REFINEMENTS):
         try:
             curves = block.curves(Side.UPPER, left_out, refinement)
-            found = _of_curves(curves, block.spread, orders, left_out)
+            found = _of_curves(curves, block.loss_deviation, orders, left_out)
         except NumericalError:
             if refinement == _REFINEMENTS - 1 and best is None:
                 raise
@@ -208,10 +208,12 @@ def _least(a: RenyiBounds, b: RenyiBounds) -> RenyiBounds:
 
 
 def _of_curves(
-    curves: CurvePair, spread: float, orders: tuple[float, ...], left_out: float
+    curves: CurvePair, loss_deviation: float, orders: tuple[float, ...], left_out: float
 ) -> RenyiBounds:
     reach = reach_of(curves, left_out)
-    half = int(np.clip(math.ceil(_STEPS_A_SPREAD * reach / max(spread, 1e-300)), _FEWEST, _MOST))
+    half = int(
+        np.clip(math.ceil(_STEPS_A_DEVIATION * reach / max(loss_deviation, 1e-300)), _FEWEST, _MOST)
+    )
     by_direction: dict[Direction, tuple[float, ...]] = {}
     cut = 0.0
     for direction in Direction:

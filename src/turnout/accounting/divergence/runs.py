@@ -45,7 +45,7 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
         return run[0][0].curve(direction, side, delta, refinement)
     blocks = sum(count for _, count in run)
     tail = max(min(0.01, _TAIL * delta / blocks), 1e-300)
-    variance = sum(count * block.spread**2 for block, count in run) / blocks
+    variance = sum(count * block.loss_deviation**2 for block, count in run) / blocks
     reach = max(_reach(block, tail) for block, _ in run)
     gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
     parts = [

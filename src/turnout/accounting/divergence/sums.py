@@ -49,13 +49,13 @@ class SumLaw:
     l2_error: float
 
 
-def calls_in_bins(masses: FloatArray) -> FloatArray:
+def hockey_sticks_in_bins(masses: FloatArray) -> FloatArray:
     """E[(V − j)₊] for j = 0 … J of a law with these masses, shape (J + 1,)."""
     return np.append(_sums_from(_sums_from(masses[1:])), 0.0)
 
 
-def calls_rounding(cells: int) -> float:
-    """Relative error of each price that `calls_in_bins` returns for so many cells."""
+def hockey_sticks_rounding(cells: int) -> float:
+    """Relative error of each price that `hockey_sticks_in_bins` returns for so many cells."""
     return 4.0 * (math.isqrt(cells) + 3) * UNIT_ROUNDOFF
 
 
@@ -155,17 +155,17 @@ class _Transform:
         lowest, highest = np.flatnonzero(factor.masses)[[0, -1]]
         masses, cells = factor.masses[lowest : highest + 1], int(highest - lowest)
         centre = round(float(masses @ np.arange(cells + 1)))
-        calls = calls_in_bins(masses[centre:])
-        puts = calls_in_bins(masses[centre::-1])
+        hockey_sticks = hockey_sticks_in_bins(masses[centre:])
+        reverse_hockey_sticks = hockey_sticks_in_bins(masses[centre::-1])
         rest = np.zeros(size)
-        rest[: calls.size - 1] = calls[1:]
+        rest[: hockey_sticks.size - 1] = hockey_sticks[1:]
         if centre:
-            rest[-centre:] += puts[centre - 1 :: -1]
+            rest[-centre:] += reverse_hockey_sticks[centre - 1 :: -1]
         terms = masses * (np.arange(cells + 1) - centre)
         mean = float(terms.sum())
         curvature = turn * turn * np.asarray(fft.rfft(rest, size))
         offset = mean * turn + curvature
-        error = (_gamma(size) + calls_rounding(cells)) * square * float(rest.sum())
+        error = (_gamma(size) + hockey_sticks_rounding(cells)) * square * float(rest.sum())
         error = error + np.abs(turn) * _ROUNDOFF_MEAN * UNIT_ROUNDOFF * float(np.abs(terms).sum())
         spread = _spread(rest)
         if factor.price_errors is not None:

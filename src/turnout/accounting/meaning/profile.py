@@ -125,7 +125,7 @@ class _Sharpest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TwoHops:
+class _TwoBounds:
     """δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', best split taken."""
 
     first: _Sharpest
@@ -147,8 +147,8 @@ class _TwoHops:
 class ProfileCurves:
     """The curves of a scheme, from which its profile can be read at any ε."""
 
-    forward: tuple[_Sharpest, _Sharpest | _TwoHops]
-    backward: tuple[_Sharpest, _Sharpest | _TwoHops]
+    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
     relation: Relation
 
     def at(self, epsilons: FloatArray) -> Profile:
@@ -207,7 +207,12 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
     parts = decompose(scheme)
     uppers = _uppers(parts, sharp_to, refinement)
     forward, backward = (
-        (_Sharpest.of(parts.present.lower, direction, Side.LOWER, sharp_to, refinement), upper)
+        (
+            _Sharpest.of(
+                parts.record_against_null.lower, direction, Side.LOWER, sharp_to, refinement
+            ),
+            upper,
+        )
         for direction, upper in zip(Direction, uppers, strict=True)
     )
     return ProfileCurves(forward, backward, scheme.relation)
@@ -260,14 +265,14 @@ def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
 
 def _uppers(
     parts: Decomposition, sharp_to: float, refinement: int
-) -> list[_Sharpest] | list[_TwoHops]:
+) -> list[_Sharpest] | list[_TwoBounds]:
     """Upper curves forward and backward, by one hop or by two."""
 
     def sharpest(run: Run, direction: Direction) -> _Sharpest:
         return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
 
-    if parts.other is None:
-        return [sharpest(parts.present.upper, direction) for direction in Direction]
-    hops = (parts.present.upper, parts.other.upper)
-    leaving, entering = ([sharpest(run, direction) for run in hops] for direction in Direction)
-    return [_TwoHops(leaving[0], entering[1]), _TwoHops(leaving[1], entering[0])]
+    if parts.replacement_against_null is None:
+        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
+    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
+    leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
+    return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]

@@ -25,7 +25,7 @@ import numpy as np
 
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.pairs import Pair, call
+from turnout.accounting.divergence.pairs import Pair, hockey_stick
 from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
@@ -83,7 +83,7 @@ def corollary_3_12(
     checks.open_unit(delta=delta, share=share)
     local = _cheapest_local_epsilon(pair, share * delta / (2 * picks * part))
     tail = -math.log(share * delta / (2 * picks))
-    mean = float(call(pair, np.array(math.exp(local))))
+    mean = float(hockey_stick(pair, np.array(math.exp(local))))
     excess = mean + math.sinh(local) * math.sqrt(2 * tail / part) if local < 300 else math.inf
     return poisson(pair, *poisson_run(excess, part, picks, (1 - share) * delta))
 

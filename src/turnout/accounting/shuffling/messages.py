@@ -9,7 +9,7 @@ from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
-    LeakingBlock,
+    InfinityMassBlock,
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import (
@@ -19,7 +19,7 @@ from turnout.accounting.shuffling.blanket.pair import (
     worst_pair,
 )
 from turnout.accounting.shuffling.responses.attained import (
-    AlikeGaussianBlock,
+    IdenticalGaussianBlock,
     IdenticalOthersBlock,
     LowerBoundBlock,
     hadamard_response_block,
@@ -29,13 +29,13 @@ from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
-    BitResponse,
     BoundedVariation,
-    FixedRandomizer,
     GaussianNoise,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
+    SampledBitResponse,
 )
 
 
@@ -94,7 +94,7 @@ def _(randomizer: PublishedRandomizer, clients: int) -> Round:
 
 
 @one_round.register
-def _(randomizer: FixedRandomizer, clients: int) -> Round:
+def _(randomizer: NonAdaptiveRandomizer, clients: int) -> Round:
     pair = worst_pair(randomizer.epsilon0)
     return _pure(randomizer, clients, pair, "privacy blanket of the worst one randomizer")
 
@@ -132,7 +132,7 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 
 
 @one_round.register
-def _(randomizer: BitResponse, clients: int) -> Round:
+def _(randomizer: SampledBitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
     # Two opposite words are as far apart as two records can be. And all others may hold one of
     # them: then only the number of true bits counts, which is binary response.
@@ -147,7 +147,7 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
     epsilon0, delta0 = randomizer.epsilon0, randomizer.delta0
     return Round(
         ApproximateMessagesBlock(epsilon0, delta0, clients),
-        LeakingBlock(LowerBoundBlock(epsilon0, clients), delta0),
+        InfinityMassBlock(LowerBoundBlock(epsilon0, clients), delta0),
         IdenticalOthersBlock(epsilon0, clients),
         "privacy blanket of any randomizers near pure ones",
     )
@@ -157,7 +157,7 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
 def _(randomizer: GaussianNoise, clients: int) -> Round:
     sigma = randomizer.noise_multiplier
     upper = GaussianMessagesBlock(sigma, clients)
-    alike = AlikeGaussianBlock(sigma, clients)
+    alike = IdenticalGaussianBlock(sigma, clients)
     return Round(upper, alike, alike, "privacy blanket of a pure randomizer near the Gaussian")
 
 

@@ -11,7 +11,7 @@ from turnout.accounting.shuffling.messages import (
     UpperMessages,
     one_round,
 )
-from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     PureRandomizer,
@@ -39,7 +39,7 @@ def shuffled(
     if isinstance(draw, Cohort):
         return _subsampled(randomizer, draw, rounds)
     if isinstance(draw, Bernoulli) and draw.unseen:
-        return _self_sampled(randomizer, draw, clients, rounds)
+        return _self_sampling(randomizer, draw, clients, rounds)
     raise UnsupportedError(
         f"no analysis of shuffled messages is known under {type(scheme.participation).__name__}, "
         f"whose draws are {type(draw).__name__}; every step, fixed-size and self-sampling have one"
@@ -53,14 +53,14 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of a uniform sample")
 
 
-def _self_sampled(randomizer: object, draw: Bernoulli, clients: int, steps: int) -> Decomposition:
+def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int) -> Decomposition:
     one = one_round(randomizer, clients)
     if draw.rate == 0:
         return _rounds(randomizer, one.upper, None, 0, "nobody comes")
-    upper = SelfSampledBlock(UpperMessages(randomizer), clients, draw.rate)
+    upper = SelfSamplingBlock(UpperMessages(randomizer), clients, draw.rate)
     lower = None
     if one.alike is not None:
-        lower = SelfSampledBlock(
+        lower = SelfSamplingBlock(
             IdenticalOthersMessages(randomizer), clients, draw.rate, alike=True
         )
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
@@ -107,7 +107,7 @@ def _require_hidden_order(scheme: Scheme) -> None:
         return
     declared = "is not declared" if scheme.order is None else f"is {scheme.order.value!r}"
     pure = isinstance(scheme.randomizer, PureRandomizer)
-    other = "use FixedRandomizer (fixed)" if pure else "declare it all the same"
+    other = "use NonAdaptiveRandomizer (non-adaptive)" if pure else "declare it all the same"
     raise UnsupportedError(
         f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
         "the messages before, which has a price only where that order is uniform and unknown to "

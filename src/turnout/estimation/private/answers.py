@@ -15,7 +15,7 @@ MODELS = ("local", "shuffled", "central")
 
 
 @dataclass(frozen=True)
-class Ask:
+class PrivacyRequest:
     """What is asked of any estimate.
 
     Attributes:

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from turnout.core.errors import ParameterError
 from turnout.estimation.frequency_intervals import sampled_limits, sampling_errors
 from turnout.estimation.means import sampling_bounds
-from turnout.estimation.private.answers import Ask, Cost, Frequencies, Mean
+from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.estimation.private.choices import NORMS
 from turnout.estimation.private.noise import SumNoise, gaussian_noise, laplace_noise
 from turnout.estimation.simplex import POST_PROCESSING
@@ -36,7 +36,7 @@ _SEEN = "whoever runs this sees every row; what it prints is what is private"
 def central_frequencies(
     blocks: Iterable[NDArray[np.int64]],
     items: int,
-    ask: Ask,
+    privacy: PrivacyRequest,
     source: Source,
     *,
     mechanism: str,
@@ -47,12 +47,12 @@ def central_frequencies(
     if post_processing not in POST_PROCESSING:
         expected = f"one of {', '.join(POST_PROCESSING)} in the central model"
         raise ParameterError("post_processing", post_processing, expected)
-    one = 1 if ask.relation == "add-remove" else 2
-    noise, reason = _cheaper(ask, one, math.sqrt(one), mechanism)
+    one = 1 if privacy.relation == "add-remove" else 2
+    noise, reason = _cheaper(privacy, one, math.sqrt(one), mechanism)
     counts = np.zeros(items, dtype=np.int64)
     for block in blocks:
         counts += np.bincount(block, minlength=items)
-    n = None if ask.relation == "add-remove" else int(counts.sum())
+    n = None if privacy.relation == "add-remove" else int(counts.sum())
     noisy = counts + noise.draw(items, source)
     about = float(max(noisy.sum(), 1)) if n is None else float(n)
     raw = noisy / about
@@ -74,7 +74,7 @@ def central_frequencies(
         confidence,
         n,
         about,
-        _central_cost(ask, noise, reason, "counts"),
+        _central_cost(privacy, noise, reason, "counts"),
     )
 
 
@@ -108,7 +108,7 @@ def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float,
 
 def central_mean(
     blocks: Iterable[FloatArray],
-    ask: Ask,
+    privacy: PrivacyRequest,
     source: Source,
     *,
     norm: str,
@@ -116,8 +116,8 @@ def central_mean(
     radius: float,
 ) -> Mean:
     """A noisy sum; under add-remove with a noisy count, which is one more coordinate."""
-    private = ask.relation == "add-remove"
-    noise, weight = _mean_noise(norm, dimension, ask)
+    private = privacy.relation == "add-remove"
+    noise, weight = _mean_noise(norm, dimension, privacy)
     total, clients = np.zeros(dimension, dtype=np.int64), 0
     for block in blocks:
         total += _whole(block, norm, radius).sum(axis=0)
@@ -137,26 +137,26 @@ def central_mean(
         float(np.sum(errors**2)),
         None if private else clients,
         about,
-        _central_cost(ask, noise, _only_or_less(ask, noise), "the sum of clipped vectors"),
+        _central_cost(privacy, noise, _only_or_less(privacy, noise), "the sum of clipped vectors"),
     )
 
 
-def _mean_noise(norm: str, dimension: int, ask: Ask) -> tuple[SumNoise, int]:
+def _mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumNoise, int]:
     """The noise of a sum of vectors that makes the mean's error least, and w·K."""
-    private, doubled = ask.relation == "add-remove", ask.relation == "replace-one"
-    reach = {
+    private, doubled = privacy.relation == "add-remove", privacy.relation == "replace-one"
+    sensitivity = {
         "l1": (_UNITS, float(_UNITS)),
         "l2": (math.isqrt(dimension * _UNITS**2) + 1, float(_UNITS)),
         "linf": (dimension * _UNITS, math.sqrt(dimension) * _UNITS),
     }[norm]
-    furthest = (reach[1] / _UNITS) ** 2 / dimension  # F²/d
-    weight = math.ceil(_UNITS * (furthest * reach[0] / _UNITS) ** (1 / 3)) if private else 0
-    options = [(laplace_noise(ask.epsilon, reach[0] * (1 + doubled) + weight), weight)]
-    if ask.delta is not None:
-        weight = math.ceil(_UNITS * (furthest * (reach[1] / _UNITS) ** 2) ** (1 / 4))
+    furthest = (sensitivity[1] / _UNITS) ** 2 / dimension  # F²/d
+    weight = math.ceil(_UNITS * (furthest * sensitivity[0] / _UNITS) ** (1 / 3)) if private else 0
+    options = [(laplace_noise(privacy.epsilon, sensitivity[0] * (1 + doubled) + weight), weight)]
+    if privacy.delta is not None:
+        weight = math.ceil(_UNITS * (furthest * (sensitivity[1] / _UNITS) ** 2) ** (1 / 4))
         weight = weight if private else 0
-        own = math.hypot(reach[1] * (1 + doubled), weight)
-        options.append((gaussian_noise(ask.epsilon, ask.delta, own * _ABOVE), weight))
+        own = math.hypot(sensitivity[1] * (1 + doubled), weight)
+        options.append((gaussian_noise(privacy.epsilon, privacy.delta, own * _ABOVE), weight))
 
     def error(option: tuple[SumNoise, int]) -> float:
         pull = furthest * (_UNITS / option[1]) ** 2 if private else 0.0
@@ -194,39 +194,41 @@ def _whole(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
     return units
 
 
-def _cheaper(ask: Ask, reach1: int, reach2: float, law: str) -> tuple[SumNoise, str]:
+def _cheaper(
+    privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, law: str
+) -> tuple[SumNoise, str]:
     """The noise of the smaller deviation, or of the law asked for."""
     if law not in ("auto", "laplace", "gaussian"):
         raise ParameterError("mechanism", law, "auto, laplace or gaussian in the central model")
-    if law == "gaussian" and ask.delta is None:
+    if law == "gaussian" and privacy.delta is None:
         raise ParameterError("delta", None, "a number in (0, 1) for Gaussian noise")
     options = []
     if law != "gaussian":
-        options.append(laplace_noise(ask.epsilon, reach1))
-    if law != "laplace" and ask.delta is not None:
-        options.append(gaussian_noise(ask.epsilon, ask.delta, reach2 * _ABOVE))
+        options.append(laplace_noise(privacy.epsilon, sensitivity1))
+    if law != "laplace" and privacy.delta is not None:
+        options.append(gaussian_noise(privacy.epsilon, privacy.delta, sensitivity2 * _ABOVE))
     noise = min(options, key=lambda option: option.deviation)
-    return noise, f"{law} was asked for" if law != "auto" else _only_or_less(ask, noise)
+    return noise, f"{law} was asked for" if law != "auto" else _only_or_less(privacy, noise)
 
 
-def _only_or_less(ask: Ask, noise: SumNoise) -> str:
+def _only_or_less(privacy: PrivacyRequest, noise: SumNoise) -> str:
     other = "Gaussian" if noise.law == "laplace" else "Laplace"
-    return "no δ was given" if ask.delta is None else f"less noise than {other} at this ε and δ"
+    return "no δ was given" if privacy.delta is None else f"less noise than {other} at this ε and δ"
 
 
-def _central_cost(ask: Ask, noise: SumNoise, reason: str, what: str) -> Cost:
+def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> Cost:
     pure = noise.law == "laplace"
-    assert ask.relation is not None
+    assert privacy.relation is not None
     count = (
         "the number of clients is private too and only estimated"
-        if ask.relation == "add-remove"
+        if privacy.relation == "add-remove"
         else "the number of clients is public"
     )
     return Cost(
         noise.epsilon,
         noise.delta,
         "pure, exact" if pure else "(ε, δ) of the Gaussian mechanism, an upper bound",
-        ask.relation,
+        privacy.relation,
         "central",
         f"{'discrete Laplace' if pure else 'rounded Gaussian'} noise on {what}",
         reason,

@@ -28,7 +28,7 @@ from turnout.estimation.means import (
     estimate_mean,
     sampling_bounds,
 )
-from turnout.estimation.private.answers import Ask, Cost, Frequencies, Mean
+from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.estimation.private.central import central_frequencies, central_mean, clipped
 from turnout.estimation.private.choices import (
     NORMS,
@@ -49,7 +49,7 @@ _FAR = 1e100  # A radius whose squares are numbers still, and so are those of it
 def frequencies(
     data: Path | Rows,
     items: int,
-    ask: Ask,
+    privacy: PrivacyRequest,
     source: Source,
     *,
     labels: tuple[str, ...] = (),
@@ -63,7 +63,7 @@ def frequencies(
     Args:
         data: a path to a file, or rows, with one item a row, see `item_blocks`.
         items: k; public, not taken from the data.
-        ask: what is asked.
+        privacy: what is asked.
         source: where randomness comes from.
         labels: what items are called.
         column: of a file with several.
@@ -80,22 +80,22 @@ def frequencies(
     def blocks() -> Iterator[NDArray[np.int64]]:
         return item_blocks(data, items, labels, column)
 
-    if ask.trust == "central":
+    if privacy.trust == "central":
         return central_frequencies(
             blocks(),
             items,
-            ask,
+            privacy,
             source,
             mechanism=mechanism,
             post_processing=post_processing,
             confidence=confidence,
         )
-    if ask.trust == "local":
-        randomizer, reason = frequency_randomizer(ask.epsilon, items, mechanism, ask.bits)
+    if privacy.trust == "local":
+        randomizer, reason = frequency_randomizer(privacy.epsilon, items, mechanism, privacy.bits)
         cost = local_cost(randomizer, reason)
     else:
         clients = _clients(blocks)
-        randomizer, cost = shuffled_frequencies(items, ask, clients, mechanism=mechanism)
+        randomizer, cost = shuffled_frequencies(items, privacy, clients, mechanism=mechanism)
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
         tally += collect(randomizer, block, source)
@@ -125,7 +125,7 @@ def mean(
     data: Path | Rows,
     norm: str,
     radius: float,
-    ask: Ask,
+    privacy: PrivacyRequest,
     source: Source,
     *,
     columns: tuple[str, ...] = (),
@@ -137,7 +137,7 @@ def mean(
         data: a path to a file, or rows, with one vector a row, see `vector_blocks`.
         norm: one of `NORMS`.
         radius: of the ball; public, not taken from the data.
-        ask: what is asked.
+        privacy: what is asked.
         source: where randomness comes from.
         columns: of a file with several.
         mechanism: see `shuffled_mean`; "auto" in the other models.
@@ -148,21 +148,25 @@ def mean(
     if norm not in NORMS:
         raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
 
-    if ask.trust != "shuffled" and mechanism != "auto":
+    if privacy.trust != "shuffled" and mechanism != "auto":
         raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
 
     def blocks() -> Iterator[FloatArray]:
         return vector_blocks(data, columns)
 
     dimension = next(blocks()).shape[1]
-    if ask.trust == "central":
-        return central_mean(blocks(), ask, source, norm=norm, dimension=dimension, radius=radius)
-    if ask.trust == "local":
-        randomizer, reason = mean_randomizer(norm, dimension, ask.epsilon, radius, ask.bits)
+    if privacy.trust == "central":
+        return central_mean(
+            blocks(), privacy, source, norm=norm, dimension=dimension, radius=radius
+        )
+    if privacy.trust == "local":
+        randomizer, reason = mean_randomizer(norm, dimension, privacy.epsilon, radius, privacy.bits)
         cost = local_cost(randomizer, reason)
     else:
         clients = _clients(blocks)
-        randomizer, cost = shuffled_mean(norm, dimension, radius, ask, clients, mechanism=mechanism)
+        randomizer, cost = shuffled_mean(
+            norm, dimension, radius, privacy, clients, mechanism=mechanism
+        )
     # What contains the ball is what the randomizer was made for, so these rows are within it.
     tally: MeanTally | None = None
     for block in blocks():

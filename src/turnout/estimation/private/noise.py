@@ -62,20 +62,20 @@ class SumNoise:
         return self.deviation * float(ndtri((1 + confidence) / 2)) + 0.5
 
 
-def laplace_noise(epsilon: float, reach: int) -> SumNoise:
-    """The least discrete Laplace noise that is ε-private where one client moves Δ₁ = ``reach``.
+def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
+    """The least discrete Laplace noise that is ε-private where one client moves Δ₁ = ``sensitivity``.
 
     >>> noise = laplace_noise(0.5, 1)
     >>> 0.49999 < noise.epsilon <= 0.5, noise.delta
     (True, 0.0)
     """
     checks.positive(epsilon=epsilon)
-    checks.count(reach=reach)
-    fineness = max(1, _FINENESS // reach)
-    t = math.ceil(Fraction(reach * fineness) / Fraction(epsilon))
+    checks.count(sensitivity=sensitivity)
+    fineness = max(1, _FINENESS // sensitivity)
+    t = math.ceil(Fraction(sensitivity * fineness) / Fraction(epsilon))
     if t > _LARGEST_SCALE:
         raise ParameterError("epsilon", epsilon, "a larger one, for noise that fits 64 bits")
-    exact = Fraction(reach * fineness, t)
+    exact = Fraction(sensitivity * fineness, t)
     level = float(exact)
     level = math.nextafter(level, math.inf) if Fraction(level) < exact else level
     ratio = math.exp(-fineness / t)
@@ -83,12 +83,12 @@ def laplace_noise(epsilon: float, reach: int) -> SumNoise:
     return SumNoise("laplace", deviation, level, 0.0, (t, fineness))
 
 
-def gaussian_noise(epsilon: float, delta: float, reach: float) -> SumNoise:
-    """About the least Gaussian noise that is (ε, δ)-private where one client moves Δ₂ = ``reach``.
+def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise:
+    """About the least Gaussian noise that is (ε, δ)-private where one client moves Δ₂ = ``sensitivity``.
 
-    Source: priced numerically by the Gaussian pair, from above; ``reach`` is rounded up.
+    Source: priced numerically by the Gaussian pair, from above; ``sensitivity`` is rounded up.
     """
-    checks.positive(epsilon=epsilon, reach=reach)
+    checks.positive(epsilon=epsilon, sensitivity=sensitivity)
     checks.open_unit(delta=delta)
     high = 1.0
     while gaussian_epsilon(high, delta) > epsilon:
@@ -103,7 +103,7 @@ def gaussian_noise(epsilon: float, delta: float, reach: float) -> SumNoise:
         if high / low < 1 + 1e-6:
             break
         low, high = (low, middle) if gaussian_epsilon(middle, delta) <= epsilon else (middle, high)
-    deviation = math.nextafter(high * reach, math.inf)
+    deviation = math.nextafter(high * sensitivity, math.inf)
     return SumNoise("gaussian", deviation, gaussian_epsilon(high, delta), delta)
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from turnout.accounting import shuffled_method, shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.estimation.private.answers import Ask, Cost
+from turnout.estimation.private.answers import Cost, PrivacyRequest
 from turnout.estimation.private.choices import (
     accuracy_notes,
     chosen_randomizer,
@@ -35,13 +35,13 @@ _NEAR = 1 / 1.05  # errors this near count as no better, so that one message ser
 
 
 def shuffled_frequencies(
-    items: int, ask: Ask, clients: int, *, mechanism: str = "auto"
+    items: int, privacy: PrivacyRequest, clients: int, *, mechanism: str = "auto"
 ) -> tuple[FrequencyRandomizer, Cost]:
     """A randomizer of one item whose shuffled messages are (ε, δ)-private, and its cost.
 
     Args:
         items: k, at least 2.
-        ask: ε, δ and the most bits of a message.
+        privacy: ε, δ and the most bits of a message.
         clients: n, public; all of them follow the protocol.
         mechanism: see `frequency_randomizer`; "auto" compares errors at each one's own level.
 
@@ -52,30 +52,36 @@ def shuffled_frequencies(
     found: dict[str, Affordable[FrequencyRandomizer]] = {}
     for name in makers_of(mechanism):
         try:
-            found[name] = _frequency_level(name, items, ask, clients)
+            found[name] = _frequency_level(name, items, privacy, clients)
         except (ParameterError, UnsupportedError):
             continue  # too few bits for it, or too many items
     if not found:
-        frequency_randomizer(_target(ask), items, mechanism, ask.bits, public=False)
+        frequency_randomizer(_target(privacy), items, mechanism, privacy.bits, public=False)
     fitting = [(name, each.made) for name, each in found.items()]
-    chosen, reason = chosen_randomizer(fitting, mechanism, ask.bits)
-    return chosen, _cost(chosen, reason, ask, clients)
+    chosen, reason = chosen_randomizer(fitting, mechanism, privacy.bits)
+    return chosen, _cost(chosen, reason, privacy, clients)
 
 
 def _frequency_level(
-    name: str, items: int, ask: Ask, clients: int
+    name: str, items: int, privacy: PrivacyRequest, clients: int
 ) -> Affordable[FrequencyRandomizer]:
     def make(level: float) -> FrequencyRandomizer:
-        return frequency_randomizer(level, items, name, ask.bits, public=False)[0]
+        return frequency_randomizer(level, items, name, privacy.bits, public=False)[0]
 
     def price(randomizer: FrequencyRandomizer) -> float:
-        return _price(randomizer, ask, clients)
+        return _price(randomizer, privacy, clients)
 
-    return largest_affordable(make, price, _target(ask), _start(ask, clients))
+    return largest_affordable(make, price, _target(privacy), _start(privacy, clients))
 
 
 def shuffled_mean(
-    norm: str, dimension: int, radius: float, ask: Ask, clients: int, *, mechanism: str = "auto"
+    norm: str,
+    dimension: int,
+    radius: float,
+    privacy: PrivacyRequest,
+    clients: int,
+    *,
+    mechanism: str = "auto",
 ) -> tuple[VectorRandomizer, Cost]:
     """A randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
 
@@ -85,7 +91,7 @@ def shuffled_mean(
         norm: see `mean_randomizer`.
         dimension: d.
         radius: r.
-        ask: ε, δ and the most bits of all messages of a client.
+        privacy: ε, δ and the most bits of all messages of a client.
         clients: n, public; all of them follow the protocol.
         mechanism: one of `MEAN_MECHANISMS`; "auto": several messages where their predicted error
             is below that of one by more than 5 %, one message otherwise.
@@ -97,40 +103,40 @@ def shuffled_mean(
     if mechanism not in MEAN_MECHANISMS:
         raise ParameterError("mechanism", mechanism, ", ".join(MEAN_MECHANISMS))
     if mechanism == "one-message":
-        one, _ = _one_message(norm, dimension, radius, ask, clients)
-        return one, _cost(one, f"{mechanism} was asked for", ask, clients)
-    target = (_target(ask), _delta(ask))
+        one, _ = _one_message(norm, dimension, radius, privacy, clients)
+        return one, _cost(one, f"{mechanism} was asked for", privacy, clients)
+    target = (_target(privacy), _delta(privacy))
     if mechanism == "several-messages":
         found = several_messages(
-            norm, dimension, radius, clients, target, bits=ask.bits, quick=False
+            norm, dimension, radius, clients, target, bits=privacy.bits, quick=False
         )
         return found.randomizer, _several_cost(found, f"{mechanism} was asked for")
-    one, reason = _one_message(norm, dimension, radius, ask, clients)
+    one, reason = _one_message(norm, dimension, radius, privacy, clients)
     try:
-        found = several_messages(norm, dimension, radius, clients, target, bits=ask.bits)
+        found = several_messages(norm, dimension, radius, clients, target, bits=privacy.bits)
     except ParameterError:  # too few bits for two messages
-        return one, _cost(one, reason, ask, clients)
+        return one, _cost(one, reason, privacy, clients)
     alone, several = (predicted_error(each, clients) for each in (one, found.randomizer))
     figures = f"predicted squared error {several:.2g} from {found.messages} messages, {alone:.2g} "
     if several < _NEAR * alone:
         return found.randomizer, _several_cost(found, figures + "from one")
-    return one, _cost(one, f"{reason}; {figures}from this one", ask, clients)
+    return one, _cost(one, f"{reason}; {figures}from this one", privacy, clients)
 
 
 def _one_message(
-    norm: str, dimension: int, radius: float, ask: Ask, clients: int
+    norm: str, dimension: int, radius: float, privacy: PrivacyRequest, clients: int
 ) -> tuple[VectorRandomizer, str]:
     """Kind and shape are chosen at the level that any randomizer may have, then its own level."""
-    start = _start(ask, clients)
-    shape, reason = mean_randomizer(norm, dimension, start, radius, ask.bits, public=False)
+    start = _start(privacy, clients)
+    shape, reason = mean_randomizer(norm, dimension, start, radius, privacy.bits, public=False)
 
     def make(level: float) -> VectorRandomizer:
         return at_level(shape, level)
 
     def price(randomizer: VectorRandomizer) -> float:
-        return _price(randomizer, ask, clients)
+        return _price(randomizer, privacy, clients)
 
-    return largest_affordable(make, price, _target(ask), start).made, reason
+    return largest_affordable(make, price, _target(privacy), start).made, reason
 
 
 def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
@@ -146,31 +152,36 @@ def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
     raise UnsupportedError(f"no other level of {type(randomizer).__name__} is known")
 
 
-def _delta(ask: Ask) -> float:
-    if ask.delta is None:
+def _delta(privacy: PrivacyRequest) -> float:
+    if privacy.delta is None:
         raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
-    return ask.delta
+    return privacy.delta
 
 
-def _target(ask: Ask) -> float:
+def _target(privacy: PrivacyRequest) -> float:
     """ε, or what a message may have at most."""
-    return min(ask.epsilon, LARGEST_EPSILON)
+    return min(privacy.epsilon, LARGEST_EPSILON)
 
 
-def _start(ask: Ask, clients: int) -> float:
-    return level_of_any(clients, ask.epsilon, _delta(ask))
+def _start(privacy: PrivacyRequest, clients: int) -> float:
+    return level_of_any(clients, privacy.epsilon, _delta(privacy))
 
 
-def _price(randomizer: FrequencyRandomizer | VectorRandomizer, ask: Ask, clients: int) -> float:
-    return shuffled_price([(randomizer.law, 1)], clients, _delta(ask))
+def _price(
+    randomizer: FrequencyRandomizer | VectorRandomizer, privacy: PrivacyRequest, clients: int
+) -> float:
+    return shuffled_price([(randomizer.law, 1)], clients, _delta(privacy))
 
 
 def _cost(
-    randomizer: FrequencyRandomizer | VectorRandomizer, reason: str, ask: Ask, clients: int
+    randomizer: FrequencyRandomizer | VectorRandomizer,
+    reason: str,
+    privacy: PrivacyRequest,
+    clients: int,
 ) -> Cost:
     return Cost(
-        _price(randomizer, ask, clients),
-        _delta(ask),
+        _price(randomizer, privacy, clients),
+        _delta(privacy),
         "(ε, δ) of all shuffled messages together, an upper bound "
         f"({shuffled_method([(randomizer.law, 1)])})",
         "replace-one",

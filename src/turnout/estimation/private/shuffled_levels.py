@@ -12,7 +12,7 @@ from turnout.accounting import shuffled_price
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 Made = TypeVar("Made")
 _ENOUGH = 1e-3  # how far below ln ε the ln of a price may stay
@@ -94,7 +94,7 @@ def level_of_any(clients: int, epsilon: float, delta: float) -> float:
     """The ε₀, up to 30, that any one fixed randomizer may have for (ε, δ); at least ε."""
 
     def price(level: float) -> float:
-        return shuffled_price([(FixedRandomizer(level), 1)], clients, delta)
+        return shuffled_price([(NonAdaptiveRandomizer(level), 1)], clients, delta)
 
     return largest_affordable(_checked_level, price, min(epsilon, LARGEST_EPSILON)).made
 

@@ -28,7 +28,7 @@ from turnout.randomizers.levels import (
     on_grid_above,
 )
 from turnout.randomness.source import Source
-from turnout.spec import BitResponse, FixedRandomizer, KaryResponse
+from turnout.spec import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
 
 _COIN = 2**32  # resolution of coins that serve accuracy only
 _MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed
@@ -66,12 +66,12 @@ def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
     return level_above(ratio_of_flips(flips, times))
 
 
-def sampled_bit(epsilon0: float, coordinates: int) -> FixedRandomizer:
+def sampled_bit(epsilon0: float, coordinates: int) -> NonAdaptiveRandomizer:
     """The law of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
-    return KaryResponse(epsilon0, 2) if coordinates == 1 else BitResponse(epsilon0)
+    return KaryResponse(epsilon0, 2) if coordinates == 1 else SampledBitResponse(epsilon0)
 
 
-def bits_together(flips: tuple[float, ...], samples: int) -> FixedRandomizer:
+def bits_together(flips: tuple[float, ...], samples: int) -> NonAdaptiveRandomizer:
     """The law of ``samples`` bits of each level in one message, of coordinates that it names."""
     apart = opposite_words_apart(flips, samples)
     return law_within(epsilon_of_flips(flips, samples), apart)

@@ -32,7 +32,7 @@ from turnout.randomizers.vectors.flips import (
 )
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomness import Source
-from turnout.spec import FixedRandomizer
+from turnout.spec import NonAdaptiveRandomizer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -113,16 +113,16 @@ class SampledBits:
         return epsilon_of_flips(self.flips, self.samples)
 
     @property
-    def law(self) -> FixedRandomizer:
+    def law(self) -> NonAdaptiveRandomizer:
         """What prices all words together, if their coordinates are private."""
         if self.samples * self.levels == 1:
             return sampled_bit(self.epsilon0, self.dimension)
         return bits_together(self.flips, self.samples)
 
     @property
-    def laws(self) -> list[tuple[FixedRandomizer, int]]:
+    def laws(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
         """What prices the words one by one, and how many there are of each."""
-        found: Counter[FixedRandomizer] = Counter()
+        found: Counter[NonAdaptiveRandomizer] = Counter()
         for size, times in Counter(self.groups.tolist()).items():
             if self.shared and self.levels > 1:
                 found[bits_together(self.flips, 1)] += times

@@ -54,7 +54,7 @@ class Transaction(Reads):
         self._open: tuple[int, sealing.Seal] | None = None
         self._next_body: int | None = None
 
-    def found(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
+    def create_task(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
         """Create the task. Raises ConflictError where there is one."""
         columns = "task (id, charter, signing_key, parameters)"
         self._insert(columns, 1, charter, signing_key, parameters, conflict="there is a task")

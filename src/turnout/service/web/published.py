@@ -29,14 +29,14 @@ _BAD_RANGE = json.dumps(
 ).encode()
 
 Headers = tuple[tuple[bytes, bytes], ...]
-Found = tuple[int, bytes, bytes, Headers]
+Representation = tuple[int, bytes, bytes, Headers]
 
 
 class PublicRoute:
     """An ASGI application: one route that everybody may read."""
 
     def __init__(
-        self, running: Running, name: str, find: Callable[[Scope], Awaitable[Found]]
+        self, running: Running, name: str, find: Callable[[Scope], Awaitable[Representation]]
     ) -> None:
         self._running, self._name, self._find = running, name, find
 
@@ -69,12 +69,12 @@ class _Published:
         self._running = running
         self._charter = running.charter.canonical()
 
-    async def charter(self, scope: Scope) -> Found:
+    async def charter(self, scope: Scope) -> Representation:
         """The canonical bytes, whose SHA-256 is the task's name."""
         tag = f'"{self._running.task}"'.encode()
         return _tagged(scope, self._charter, JSON, tag)
 
-    async def status(self, scope: Scope) -> Found:
+    async def status(self, scope: Scope) -> Representation:
         """Where the schedule is."""
         del scope
         running = self._running
@@ -91,7 +91,7 @@ class _Published:
         }
         return 200, json.dumps(document, separators=(",", ":")).encode(), JSON, ()
 
-    async def model(self, scope: Scope) -> Found:
+    async def model(self, scope: Scope) -> Representation:
         """Parameters after so many published releases."""
         text = scope["path_params"]["steps"].encode()
         shown = self._running.shown
@@ -114,7 +114,7 @@ class _Published:
             raise RefusedError(404, NOT_FOUND)
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
-    async def records(self, scope: Scope) -> Found:
+    async def records(self, scope: Scope) -> Representation:
         """The ledger's published records from a step on, so many at most."""
         first, limit = _range(scope.get("query_string", b""))
         until = self._running.shown.published.head.steps
@@ -147,7 +147,7 @@ def _range(query: bytes) -> tuple[int, int]:
     return first, limit
 
 
-def _tagged(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Found:
+def _tagged(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Representation:
     """The body, or that it did not change; what has this tag never does."""
     more = ((b"etag", tag), _FOREVER)
     for name, value in scope["headers"]:

@@ -122,7 +122,7 @@ class PurePair:
     """X = e^{±ε₀}, and X = 0 with probability δ₀; the ratio is scaled to E_Q[X] = 1.
 
     Every (ε₀, δ₀)-DP randomizer is a function of this one's output. P puts δ₀ where Q has
-    nothing: that is the pair's leak (see `curves.LeakyCurve`).
+    nothing: that is the pair's leak (see `curves.InfinityMassCurve`).
     Source: Kairouz, Oh & Viswanath 2015, Theorem 3.4; accounting.md, table of pairs.
     """
 

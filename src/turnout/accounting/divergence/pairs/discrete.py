@@ -89,7 +89,7 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
         absent: Q's.
 
     Returns:
-        The pair of X/E_Q[X] and its leak, P's mass where Q has none (see `curves.LeakyCurve`).
+        The pair of X/E_Q[X] and its leak, P's mass where Q has none (see `curves.InfinityMassCurve`).
 
     Raises:
         ParameterError: not two distributions over the same outcomes.
@@ -98,12 +98,12 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
     if p.size != q.size:
         raise ParameterError("present", p.size, f"as many outcomes as absent, {q.size}")
     both = (p > 0) & (q > 0)
-    leak = math.fsum(p[q == 0])
-    if leak >= 1.0 - 1e-12:
+    infinity_mass = math.fsum(p[q == 0])
+    if infinity_mass >= 1.0 - 1e-12:
         raise ParameterError("present", "disjoint from absent", "distributions that overlap")
     values, where = np.unique(p[both] / q[both] / math.fsum(p[both]), return_inverse=True)
     masses = np.bincount(where, weights=q[both])
-    return DiscretePair(values, masses, math.fsum(q[p == 0])), leak
+    return DiscretePair(values, masses, math.fsum(q[p == 0])), infinity_mass
 
 
 def _distribution(name: str, values: Sequence[float]) -> FloatArray:

@@ -60,14 +60,14 @@ def _near(k: FloatArray) -> FloatArray:
     return 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(np.log(np.maximum(k, 1e-300))))
 
 
-def call_rounding(pair: Pair, k: FloatArray) -> FloatArray:
-    """Bound on the rounding error of `call`, shape of ``k``."""
+def hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
+    """Bound on the rounding error of `hockey_stick`, shape of ``k``."""
     under_p, under_q = tail_roundings_above(pair, k)
     return under_p + k * under_q
 
 
-def put_rounding(pair: Pair, k: FloatArray) -> FloatArray:
-    """Bound on the rounding error of `put`, shape of ``k``."""
+def reverse_hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
+    """Bound on the rounding error of `reverse_hockey_stick`, shape of ``k``."""
     under_p, under_q = tail_roundings_below(pair, k)
     return under_p + k * under_q
 
@@ -84,12 +84,12 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
     return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
 
 
-def call(pair: Pair, k: FloatArray) -> FloatArray:
+def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
     return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
 
 
-def put(pair: Pair, k: FloatArray) -> FloatArray:
+def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
     return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
 

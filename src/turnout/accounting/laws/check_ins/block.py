@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.divergence.blocks import curves_apart
-from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted, epsilon_at, leaky
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    Side,
+    diluted,
+    epsilon_at,
+    with_infinity_mass,
+)
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.laws.check_ins.curve import allocation_curve
@@ -26,13 +33,13 @@ class AllocationBlock:
     pair: Pair
     window: int
     probability: float = 1.0
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """Standard deviation of the average of the window's likelihood ratios, at most 1."""
         variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
@@ -45,11 +52,11 @@ class AllocationBlock:
 
     def _allocation(self, direction: Direction, side: Side, hint: float, refinement: int) -> Curve:
         if direction is Direction.REMOVE:
-            hint = max(hint - self.leak, 0.01 * hint)
+            hint = max(hint - self.infinity_mass, 0.01 * hint)
         curve = allocation_curve(
             self.pair, self.window, direction, side, delta_hint=hint, refinement=refinement
         )
-        return leaky(curve, direction, side, self.leak)
+        return with_infinity_mass(curve, direction, side, self.infinity_mass)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
         """The δ of the surely coming client that decides what a diluted δ is.
@@ -77,4 +84,6 @@ class AllocationBlock:
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         # Impossible with her is only what every step says is, and only if she surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
-        return CurvePair(side, remove, add, (self.probability * self.leak, zero**self.window))
+        return CurvePair(
+            side, remove, add, (self.probability * self.infinity_mass, zero**self.window)
+        )

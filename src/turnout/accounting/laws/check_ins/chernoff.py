@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.divergence.composition import log_sums
-from turnout.accounting.divergence.pairs import Pair, call, put
+from turnout.accounting.divergence.pairs import Pair, hockey_stick, reverse_hockey_stick
 
 FloatArray = np.ndarray
 _POINTS = 160
@@ -41,13 +41,17 @@ class CoarseLaw:
         # Prices below 1 come from puts, above from calls: their differences keep digits there.
         split = int(np.searchsorted(points, 1.0, side="right"))
         low, high = points[:split], points[max(split - 1, 0) :]
-        puts = np.diff(put(pair, low)) / np.diff(low)
-        calls = np.diff(call(pair, high)) / np.diff(high)
+        reverse_hockey_sticks = np.diff(reverse_hockey_stick(pair, low)) / np.diff(low)
+        hockey_sticks = np.diff(hockey_stick(pair, high)) / np.diff(high)
         masses = np.concatenate(
             [
-                np.diff(puts, prepend=0.0),
-                [1.0 + (calls[0] if calls.size else 0.0) - (puts[-1] if puts.size else 0.0)],
-                np.diff(calls, append=0.0) if calls.size else [],
+                np.diff(reverse_hockey_sticks, prepend=0.0),
+                [
+                    1.0
+                    + (hockey_sticks[0] if hockey_sticks.size else 0.0)
+                    - (reverse_hockey_sticks[-1] if reverse_hockey_sticks.size else 0.0)
+                ],
+                np.diff(hockey_sticks, append=0.0) if hockey_sticks.size else [],
             ]
         )
         masses = np.maximum(masses, 0.0)

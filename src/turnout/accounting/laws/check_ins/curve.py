@@ -80,50 +80,50 @@ class AllocationCurve:
     outside: float
     relative_error: float
 
-    def _strike(self, k: FloatArray) -> FloatArray:
+    def _threshold(self, k: FloatArray) -> FloatArray:
         window, k = self.frame.window, np.asarray(k, dtype=float)
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
-    def _index(self, strike: FloatArray) -> FloatArray:
+    def _index(self, threshold: FloatArray) -> FloatArray:
         """Remove: the first bin above the strike. Add: how many bins lie below it."""
-        position = (strike - self.first) / self.step
+        position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)
         return np.clip(index, 0, self.mass.size - 1).astype(np.int64)
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, with every error term on the proved side."""
-        frame, strike = self.frame, self._strike(k)
+        frame, threshold = self.frame, self._threshold(k)
         up = frame.direction is Direction.REMOVE
         last = self.first + self.step * (self.mass.size - 1)
-        known = strike >= self.first if up else strike <= last
-        strike = np.maximum(strike, self.first) if up else np.minimum(strike, last)
-        index = self._index(strike)
-        gap = strike - frame.strike
+        known = threshold >= self.first if up else threshold <= last
+        threshold = np.maximum(threshold, self.first) if up else np.minimum(threshold, last)
+        index = self._index(threshold)
+        gap = threshold - frame.threshold
         value = self.excess[index] - gap * self.mass[index]
         value = value if up else -value
         size = np.abs(self.excess[index]) + np.abs(gap * self.mass[index])
         far = np.clip(-frame.signed_tilt * gap, -700.0, _LARGEST_EXPONENT)  # never 0 times ∞
         error = np.exp(far) * (self.noise * self._norm() + self.outside / (math.e * frame.tilt))
         error = error + self.relative_error * size
-        scale = math.exp(self.log_unit) / (frame.window if up else strike)
+        scale = math.exp(self.log_unit) / (frame.window if up else threshold)
         if self.side is Side.UPPER:
             beyond = self.beyond if up else 0.0
             return np.where(known, np.clip(scale * (value + error) + beyond, 0.0, 1.0), 1.0)
-        beyond = self.beyond * (1.0 - self._short(strike)) if up else 0.0
+        beyond = self.beyond * (1.0 - self._short(threshold)) if up else 0.0
         return np.where(known, np.clip(scale * (value - error) + beyond, 0.0, 1.0), 0.0)
 
-    def _short(self, strike: FloatArray) -> FloatArray:
+    def _short(self, threshold: FloatArray) -> FloatArray:
         """Chernoff bound on the chance that t − 1 ratios sum to less than strike − cap."""
-        gap = strike - self.cap
+        gap = threshold - self.cap
         bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
         return np.where(gap <= 0, 0.0, bound)
 
-    def _short_slope(self, strike: FloatArray) -> FloatArray:
+    def _short_slope(self, threshold: FloatArray) -> FloatArray:
         """−d/dK of the part of `delta` that lies beyond the cap."""
         if self.side is Side.UPPER:
-            return np.zeros_like(strike)
-        chance = self._short(strike)
+            return np.zeros_like(threshold)
+        chance = self._short(threshold)
         falling = np.where(chance < 1.0, chance, 0.0)
         return self.beyond * self.frame.short * self.frame.window * falling
 
@@ -139,11 +139,11 @@ class AllocationCurve:
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1."""
-        strike = self._strike(k)
-        index, unit = self._index(strike), math.exp(self.log_unit)
+        threshold = self._threshold(k)
+        index, unit = self._index(threshold), math.exp(self.log_unit)
         if self.frame.direction is Direction.REMOVE:
-            return -np.maximum(self.mass[index], 0.0) * unit - self._short_slope(strike)
-        value = self.excess[index] + self.frame.strike * self.mass[index]
+            return -np.maximum(self.mass[index], 0.0) * unit - self._short_slope(threshold)
+        value = self.excess[index] + self.frame.threshold * self.mass[index]
         return -np.maximum(value, 0.0) * unit / self.frame.window
 
 
@@ -187,24 +187,24 @@ def allocation_curve(
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
     """The frame whose strike is typical of δ: guessed, then moved to where a coarse curve ends."""
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
-    strike = framing.guess()
-    slope = framing.slope(strike)
-    frame = framing.frame(strike, slope)
+    threshold = framing.guess()
+    slope = framing.slope(threshold)
+    frame = framing.frame(threshold, slope)
     for _ in range(_MOVES):
         curve = _curve(pair, Side.UPPER, frame, frame.bins(0))
         try:
             ratio = math.exp(epsilon_at(curve, delta, Side.UPPER))
         except (NumericalError, OverflowError):
             return frame
-        strike, before = window * ratio if up else window / ratio, slope
+        threshold, before = window * ratio if up else window / ratio, slope
         fall = -float(curve.slope(np.array(ratio))) / delta
-        about = framing.slope(strike)
+        about = framing.slope(threshold)
         slope = fall / window if up else fall * ratio * ratio / window
         slope = min(max(slope, 0.2 * about), 5.0 * about)
-        near = abs(strike - frame.strike) * slope < _STRAY
+        near = abs(threshold - frame.threshold) * slope < _STRAY
         if near and 0.5 < slope / before < 2.0:
             return frame
-        frame = framing.frame(strike, slope)
+        frame = framing.frame(threshold, slope)
         if near:
             return frame
     return frame
@@ -217,7 +217,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
     if side is Side.UPPER:
         law = order.upper_law(pair, grid)
     else:
-        law = order.lower_law(pair, grid, by_calls=up)
+        law = order.lower_law(pair, grid, by_hockey_sticks=up)
     masses = law.masses
     if side is Side.LOWER and not up:
         masses = _raised(masses, float(pair.q_above(np.array(grid.cap))))
@@ -235,10 +235,10 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
         law.errors * factors * (math.exp(frame.tilt * step) / norm / step),
     )
     total = sums.convolve([factor], size, bin_, tilt=frame.tilt * step)
-    log_unit = window * log_norm - theta * frame.strike
+    log_unit = window * log_norm - theta * frame.threshold
     if not log_unit < _LARGEST_EXPONENT:
         raise NumericalError("the tilt is too large to be undone")
-    distances = first - frame.strike + step * np.arange(size)
+    distances = first - frame.threshold + step * np.arange(size)
     kept = -theta * distances <= _LARGEST_EXPONENT
     weights = total.masses[kept] * np.exp(np.maximum(-theta * distances[kept], -700.0))
     distances = distances[kept]
@@ -248,7 +248,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
         side,
         frame,
         step,
-        frame.strike + float(distances[0]),
+        frame.threshold + float(distances[0]),
         running_sums(weights, frame.direction),
         running_sums(weights * distances, frame.direction),
         log_unit,

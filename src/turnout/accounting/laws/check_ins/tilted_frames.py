@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.divergence.curves import Direction
-from turnout.accounting.divergence.pairs import Pair, call
+from turnout.accounting.divergence.pairs import Pair, hockey_stick
 from turnout.accounting.divergence.sums import smooth_size
 from turnout.accounting.laws.check_ins.chernoff import CoarseLaw
 from turnout.core.errors import NumericalError
@@ -26,7 +26,7 @@ _NOISE = 1e-4  # the part of δ that round-off may cost at the strike
 _ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a law, over the root of its bins
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
-_STRIKES, _TILTS, _EDGES = 24, 48, 24  # how many of each are tried
+_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # how many of each are tried
 _COMMON = 0.99  # mass of ratios of which no strike is reached by one alone
 _CLOSER_LOOKS = 2  # how often strikes are tried again between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
@@ -39,7 +39,7 @@ class Frame:
 
     Attributes:
         direction: remove (a call on the sum, tilted up) or add (a put, tilted down).
-        strike: the sum at which the payoff starts: t·K or t/K.
+        threshold: the sum at which the payoff starts: t·K or t/K.
         tilt: θ > 0; the law is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
         cap: where one ratio is cut off.
         low, high: edges of the sum's grid.
@@ -50,7 +50,7 @@ class Frame:
 
     direction: Direction
     window: int
-    strike: float
+    threshold: float
     tilt: float
     cap: float
     low: float
@@ -78,7 +78,7 @@ class Framing:
     Attributes:
         law: the pair's law on few points, up to the cap beyond which nothing matters at δ.
         log_delta: ln δ.
-        strikes: candidates, in the order in which the payoff's price falls.
+        thresholds: candidates, in the order in which the payoff's price falls.
         log_prices: about ln δ at each.
     """
 
@@ -87,46 +87,46 @@ class Framing:
     window: int
     law: CoarseLaw
     log_delta: float
-    strikes: FloatArray
+    thresholds: FloatArray
     log_prices: FloatArray
 
     @classmethod
     def of(cls, pair: Pair, window: int, direction: Direction, delta: float) -> Framing:
         """The estimates behind every frame at this δ, finer where the price is near δ."""
         if direction is Direction.REMOVE:
-            law = CoarseLaw.of_pair(pair, _call_strike(pair, _NEGLIGIBLE * delta))
-            prices: _Calls | _Puts = _Calls(pair, law, window)
+            law = CoarseLaw.of_pair(pair, _hockey_stick_threshold(pair, _NEGLIGIBLE * delta))
+            prices: _HockeySticks | _ReverseHockeySticks = _HockeySticks(pair, law, window)
         else:
-            cap = min(_tail_strike(pair, _NEGLIGIBLE / window), float(window))
+            cap = min(_tail_threshold(pair, _NEGLIGIBLE / window), float(window))
             law = CoarseLaw.of_pair(pair, cap)
-            prices = _Puts(law, window)
+            prices = _ReverseHockeySticks(law, window)
         log_delta = math.log(delta)
         candidates = prices.candidates()
-        strikes, log_prices = prices.at(candidates)
+        thresholds, log_prices = prices.at(candidates)
         for _ in range(_CLOSER_LOOKS):
             after = int(np.argmax(log_prices < log_delta)) if log_prices.min() < log_delta else 0
             if after == 0:
                 break
             first, last = max(after - 2, 0), min(after + 1, candidates.size - 1)
-            candidates = np.geomspace(candidates[first], candidates[last], _STRIKES)
-            strikes, log_prices = prices.at(candidates)
-        return cls(pair, direction, window, law, log_delta, strikes, log_prices)
+            candidates = np.geomspace(candidates[first], candidates[last], _THRESHOLDS)
+            thresholds, log_prices = prices.at(candidates)
+        return cls(pair, direction, window, law, log_delta, thresholds, log_prices)
 
     def guess(self) -> float:
         """About the strike at which the price is δ."""
         falling = np.minimum.accumulate(self.log_prices)
-        logs = np.log(self.strikes)
+        logs = np.log(self.thresholds)
         return math.exp(float(np.interp(-self.log_delta, -falling, logs)))
 
-    def slope(self, strike: float) -> float:
+    def slope(self, threshold: float) -> float:
         """About |d ln δ / d strike|, over a few candidates, for single ones are rough."""
-        order = np.argsort(self.strikes)
-        strikes, logs = self.strikes[order], self.log_prices[order]
-        at = int(np.clip(np.searchsorted(strikes, strike), 4, strikes.size - 5))
+        order = np.argsort(self.thresholds)
+        thresholds, logs = self.thresholds[order], self.log_prices[order]
+        at = int(np.clip(np.searchsorted(thresholds, threshold), 4, thresholds.size - 5))
         rise = abs(float(logs[at + 4] - logs[at - 4]))
-        return max(rise, 1e-3) / float(strikes[at + 4] - strikes[at - 4])
+        return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
-    def frame(self, strike: float, slope: float) -> Frame:
+    def frame(self, threshold: float, slope: float) -> Frame:
         """The frame around one strike, where ln δ falls by ``slope`` a unit of the sum."""
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
         exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.law, self.window)
@@ -135,26 +135,26 @@ class Framing:
         ) / exponents
         others = max(0.0, -float(lows.min())) if sign > 0 else 0.0
         margin = (_MARGIN if sign > 0 else _ADD_MARGIN) / slope
-        cap = min(float(self.law.points[-1]), strike - others + margin)
+        cap = min(float(self.law.points[-1]), threshold - others + margin)
         law = CoarseLaw.of_pair(self.pair, cap)
         # A sum is worth at most the weighted payoff's maximum, 1/(eθ·scale).
-        log_scale = 1.0 + math.log(self.window if sign > 0 else strike)
+        log_scale = 1.0 + math.log(self.window if sign > 0 else threshold)
         log_worth = self.log_delta + log_scale
-        tilt = _tilt(law, self.window, strike, sign, math.log(_NOISE) + log_worth)
-        log_mass = math.log(_NEGLIGIBLE) + log_worth + sign * tilt * strike + math.log(tilt)
+        tilt = _tilt(law, self.window, threshold, sign, math.log(_NOISE) + log_worth)
+        log_mass = math.log(_NEGLIGIBLE) + log_worth + sign * tilt * threshold + math.log(tilt)
         steps = np.geomspace(1e-2, 30.0, _EDGES) * _unit(law, self.window)
-        step, variance = self._step(strike, slope)
+        step, variance = self._step(threshold, slope)
         up = (self._log_moments(law, sign * tilt + steps, step, variance) - log_mass) / steps
         down = (log_mass - self._log_moments(law, sign * tilt - steps, step, variance)) / steps
         above, below = int(np.argmin(up)), int(np.argmax(down))
-        low = min(max(0.0, float(down[below])), 0.999 * strike)
-        high = max(float(up[above]), 1.0001 * strike)
+        low = min(max(0.0, float(down[below])), 0.999 * threshold)
+        high = max(float(up[above]), 1.0001 * threshold)
         if low < _LOW * high:  # it saves little
             low = 0.0
         return Frame(
             self.direction,
             self.window,
-            strike,
+            threshold,
             tilt,
             cap,
             low,
@@ -170,25 +170,25 @@ class Framing:
     ) -> FloatArray:
         """Ln E[e^{sΣ}] with what a grid of that step adds to the sum's variance."""
         height = np.minimum(s * step, 300.0)
-        spread = variance / step**2 * (np.expm1(height) - height)
-        return self.window * (law.log_moments(s) + spread)
+        loss_deviation = variance / step**2 * (np.expm1(height) - height)
+        return self.window * (law.log_moments(s) + loss_deviation)
 
-    def _step(self, strike: float, slope: float) -> tuple[float, float]:
+    def _step(self, threshold: float, slope: float) -> tuple[float, float]:
         """Step of the first grid, and what it adds to a ratio's variance.
 
         Spreading raises a ratio's variance by v = min(h²/6, h·mean), so ln δ by t·v·slope²/2;
         this should be about a third of what changes ε by the aim. So should a chord's h²·slope²/8.
         """
-        epsilon = abs(math.log(strike / self.window))
-        fold = 0.4 * _AIM * max(epsilon * strike * slope, 1.0)  # change of ln δ over the aim
-        mean = min(1.0, strike / self.window)
+        epsilon = abs(math.log(threshold / self.window))
+        fold = 0.4 * _AIM * max(epsilon * threshold * slope, 1.0)  # change of ln δ over the aim
+        mean = min(1.0, threshold / self.window)
         variance = 2.0 * fold / (self.window * slope**2)
-        spread = max(math.sqrt(6.0 * variance), variance / mean)
-        step = max(min(spread, math.sqrt(8.0 * fold) / slope), 1e-300)
+        loss_deviation = max(math.sqrt(6.0 * variance), variance / mean)
+        step = max(min(loss_deviation, math.sqrt(8.0 * fold) / slope), 1e-300)
         return step, min(step**2 / 6.0, step * mean)
 
 
-class _Calls:
+class _HockeySticks:
     """Remove: one ratio alone that reaches the strike with the others' mean, or, by a saddle point,
     many of which none is above a third of what is missing: tilts for larger ones would have to be
     exact. Candidates are ε's.
@@ -202,29 +202,29 @@ class _Calls:
     def candidates(self) -> FloatArray:
         """Where to begin, in the order in which the price falls."""
         reach = max(float(np.log(self._law.points[-1])), 1e-6)
-        return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _STRIKES))
+        return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The strikes of some candidates, and about ln δ at each."""
-        window, strikes = self._window, self._window * np.exp(candidates)
+        window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
         points = self._law.points
         common = points[np.searchsorted(np.cumsum(self._law.masses), _COMMON)]
-        caps = np.clip((strikes - window) / 3.0 + 2.0, common, points[-1])
+        caps = np.clip((thresholds - window) / 3.0 + 2.0, common, points[-1])
         moments = self._law.capped_moments(tilts, caps, self._pair.q_above(caps))
         with np.errstate(invalid="ignore"):
-            exponents = window * np.log(moments[0]) - np.multiply.outer(strikes, tilts)
-        rows, best = np.arange(strikes.size), np.argmin(exponents, axis=1)
+            exponents = window * np.log(moments[0]) - np.multiply.outer(thresholds, tilts)
+        rows, best = np.arange(thresholds.size), np.argmin(exponents, axis=1)
         plain, first, second = (moment[rows, best] for moment in moments)
         deviations = _deviations(window, plain, first, second)
         self._tilts = tilts[best]  # the next look need not go far from them
         saddle = exponents[rows, best] + _saddle(deviations, self._tilts, float(window))
         with np.errstate(divide="ignore"):
-            single = np.log(call(self._pair, np.maximum(strikes - (window - 1), 1.0)))
-        return strikes, np.logaddexp(saddle, single)
+            single = np.log(hockey_stick(self._pair, np.maximum(thresholds - (window - 1), 1.0)))
+        return thresholds, np.logaddexp(saddle, single)
 
 
-class _Puts:
+class _ReverseHockeySticks:
     """Add: a saddle point. Candidates are tilts, each the one under which its strike is typical."""
 
     def __init__(self, law: CoarseLaw, window: int) -> None:
@@ -232,7 +232,7 @@ class _Puts:
 
     def candidates(self) -> FloatArray:
         least, most = 1e-4 * _unit(self._law, self._window), 1e3 / float(self._law.points[1])
-        return np.geomspace(least, most, 2 * _STRIKES)
+        return np.geomspace(least, most, 2 * _THRESHOLDS)
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
         law, window, tilts = self._law, self._window, candidates
@@ -242,10 +242,10 @@ class _Puts:
         plain, first = weights.sum(axis=1), weights @ law.points
         alive = first > 1e-290 * plain  # beyond, nothing is left but what the spread put at 0
         weights, plain, first, tilts = weights[alive], plain[alive], first[alive], tilts[alive]
-        strikes = window * first / plain
+        thresholds = window * first / plain
         deviations = _deviations(window, plain, first, weights @ law.points**2)
-        exponents = window * np.log(plain) + tilts * (strikes - window * least)
-        return strikes, exponents + _saddle(deviations, tilts, strikes)
+        exponents = window * np.log(plain) + tilts * (thresholds - window * least)
+        return thresholds, exponents + _saddle(deviations, tilts, thresholds)
 
 
 def _deviations(
@@ -274,32 +274,32 @@ def _unit(law: CoarseLaw, window: int, cap: float | None = None) -> float:
     return 1.0 / (math.sqrt(window * max(variance, 1e-300)) + 0.03 * cap)
 
 
-def _tilt(law: CoarseLaw, window: int, strike: float, sign: float, log_target: float) -> float:
+def _tilt(law: CoarseLaw, window: int, threshold: float, sign: float, log_target: float) -> float:
     """The smallest θ under which round-off stays small enough at the strike, or else the best one.
 
     The less a law is tilted, the further from the strike a curve can be read. The best tilt makes
     the strike typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·strike.
     """
-    low = 1e-6 / (strike + 1.0)
-    high = max(600.0 / min(strike, float(law.points[-1])), 100.0 * _unit(law, window))
+    low = 1e-6 / (threshold + 1.0)
+    high = max(600.0 / min(threshold, float(law.points[-1])), 100.0 * _unit(law, window))
     for _ in range(4):
         tilts = np.geomspace(low, high, 24)
-        exponents = window * law.log_moments(sign * tilts) - sign * tilts * strike
+        exponents = window * law.log_moments(sign * tilts) - sign * tilts * threshold
         best = int(np.argmin(exponents))
         low, high = tilts[max(best - 1, 0)], tilts[min(best + 1, tilts.size - 1)]
     if sign < 0:
         return math.sqrt(low * high)
     tilts = math.sqrt(low * high) * np.geomspace(1e-3, 1.0, 40)
-    exponents = window * law.log_moments(sign * tilts) - sign * tilts * strike
+    exponents = window * law.log_moments(sign * tilts) - sign * tilts * threshold
     enough = math.log(_ROUNDING) + exponents - np.log(tilts) <= log_target
     return float(tilts[np.argmax(enough)] if enough.any() else tilts[-1])
 
 
-def _call_strike(pair: Pair, price: float) -> float:
+def _hockey_stick_threshold(pair: Pair, price: float) -> float:
     """A cap whose call price is at most ``price``."""
 
-    def cheap(log_strike: float) -> bool:
-        return not float(call(pair, np.array(math.exp(log_strike)))) > price
+    def cheap(log_threshold: float) -> bool:
+        return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > price
 
     first = grown(cheap, 1.0, 700.0)
     if first is None:
@@ -307,11 +307,11 @@ def _call_strike(pair: Pair, price: float) -> float:
     return math.exp(bisected(cheap, *first, halvings=20).holding)
 
 
-def _tail_strike(pair: Pair, mass: float) -> float:
+def _tail_threshold(pair: Pair, mass: float) -> float:
     """A cap above which lies at most ``mass`` under Q."""
 
-    def light(log_strike: float) -> bool:
-        return not float(pair.q_above(np.array(math.exp(log_strike)))) > mass
+    def light(log_threshold: float) -> bool:
+        return not float(pair.q_above(np.array(math.exp(log_threshold)))) > mass
 
     high = 1.0
     while not light(high) and high < 700.0:

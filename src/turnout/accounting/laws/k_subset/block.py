@@ -11,7 +11,14 @@ import numpy as np
 from scipy.special import bdtr
 
 from turnout.accounting.divergence.blocks import Block, PairBlock, curves_apart
-from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side, diluted, leaky
+from turnout.accounting.divergence.curves import (
+    BestCurve,
+    Curve,
+    Direction,
+    Side,
+    diluted,
+    with_infinity_mass,
+)
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.multinomial import AtomicPair
 from turnout.accounting.divergence.pairs import GaussianPair, Pair
@@ -82,40 +89,48 @@ class SubsetBlock:
         window: t.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
         probability: the chance that she comes at all, above 0.
-        leak: what P has in one step where Q has nothing (see `curves.LeakyCurve`).
+        infinity_mass: what P has in one step where Q has nothing (see `curves.InfinityMassCurve`).
     """
 
     pair: Pair
     window: int
     picks: int
     probability: float = 1.0
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window, picks=self.picks)
         checks.at_most("window", self.window, picks=self.picks)
         checks.positive(probability=self.probability)
-        checks.probability(probability=self.probability, leak=self.leak)
+        checks.probability(probability=self.probability, infinity_mass=self.infinity_mass)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the privacy loss, as of k windows of t/k steps."""
         variance = max(self.pair.second_moment - 1.0, 0.0) * self.picks / self.window
         return self.probability * math.sqrt(self.picks * min(1.0, variance))
 
     @property
-    def _leaks(self) -> float:
+    def _total_infinity_mass(self) -> float:
         """The chance that one of her k steps shows for sure that she takes part."""
-        return -math.expm1(self.picks * math.log1p(-self.leak)) if self.leak < 1 else 1.0
+        return (
+            -math.expm1(self.picks * math.log1p(-self.infinity_mass))
+            if self.infinity_mass < 1
+            else 1.0
+        )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The sharpest curve near one δ."""
         refinement = min(refinement, _FINEST)
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
-            hint = max(hint - self._leaks, 0.01 * hint)
+            hint = max(hint - self._total_infinity_mass, 0.01 * hint)
         base = _curve(Task(self.pair, self.window, self.picks, direction, hint), side, refinement)
-        return diluted(leaky(base, direction, side, self._leaks), direction, self.probability)
+        return diluted(
+            with_infinity_mass(base, direction, side, self._total_infinity_mass),
+            direction,
+            self.probability,
+        )
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves made sharp a few decades apart, from 1 to just below δ."""
@@ -123,7 +138,7 @@ class SubsetBlock:
         impossible = float(self.pair.q_below(np.array(0.0)))
         zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
         floor = float(zero) if self.probability == 1.0 else 0.0
-        return CurvePair(side, remove, add, (self.probability * self._leaks, floor))
+        return CurvePair(side, remove, add, (self.probability * self._total_infinity_mass, floor))
 
 
 @lru_cache(maxsize=128)

@@ -21,8 +21,8 @@ from turnout.accounting.laws.k_subset import moments, payoffs
 from turnout.accounting.laws.k_subset.levels import (
     LevelLaw,
     Prices,
-    levels_for_calls,
-    levels_for_puts,
+    levels_for_hockey_sticks,
+    levels_for_reverse_hockey_sticks,
 )
 from turnout.accounting.laws.k_subset.payoffs import Range
 from turnout.accounting.laws.k_subset.task import Task, valley
@@ -42,7 +42,7 @@ _FEW_STEPS, _SINGLE_STEPS_A_PICK, _MOST_SINGLE_STEPS = 128, 16, 512
 _GROUPS_A_PICK = {Direction.REMOVE: 16, Direction.ADD: 4}
 _MOST_PICKS = 100
 # Scales r, over k/(n − k), and caps to begin with for puts.
-_PUT_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
+_REVERSE_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
 _STEPS = (1.6, 1.25, 1.1)  # factors by which r and cap are moved
 
 
@@ -68,9 +68,9 @@ class ConditionalBound:
     def delta(self, k: float) -> float:
         """At least δ at one K ≥ 1."""
         if self.direction is Direction.REMOVE:
-            inside = payoffs.call_bound(self.cells, self.ends, k)
+            inside = payoffs.hockey_stick_bound(self.cells, self.ends, k)
         else:
-            inside = k * payoffs.put_bound(self.cells, self.ends, 1.0 / k)
+            inside = k * payoffs.reverse_hockey_stick_bound(self.cells, self.ends, 1.0 / k)
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
     def epsilon(self, delta: float) -> float:
@@ -152,7 +152,9 @@ class _Workshop:
         step = (end - start) / levels
         points = ranges.value(start + step * np.arange(levels + 1))
         remove = self.task.direction is Direction.REMOVE
-        law = (levels_for_calls if remove else levels_for_puts)(self.prices, points)
+        law = (levels_for_hockey_sticks if remove else levels_for_reverse_hockey_sticks)(
+            self.prices, points
+        )
         picks = self.task.picks if remove else 0
         tail = moments.Tail.of(points, law.masses, self.groups, picks)
         return law, step, tail, tail.cells(math.log(_TAIL * self.task.delta))
@@ -169,7 +171,7 @@ class _Workshop:
         """A cap whose call price is a negligible part of δ, over what infinity costs anyway."""
 
         def price(log_cap: float) -> float:
-            return float(self.prices.calls(np.array([math.exp(log_cap)]))[0])
+            return float(self.prices.hockey_sticks(np.array([math.exp(log_cap)]))[0])
 
         enough = price(_FAR) + _NEGLIGIBLE * self.task.delta / self.task.picks
 
@@ -187,7 +189,7 @@ def _least_level(prices: Prices, mass: float) -> float:
 
     def rare(log_level: float) -> bool:
         level = math.exp(log_level)
-        return float(prices.puts(np.array([level]))[0]) <= mass * level
+        return float(prices.reverse_hockey_sticks(np.array([level]))[0]) <= mass * level
 
     low = bisected(rare, 0.0, -600.0, halvings=40).holding
     return math.exp(low) if low > -600.0 else 0.0  # the ratio itself is 0 with such a mass
@@ -198,17 +200,17 @@ def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
     task, largest = workshop.task, workshop.largest_cap()
     base = task.picks / (workshop.groups - task.picks)
     remove = task.direction is Direction.REMOVE
-    starts = ((math.exp(-0.7), largest),) if remove else _PUT_STARTS
+    starts = ((math.exp(-0.7), largest),) if remove else _REVERSE_STARTS
 
     def attempt(scale: float, cap: float) -> ConditionalBound:
         return workshop.bound(scale, min(cap, largest), _SEARCH_CELLS)
 
-    best, strike = None, math.inf
+    best, threshold = None, math.inf
     for factor, cap in starts:
         try:
             bound = attempt(base * factor, cap)
-            if best is None or bound.delta(strike) < task.delta:
-                best, strike = (base * factor, cap), math.exp(bound.epsilon(task.delta))
+            if best is None or bound.delta(threshold) < task.delta:
+                best, threshold = (base * factor, cap), math.exp(bound.epsilon(task.delta))
         except NumericalError:
             continue
     if best is None:
@@ -216,14 +218,14 @@ def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
     scale, cap = best
     for step in _STEPS:
 
-        def price(scale: float, cap: float, strike: float = strike) -> float:
+        def price(scale: float, cap: float, threshold: float = threshold) -> float:
             try:
-                return attempt(scale, cap).delta(strike)
+                return attempt(scale, cap).delta(threshold)
             except NumericalError:
                 return math.inf
 
         scale = valley(partial(price, cap=cap), scale, step)
         if not remove:
             cap = valley(partial(price, scale), cap, step)
-        strike = math.exp(attempt(scale, cap).epsilon(task.delta))
+        threshold = math.exp(attempt(scale, cap).epsilon(task.delta))
     return scale, min(cap, largest)

@@ -66,17 +66,19 @@ class Prices:
 
         return cls(curves(Direction.REMOVE), curves(Direction.ADD))
 
-    def calls(self, points: FloatArray) -> FloatArray:
+    def hockey_sticks(self, points: FloatArray) -> FloatArray:
         """At least E_Q[(Y − k)₊] at each k ≥ 0."""
         above = _least(self.remove, np.maximum(points, 1.0))
-        return np.where(points >= 1.0, above, self._low_puts(points) + 1.0 - points)
+        return np.where(
+            points >= 1.0, above, self._low_reverse_hockey_sticks(points) + 1.0 - points
+        )
 
-    def puts(self, points: FloatArray) -> FloatArray:
+    def reverse_hockey_sticks(self, points: FloatArray) -> FloatArray:
         """At least E_Q[(k − Y)₊] at each k ≥ 0."""
         above = _least(self.remove, np.maximum(points, 1.0)) - 1.0 + points
-        return np.where(points >= 1.0, above, self._low_puts(points))
+        return np.where(points >= 1.0, above, self._low_reverse_hockey_sticks(points))
 
-    def _low_puts(self, points: FloatArray) -> FloatArray:
+    def _low_reverse_hockey_sticks(self, points: FloatArray) -> FloatArray:
         low = np.clip(points, 1e-290, 1.0)
         values = _least(self.add, 1.0 / low)
         return np.where(points > 0, low * values * (1.0 + _ROUNDING), 0.0)
@@ -86,9 +88,9 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
     return np.min([curve.delta(k) for curve in curves], axis=0)
 
 
-def levels_for_calls(prices: Prices, points: FloatArray) -> LevelLaw:
+def levels_for_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
     """The law for the remove direction on increasing points, the first of which is 0."""
-    values = prices.calls(points)
+    values = prices.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
     values *= 1.0 + _ROUNDING
     widths = np.diff(points)
@@ -99,14 +101,14 @@ def levels_for_calls(prices: Prices, points: FloatArray) -> LevelLaw:
     return LevelLaw(points, masses, _excess(masses, wanted, got), beyond)
 
 
-def levels_for_puts(prices: Prices, points: FloatArray) -> LevelLaw:
+def levels_for_reverse_hockey_sticks(prices: Prices, points: FloatArray) -> LevelLaw:
     """The law for the add direction on increasing points; ``beyond`` is its mass at 0.
 
     Where the first point is 0 itself, that mass is among the levels.
     """
     kept = 1 if points[0] > 0 else 0
     points = np.append(np.zeros(kept), points)
-    values = prices.puts(points) * (1.0 + _ROUNDING)
+    values = prices.reverse_hockey_sticks(points) * (1.0 + _ROUNDING)
     widths = np.diff(points)
     slopes = np.clip(_slopes(values, widths), 0.0, 1.0)
     masses = np.diff(slopes, prepend=0.0, append=1.0)

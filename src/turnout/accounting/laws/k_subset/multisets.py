@@ -16,7 +16,11 @@ import numpy as np
 from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.multinomial import AtomicPair
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
-from turnout.accounting.laws.k_subset.levels import Prices, levels_for_calls, levels_for_puts
+from turnout.accounting.laws.k_subset.levels import (
+    Prices,
+    levels_for_hockey_sticks,
+    levels_for_reverse_hockey_sticks,
+)
 from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
 from turnout.accounting.laws.k_subset.task import Task
 from turnout.core.errors import NumericalError
@@ -67,11 +71,11 @@ class MultisetCurve:
         )
 
     def _at(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        strike = np.asarray(k, dtype=float)
+        threshold = np.asarray(k, dtype=float)
         if self.direction is Direction.REMOVE:
-            index = np.searchsorted(self.ratios, strike, side="right")
+            index = np.searchsorted(self.ratios, threshold, side="right")
             return self.present[index], self.absent[index]
-        index = np.searchsorted(self.ratios, 1.0 / strike, side="left")
+        index = np.searchsorted(self.ratios, 1.0 / threshold, side="left")
         return self.absent[index], self.present[index]
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -130,10 +134,10 @@ def multiset_curve(task: Task, side: Side, refinement: int) -> MultisetCurve:
         return MultisetCurve.of(task, side, law)
     prices = Prices.of(task.pair, 1, task.delta)
     if task.direction is Direction.REMOVE:
-        levels = levels_for_calls(prices, np.append(0.0, points))
+        levels = levels_for_hockey_sticks(prices, np.append(0.0, points))
         values, masses, beyond = levels.levels, levels.masses, task.picks * levels.beyond
     else:
-        levels = levels_for_puts(prices, points)
+        levels = levels_for_reverse_hockey_sticks(prices, points)
         values, masses = np.append(0.0, points), np.append(levels.beyond, levels.masses)
         beyond = 0.0
     excess = math.expm1(task.window * math.log(levels.excess))

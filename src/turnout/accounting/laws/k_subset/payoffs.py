@@ -26,7 +26,7 @@ FloatArray = np.ndarray
 _MARGIN = 1e-9  # relative, far above the rounding of ranges
 _COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
 _WORK = 1_500_000  # of them, times n·k, at most
-_LARGEST_STRIKE = 1e150
+_LARGEST_THRESHOLD = 1e150
 
 
 def log_binomial(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
@@ -132,20 +132,20 @@ class _Mixture:
         return total * math.exp(min(700.0, self.picks * math.log(self.ranges.most)))
 
 
-def call_bound(cells: Cells, largest: FloatArray, strike: float) -> float:
+def hockey_stick_bound(cells: Cells, largest: FloatArray, threshold: float) -> float:
     """At least E_Q[(S − K)₊] over the cells, if S ≤ ``largest`` in each."""
-    alive = (largest > strike) & (cells.mass > 0)
+    alive = (largest > threshold) & (cells.mass > 0)
     # A call is worth no more at a larger strike, whose square may be no float.
-    return _bound(cells.only(alive), largest[alive], min(strike, _LARGEST_STRIKE), 1.0)
+    return _bound(cells.only(alive), largest[alive], min(threshold, _LARGEST_THRESHOLD), 1.0)
 
 
-def put_bound(cells: Cells, smallest: FloatArray, strike: float) -> float:
+def reverse_hockey_stick_bound(cells: Cells, smallest: FloatArray, threshold: float) -> float:
     """At least E_Q[(κ − S)₊] over the cells, if S ≥ ``smallest`` in each."""
-    alive = (smallest < strike) & (cells.mass > 0)
-    return _bound(cells.only(alive), smallest[alive], strike, -1.0)
+    alive = (smallest < threshold) & (cells.mass > 0)
+    return _bound(cells.only(alive), smallest[alive], threshold, -1.0)
 
 
-def _bound(cells: Cells, end: FloatArray, strike: float, sign: float) -> float:
+def _bound(cells: Cells, end: FloatArray, threshold: float, sign: float) -> float:
     """Sum of the least of the bounds; ``sign`` is 1 for a call, −1 for a put."""
     q, m1, m2 = cells.mass, cells.first, cells.second
     error = 1.1 * cells.rounding + 1e-14
@@ -156,12 +156,12 @@ def _bound(cells: Cells, end: FloatArray, strike: float, sign: float) -> float:
         return np.maximum(value, 0.0) + error * (m2 + 2 * np.abs(centre) * m1 + centre**2 * q)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        excess = sign * (m1 - strike * q) + error * (m1 + strike * q)
-        best = 0.5 * (np.sqrt(q * square(strike)) * (1.0 + error) + excess)
+        excess = sign * (m1 - threshold * q) + error * (m1 + threshold * q)
+        best = 0.5 * (np.sqrt(q * square(threshold)) * (1.0 + error) + excess)
         mean = m1 / q
         gap = sign * (end - mean)
         centre = mean - sign * np.maximum(m2 / q - mean**2, 0.0) / gap
-        reach, height = sign * (end - centre), sign * (end - strike)
+        reach, height = sign * (end - centre), sign * (end - threshold)
         parabola = height / reach**2 * square(centre)
         fits = (gap > 0) & (2 * height <= reach)
         best = np.where(fits & (parabola < best), parabola, best)

@@ -110,14 +110,14 @@ def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
     def curve(scale: float, step: float) -> StatisticCurve:
         return _curve(_Steps.of(pair, _edges(pair, scale, cap, step)), task)
 
-    best, strike = None, 1.0
+    best, threshold = None, 1.0
     for factor in _STARTS[task.direction]:
         tried = curve(base * factor, _COARSER * _STEP)
-        if best is None or tried.value(strike) > delta:
-            best, strike = base * factor, _strike(tried, delta)
+        if best is None or tried.value(threshold) > delta:
+            best, threshold = base * factor, _threshold(tried, delta)
     assert best is not None
     for factor in _STEPS if window <= _MANY_STEPS else _STEPS[:1]:
-        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(strike), best, factor)
+        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(threshold), best, factor)
     return curve(best, _STEP / 2**refinement)
 
 
@@ -158,7 +158,7 @@ def _curve(steps: _Steps, task: Task) -> StatisticCurve:
     return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
 
 
-def _strike(curve: StatisticCurve, delta: float) -> float:
+def _threshold(curve: StatisticCurve, delta: float) -> float:
     """About the K at which a curve is δ, at least 1."""
     values = curve.gain - np.exp(np.clip(curve.log_ratio, 0.0, 700.0)) * curve.loss
     above = np.flatnonzero(values > delta)

@@ -22,10 +22,10 @@ from turnout.accounting.divergence.pairs import (
     GaussianPair,
     LaplacePair,
     Pair,
-    call,
-    call_rounding,
-    put,
-    put_rounding,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
 )
 from turnout.core.roots import bisected_each
 
@@ -39,7 +39,7 @@ _NEAR = 1e-8  # relative distance within which a strike may stand for another
 _LARGEST_LOG = 690.0
 
 
-def antithetic_strikes(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The strikes k of X and κ of X' with Q(X > k) = Q(X' < κ), nearly.
 
     Closed for the Gaussian, where X' = e^{−μ²}/X, and for Laplace noise, where one of the two sits
@@ -48,13 +48,13 @@ def antithetic_strikes(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray,
     """
     if isinstance(pair, LaplacePair):
         least = np.exp(-1.0 / pair.scale) * (1.0 + _BESIDE)
-        strike = np.maximum(c + k * least, least)
-        return strike, (strike - c) / k
+        threshold = np.maximum(c + k * least, least)
+        return threshold, (threshold - c) / k
     if isinstance(pair, GaussianPair):
         product = k * np.exp(-(pair.mu**2))
         root = 0.5 * (np.abs(c) + np.hypot(c, 2 * np.sqrt(product)))
-        strike = np.where(c > 0, root, product / root)
-        return strike, np.where(c > 0, product / root, root) / k
+        threshold = np.where(c > 0, root, product / root)
+        return threshold, np.where(c > 0, product / root, root) / k
     plus, minus = np.maximum(c, 0.0), np.maximum(-c, 0.0)
 
     def enough(log_gain: FloatArray) -> np.ndarray:
@@ -66,30 +66,32 @@ def antithetic_strikes(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray,
     return plus + gain, (minus + gain) / k
 
 
-def antithetic_rounding(pair: Pair, k: Ratio, strike: FloatArray, other: FloatArray) -> FloatArray:
+def antithetic_rounding(
+    pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray
+) -> FloatArray:
     """Bound on the rounding errors of a price, and of an event's line."""
-    edges = strike * pair.q_above(strike) + k * other * pair.q_below(other)
-    prices = call_rounding(pair, strike) + k * put_rounding(pair, other)
+    edges = threshold * pair.q_above(threshold) + k * other * pair.q_below(other)
+    prices = hockey_stick_rounding(pair, threshold) + k * reverse_hockey_stick_rounding(pair, other)
     return prices + 16 * UNIT_ROUNDOFF * edges
 
 
-def antithetic_share(pair: Pair, strike: FloatArray, other: FloatArray) -> FloatArray:
+def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> FloatArray:
     """Q(E): where X has an atom at its strike, E takes as much of it as of X' < κ."""
-    above = pair.q_above(strike)
+    above = pair.q_above(threshold)
     if isinstance(pair, GaussianPair):
         return above
-    return np.clip(pair.q_below(other), above, pair.q_above(strike * (1.0 - _NEAR)))
+    return np.clip(pair.q_below(other), above, pair.q_above(threshold * (1.0 - _NEAR)))
 
 
 def antithetic_event(
-    pair: Pair, strike: FloatArray, other: FloatArray
+    pair: Pair, threshold: FloatArray, other: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """At most P(E), at least P'(E), and Q(E), but for rounding."""
-    share = antithetic_share(pair, strike, other)
+    share = antithetic_share(pair, threshold, other)
     if isinstance(pair, GaussianPair):
-        return pair.p_above(strike), pair.p_below(other), share
-    extra = (share - pair.q_above(strike)) * strike * (1.0 - _NEAR)
-    return pair.p_above(strike) + extra, _least_mass(pair, share, other), share
+        return pair.p_above(threshold), pair.p_below(other), share
+    extra = (share - pair.q_above(threshold)) * threshold * (1.0 - _NEAR)
+    return pair.p_above(threshold) + extra, _least_mass(pair, share, other), share
 
 
 def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
@@ -120,45 +122,47 @@ class OneStepCurve:
     Attributes:
         pair: the dominating pair of P against Q and of P' against Q.
         probability: p > 0.
-        leak: ℓ, the mass that P has where Q has none.
+        infinity_mass: ℓ, the mass that P has where Q has none.
         side: to which rounding is moved; else the curve is exact.
     """
 
     pair: Pair
     probability: float
-    leak: float
+    infinity_mass: float
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, shape of ``k``."""
         k = np.asarray(k, dtype=float)
         offset = self._offset(k)
-        strike, other = antithetic_strikes(self.pair, k, offset)
+        threshold, other = antithetic_thresholds(self.pair, k, offset)
         if self.side is Side.LOWER:
-            return self._with_leak(self._line(k, strike, other)[0])
-        value = call(self.pair, strike) + k * put(self.pair, other)
-        return self._with_leak(value + antithetic_rounding(self.pair, k, strike, other))
+            return self._with_infinity_mass(self._line(k, threshold, other)[0])
+        value = hockey_stick(self.pair, threshold) + k * reverse_hockey_stick(self.pair, other)
+        return self._with_infinity_mass(value + antithetic_rounding(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1: that of the event's line, which lies below the curve."""
         k = np.asarray(k, dtype=float)
-        value, slope = self._line(k, *antithetic_strikes(self.pair, k, self._offset(k)))
+        value, slope = self._line(k, *antithetic_thresholds(self.pair, k, self._offset(k)))
         return np.where(value > 0, slope, 0.0)
 
     def _line(
-        self, k: FloatArray, strike: FloatArray, other: FloatArray
+        self, k: FloatArray, threshold: FloatArray, other: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """P(E) − K·P'(E) − c₀·Q(E) less its rounding, and the slope of δ along that line."""
-        present, elsewhere, share = antithetic_event(self.pair, strike, other)
+        present, elsewhere, share = antithetic_event(self.pair, threshold, other)
         value = present - k * elsewhere - self._offset(k) * share
-        value -= antithetic_rounding(self.pair, k, strike, other)
-        kept = self.probability * (1.0 - self.leak)
+        value -= antithetic_rounding(self.pair, k, threshold, other)
+        kept = self.probability * (1.0 - self.infinity_mass)
         return value, -kept * elsewhere - (1.0 - self.probability) * share
 
-    def _with_leak(self, value: FloatArray) -> FloatArray:
-        kept = np.maximum((1.0 - self.leak) * value, 0.0)
-        return np.minimum(self.probability * (self.leak + kept), 1.0)
+    def _with_infinity_mass(self, value: FloatArray) -> FloatArray:
+        kept = np.maximum((1.0 - self.infinity_mass) * value, 0.0)
+        return np.minimum(self.probability * (self.infinity_mass + kept), 1.0)
 
     def _offset(self, k: FloatArray) -> FloatArray:
         """c₀."""
-        return (k - 1.0) * (1.0 - self.probability) / (self.probability * (1.0 - self.leak))
+        return (
+            (k - 1.0) * (1.0 - self.probability) / (self.probability * (1.0 - self.infinity_mass))
+        )

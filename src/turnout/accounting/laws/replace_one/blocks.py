@@ -58,25 +58,25 @@ class ReplacementBlock:
         window: t, steps a window.
         probability: p₀, the chance that she comes at all.
         closeness: what the pair speaks of.
-        leak: probability that the step in which she takes part tells so for sure.
+        infinity_mass: probability that the step in which she takes part tells so for sure.
     """
 
     pair: Pair
     window: int
     probability: float = 1.0
     closeness: Closeness = Closeness.TO_ABSENCE
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     def __post_init__(self) -> None:
         checks.count(window=self.window)
-        checks.probability(leak=self.leak)
-        if self.leak == 1.0:
-            raise ParameterError("leak", self.leak, "a number from 0 to below 1")
+        checks.probability(infinity_mass=self.infinity_mass)
+        if self.infinity_mass == 1.0:
+            raise ParameterError("infinity_mass", self.infinity_mass, "a number from 0 to below 1")
         checks.probability(probability=self.probability)
         checks.positive(probability=self.probability)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the loss, at most 1."""
         reach = 4.0 if self.closeness is Closeness.TO_ABSENCE else 1.0
         variance = reach * max(self.pair.second_moment - 1.0, 0.0) / self.window
@@ -91,15 +91,15 @@ class ReplacementBlock:
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
         if self._is_closed:
-            return OneStepCurve(self.pair, self.probability, self.leak, side)
-        return _near(_Pricer(self, refinement), side, delta, self.spread)
+            return OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
+        return _near(_Pricer(self, refinement), side, delta, self.loss_deviation)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The curves, sharp from 1 down to δ above the floor, at which they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
         if self._is_closed:
-            curve: Curve = OneStepCurve(self.pair, self.probability, self.leak, side)
+            curve: Curve = OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
         else:
             curve = _pair_curve(self, side, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
@@ -110,19 +110,19 @@ class ReplacementBlock:
 
     @property
     def _reference_is_other(self) -> AllocationBlock:
-        return AllocationBlock(self.pair, self.window, self.probability, self.leak)
+        return AllocationBlock(self.pair, self.window, self.probability, self.infinity_mass)
 
     @property
     def floor(self) -> float:
         """The δ of ε without end: what leaks, and what the other record makes impossible."""
-        floor = self.leak
+        floor = self.infinity_mass
         if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
             # Q(X' = 0) = z; there X is largest in one step, and X' = 0 in all others too.
             zero = float(self.pair.q_below(np.array(0.0)))
             if zero > 0:
                 step = AntitheticStep(self.pair, 1e12)
                 present = float(step.upper(np.array([0.0]))[0])
-                floor += (1.0 - self.leak) * present * zero ** (self.window - 1)
+                floor += (1.0 - self.infinity_mass) * present * zero ** (self.window - 1)
         return self.probability * floor * (1.0 - 1e-10)
 
 
@@ -148,7 +148,7 @@ class LocalReplacementBlock:
         checks.probability(probability=self.probability)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the loss, at most 1."""
         a = math.exp(self.epsilon0)
         variance = (a - 1.0) ** 2 * max(1.0 / a, 2.0 / (a + 2.0)) / self.window
@@ -161,9 +161,11 @@ class LocalReplacementBlock:
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The curve of both directions, sharp near one δ."""
         if side is Side.UPPER:
-            return _near(lambda k, s: self.delta(k, s, refinement), side, delta, self.spread)
+            return _near(
+                lambda k, s: self.delta(k, s, refinement), side, delta, self.loss_deviation
+            )
         candidates = [
-            _near(partial(_response_delta, self, law), side, delta, self.spread)
+            _near(partial(_response_delta, self, law), side, delta, self.loss_deviation)
             for law in range(_RESPONSES)
         ]
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
@@ -199,10 +201,10 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
     pair, probability = block.pair, block.probability
     if isinstance(pair, PurePair) and pair.delta0 == 0 and closeness is Closeness.ANY_TWO:
         return LocalReplacementBlock(pair.epsilon0, window, probability)
-    return ReplacementBlock(pair, window, probability, closeness, block.leak)
+    return ReplacementBlock(pair, window, probability, closeness, block.infinity_mass)
 
 
-def _strike(k: float, window: int, probability: float) -> float:
+def _threshold(k: float, window: int, probability: float) -> float:
     """c₀ = t (K − 1)(1 − p₀)/p₀."""
     return window * (k - 1.0) * (1.0 - probability) / probability
 
@@ -226,17 +228,17 @@ class _Pricer:
         if block.closeness is Closeness.TO_ABSENCE:
             step: Step = AntitheticStep(block.pair, k)
         elif side is Side.UPPER:
-            step = AnyTwoStep(block.pair, k, block.leak)
+            step = AnyTwoStep(block.pair, k, block.infinity_mass)
         else:
             raise UnsupportedError("between any two, only curves are bounded from below")
-        strike = _strike(k, block.window, block.probability)
+        threshold = _threshold(k, block.window, block.probability)
         guess = self._guesses.setdefault(k, self._last)
-        leak = block.leak if block.closeness is Closeness.TO_ABSENCE else 0.0
-        total = Sum(step, block.window, strike / (1.0 - leak))
+        infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
+        total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
         value = excess(total, side, self._refinement, guess)
         if side is Side.UPPER and 0 < value < math.inf:
             self._last = value
-        return min(block.probability * (leak + (1.0 - leak) * value), 1.0)
+        return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
 
 
 @lru_cache(maxsize=8192)
@@ -257,12 +259,12 @@ def _response_delta(block: LocalReplacementBlock, law: int, k: float, side: Side
 
 
 def _local_sum(block: LocalReplacementBlock, k: float) -> LocalSum:
-    strike = _strike(k, block.window, block.probability)
-    return LocalSum(block.epsilon0, k, block.window, strike)
+    threshold = _threshold(k, block.window, block.probability)
+    return LocalSum(block.epsilon0, k, block.window, threshold)
 
 
-def _near(priced: PricedSide, side: Side, delta: float, spread: float) -> Curve:
-    return _through(priced, nodes_near(priced, side, delta, spread), side)
+def _near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> Curve:
+    return _through(priced, nodes_near(priced, side, delta, loss_deviation), side)
 
 
 def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
@@ -277,7 +279,7 @@ def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
 def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     priced, density = _Pricer(block, refinement), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
-    return _through(priced, nodes_down_to(priced, cut, block.spread, density), side)
+    return _through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
 
 
 @lru_cache(maxsize=64)
@@ -288,11 +290,15 @@ def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinem
         def priced(k: float, s: Side) -> float:
             return block.delta(k, s, refinement, longest=_LONGEST_COMPOSED)
 
-        nodes = nodes_down_to(priced, _REACHED * delta, block.spread, density)
+        nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
         return _through(priced, nodes, side)
     roots = [
-        nodes_near(partial(_response_delta, block, law), Side.LOWER, delta, block.spread)[-1]
+        nodes_near(partial(_response_delta, block, law), Side.LOWER, delta, block.loss_deviation)[
+            -1
+        ]
         for law in range(_RESPONSES)
     ]
     best = partial(_response_delta, block, int(np.argmax(roots)))
-    return _through(best, nodes_down_to(best, _REACHED * delta, block.spread, density), side)
+    return _through(
+        best, nodes_down_to(best, _REACHED * delta, block.loss_deviation, density), side
+    )

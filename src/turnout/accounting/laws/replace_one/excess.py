@@ -24,7 +24,7 @@ from turnout.accounting.laws.replace_one.frames import (
     CoarseLaw,
     Frame,
     Overview,
-    call_frame,
+    hockey_stick_frame,
     payoff_frame,
 )
 from turnout.accounting.laws.replace_one.grids import MOST_CELLS_LOG2, Tail, grid_law
@@ -49,7 +49,7 @@ class Sum:
 
     step: Step
     count: int
-    strike: float
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = No
     the sum, the bound is that of steps taken one by one, or 0.
     """
     trivial = _one_by_one(total, side)
-    if total.count == 1 or total.strike >= total.count * total.step.top:
+    if total.count == 1 or total.threshold >= total.count * total.step.top:
         return trivial
     try:
         value = _excess(total, side, _plan(total, guess), refinement)[0]
@@ -83,7 +83,7 @@ def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = No
 def _one_by_one(total: Sum, side: Side) -> float:
     """One step's price at the strike's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
     sign = -1.0 if side is Side.UPPER else 1.0
-    at = np.array([total.strike / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
+    at = np.array([total.threshold / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
     if side is Side.UPPER:
         return float(total.step.upper(at)[0])
     return max(float(total.step.tangent(at)[0][0]), 0.0) if total.count == 1 else 0.0
@@ -119,32 +119,36 @@ def _capped_plan(overview: Overview, total: Sum, cost: float) -> Plan:
     cap = max(overview.first_below(overview.prices, cost), _least_cap(overview, total))
     if overview.step.top <= _NEAR_TOP * cap:  # nothing is lost where the cap is the end
         cap = overview.step.top
-    return Plan(call_frame(overview.coarse(overview.low, cap), total.count, total.strike))
+    return Plan(
+        hockey_stick_frame(overview.coarse(overview.low, cap), total.count, total.threshold)
+    )
 
 
 def _least_cap(overview: Overview, total: Sum) -> float:
-    return total.strike / total.count + _LEAST_CAP * overview.unit
+    return total.threshold / total.count + _LEAST_CAP * overview.unit
 
 
 def _jump_plan(overview: Overview, total: Sum, cost: float) -> Plan:
     """A cap such that two jumps together, about t·p·E[Y; Y > M], cost little."""
-    count, strike = total.count, total.strike
+    count, threshold = total.count, total.threshold
     points, shares, prices = overview.points, overview.shares, overview.prices
     jumps = prices + np.maximum(points, 0.0) * shares
     some = prices[np.searchsorted(points, 0.0)]
     pairs = count * shares * (jumps + 0.5 * some * count * shares)
     cap = max(overview.first_below(pairs, cost), _least_cap(overview, total))
     law, tail = overview.coarse(overview.low, cap), Tail.of(overview.step, Side.UPPER, cap)
-    main = call_frame(law, count, strike)
+    main = hockey_stick_frame(law, count, threshold)
     # Beside a jump, values far below are as rare as they are of little weight.
     far = max(cap, float(points[np.argmax(prices <= _FAR * cost)]))
-    weights = count * (1.0 - shares) * np.interp(strike - points, points, prices)
+    weights = count * (1.0 - shares) * np.interp(threshold - points, points, prices)
     low = float(points[max(int(np.sum((weights <= _FAR * cost) & (points < 0))) - 1, 0)])
     calm = overview.coarse(max(low, overview.low), cap)
     calm = CoarseLaw(calm.points[:-1], calm.masses[:-1])
     if not calm.masses.any():
         return Plan(main)
-    beside = payoff_frame(calm, count - 1, partial(_jump, tail, strike), strike - far, strike)
+    beside = payoff_frame(
+        calm, count - 1, partial(_jump, tail, threshold), threshold - far, threshold
+    )
     return Plan(main, beside, far)
 
 
@@ -161,7 +165,10 @@ def _excess(total: Sum, side: Side, plan: Plan, refinement: int) -> tuple[float,
     step, count, main = total.step, total.count, plan.main
     out = None if plan.beside is None else Tail.of(step, Side.UPPER, main.high)
     law = grid_law(step, side, main, _bins(main, count, refinement), out)
-    value = expectation([(law, count)], side, main, partial(_call, total.strike), 1.0) / count
+    value = (
+        expectation([(law, count)], side, main, partial(_hockey_stick, total.threshold), 1.0)
+        / count
+    )
     if out is None:
         cap = float(step.upper(law.points[-1:])[0]) if side is Side.UPPER else 0.0
         return value + cap, cap - step.infinite
@@ -183,14 +190,14 @@ def _beside_jump(total: Sum, side: Side, plan: Plan, refinement: int, out: Tail)
     law = grid_law(total.step, side, plan.beside, bins, out)
 
     def gain(z: FloatArray) -> FloatArray:
-        return np.where(z >= total.strike - plan.far, _jump(tail, total.strike, z), 0.0)
+        return np.where(z >= total.threshold - plan.far, _jump(tail, total.threshold, z), 0.0)
 
     return expectation([(law, count)], side, plan.beside, gain, 1.1 * tail.share)
 
 
-def _call(strike: float, z: FloatArray) -> FloatArray:
-    return np.maximum(z - strike, 0.0)
+def _hockey_stick(threshold: float, z: FloatArray) -> FloatArray:
+    return np.maximum(z - threshold, 0.0)
 
 
-def _jump(tail: Tail, strike: float, z: FloatArray) -> FloatArray:
-    return tail(strike - z)
+def _jump(tail: Tail, threshold: float, z: FloatArray) -> FloatArray:
+    return tail(threshold - z)

@@ -132,17 +132,17 @@ class Overview:
         return CoarseLaw(points, masses / masses.sum())
 
 
-def call_frame(law: CoarseLaw, count: int, strike: float) -> Frame:
+def hockey_stick_frame(law: CoarseLaw, count: int, threshold: float) -> Frame:
     """The frame of E[(Σ − c₀)₊]: the narrowest window over tilts that cost little round-off.
 
     Under the saddle's own tilt a heavy tail stands up again at its cap, and the window must hold
     several such jumps; a smaller tilt keeps it down.
     """
-    saddle = _saddle(law, count, strike)
+    saddle = _saddle(law, count, threshold)
     tilts = saddle * np.geomspace(1.0, 0.03, 9)
-    logs = count * law.log_moments(tilts) - tilts * strike - np.log(tilts)
+    logs = count * law.log_moments(tilts) - tilts * threshold - np.log(tilts)
     frames = [
-        _window(law, count, strike, float(tilt), saddle)
+        _window(law, count, threshold, float(tilt), saddle)
         for tilt in tilts[logs < logs[0] + _LOG_TILT_LOSS]
     ]
     return min(frames, key=lambda frame: frame.below + frame.above)
@@ -153,13 +153,13 @@ def payoff_frame(
     count: int,
     payoff: Callable[[FloatArray], FloatArray],
     floor: float,
-    strike: float,
+    threshold: float,
 ) -> Frame:
     """The frame of E[g(Σ)], g counted from ``floor`` on only.
 
     The narrowest window over tilts with a bound e^{nκ(θ)}·max g(z)e^{−θz} near its least.
     """
-    unit = max(strike - floor, 1e-300)
+    unit = max(threshold - floor, 1e-300)
     values = floor + unit * np.append(0.0, np.geomspace(1e-6, 1.0, 300))
     logs = np.log(np.maximum(payoff(values), 1e-300))
     tilts = np.geomspace(1e-3, 1e5, 160) / unit
@@ -179,24 +179,24 @@ def payoff_frame(
     return min(frames, key=lambda frame: frame.below + frame.above)
 
 
-def _saddle(law: CoarseLaw, count: int, strike: float) -> float:
+def _saddle(law: CoarseLaw, count: int, threshold: float) -> float:
     """The tilt under which the strike is typical.
 
     Close to the mean and below it, a tilt of one over the sum's deviation.
     """
-    distance = law.points - strike / count
+    distance = law.points - threshold / count
     if distance[-1] <= 0:
         raise NumericalError("the strike lies beyond all that a step's ratios can reach")
-    spread = math.sqrt(float(law.masses @ distance**2))
+    loss_deviation = math.sqrt(float(law.masses @ distance**2))
 
     def reaches(log_tilt: float) -> bool:
         return not float(law.tilted(math.exp(log_tilt)) @ distance) < 0
 
-    low, high = math.log(1e-12 / spread), math.log(700.0 / distance[-1])
+    low, high = math.log(1e-12 / loss_deviation), math.log(700.0 / distance[-1])
     high = bisected(reaches, low, high, halvings=50).holding
     masses = law.tilted(math.exp(high))
     variance = float(masses @ distance**2) - float(masses @ distance) ** 2
-    deviation = math.sqrt(count * max(variance, 1e-12 * spread**2))
+    deviation = math.sqrt(count * max(variance, 1e-12 * loss_deviation**2))
     # Not so large a tilt that the cap itself, however unlikely, becomes typical.
     return max(math.exp(high), min(1.0 / deviation, _MOST_TILT / float(distance[-1])))
 

@@ -27,21 +27,21 @@ from turnout.accounting.divergence.pairs import (
     GaussianPair,
     LaplacePair,
     Pair,
-    call,
-    call_rounding,
-    put,
-    put_rounding,
+    hockey_stick,
+    hockey_stick_rounding,
+    reverse_hockey_stick,
+    reverse_hockey_stick_rounding,
 )
 from turnout.accounting.laws.replace_one.antithetic import (
     antithetic_event,
     antithetic_rounding,
     antithetic_share,
-    antithetic_strikes,
+    antithetic_thresholds,
 )
 from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
-_SOLVED_STRIKES = 1 << 15  # strikes found by bisection; others are interpolated between them
+_SOLVED_THRESHOLDS = 1 << 15  # strikes found by bisection; others are interpolated between them
 _LARGEST_LOG = 690.0
 
 
@@ -90,34 +90,34 @@ class AntitheticStep:
 
     def upper(self, c: FloatArray) -> FloatArray:
         """At least E[(Y − c)₊], shape of ``c``: any pair of strikes gives an upper bound."""
-        strike, other = self._strikes(c)
-        value = call(self.pair, strike) + self.k * put(self.pair, other)
-        return value + antithetic_rounding(self.pair, self.k, strike, other)
+        threshold, other = self._thresholds(c)
+        value = hockey_stick(self.pair, threshold) + self.k * reverse_hockey_stick(self.pair, other)
+        return value + antithetic_rounding(self.pair, self.k, threshold, other)
 
     def share(self, c: FloatArray) -> FloatArray:
         """Q(Y > c), nearly."""
-        return antithetic_share(self.pair, *self._strikes(c))
+        return antithetic_share(self.pair, *self._thresholds(c))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Values at ``c`` and slopes of lines below c ↦ E[(Y − c)₊], where that is attained.
 
         P(E) − K·P'(E) − c·Q(E) for the event E on which X is largest and X' least.
         """
-        strike, other = self._strikes(c)
-        present, elsewhere, share = antithetic_event(self.pair, strike, other)
-        error = antithetic_rounding(self.pair, self.k, strike, other)
+        threshold, other = self._thresholds(c)
+        present, elsewhere, share = antithetic_event(self.pair, threshold, other)
+        error = antithetic_rounding(self.pair, self.k, threshold, other)
         values = present - self.k * elsewhere - c * share - error
         # Where an interpolated strike misses an atom, one of two lines that always hold.
         missed, least = ~np.isfinite(values), self.mean - c
         values = np.where(missed, np.maximum(least, 0.0), values)
         return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
-    def _strikes(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Strikes of X and X', beyond a certain number interpolated."""
-        if c.size <= _SOLVED_STRIKES or isinstance(self.pair, GaussianPair | LaplacePair):
-            return antithetic_strikes(self.pair, self.k, c)
-        nodes = c[np.linspace(0, c.size - 1, _SOLVED_STRIKES).astype(np.int64)]
-        gain = antithetic_strikes(self.pair, self.k, nodes)[0] - np.maximum(nodes, 0.0)
+        if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, GaussianPair | LaplacePair):
+            return antithetic_thresholds(self.pair, self.k, c)
+        nodes = c[np.linspace(0, c.size - 1, _SOLVED_THRESHOLDS).astype(np.int64)]
+        gain = antithetic_thresholds(self.pair, self.k, nodes)[0] - np.maximum(nodes, 0.0)
         gain = np.interp(c, nodes, gain)
         return np.maximum(c, 0.0) + gain, (np.maximum(-c, 0.0) + gain) / self.k
 
@@ -133,12 +133,12 @@ class AnyTwoStep:
     Attributes:
         pair: the dominating pair; where its two directions differ, the larger one counts.
         k: K = e^ε ≥ 1.
-        leak: mass that P has where Q has none.
+        infinity_mass: mass that P has where Q has none.
     """
 
     pair: Pair
     k: float
-    leak: float = 0.0
+    infinity_mass: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -148,7 +148,7 @@ class AnyTwoStep:
     @property
     def _ratios(self) -> tuple[float, float]:
         low, high = _support(self.pair)
-        low, high = low * (1.0 - self.leak), high * (1.0 - self.leak)
+        low, high = low * (1.0 - self.infinity_mass), high * (1.0 - self.infinity_mass)
         return min(low, 1.0 / high), max(high, 1.0 / low if low > 0 else np.inf)
 
     @property
@@ -164,7 +164,7 @@ class AnyTwoStep:
     @property
     def infinite(self) -> float:
         """P(X = ∞), or Q(X = 0)."""
-        return max(self.leak, float(self.pair.q_below(np.array(0.0))))
+        return max(self.infinity_mass, float(self.pair.q_below(np.array(0.0))))
 
     def upper(self, c: FloatArray) -> FloatArray:
         """The best over the reference at each c, rounded up."""
@@ -181,10 +181,14 @@ class AnyTwoStep:
         return self.upper(c), -self.share(c)
 
     def _hockey_stick(self, k: FloatArray) -> FloatArray:
-        kept = 1.0 - self.leak
+        kept = 1.0 - self.infinity_mass
         above, below = k / kept, 1.0 / (k * kept)
-        remove = self.leak + kept * (call(self.pair, above) + call_rounding(self.pair, above))
-        add = (put(self.pair, below) + put_rounding(self.pair, below)) / below
+        remove = self.infinity_mass + kept * (
+            hockey_stick(self.pair, above) + hockey_stick_rounding(self.pair, above)
+        )
+        add = (
+            reverse_hockey_stick(self.pair, below) + reverse_hockey_stick_rounding(self.pair, below)
+        ) / below
         return (1.0 + 16 * UNIT_ROUNDOFF) * np.maximum(remove, add)
 
 

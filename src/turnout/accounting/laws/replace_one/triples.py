@@ -26,7 +26,7 @@ from scipy.special import betainc, gammaln
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.laws.replace_one.frames import CoarseLaw, call_frame
+from turnout.accounting.laws.replace_one.frames import CoarseLaw, hockey_stick_frame
 from turnout.accounting.laws.replace_one.grids import GridLaw
 from turnout.accounting.laws.replace_one.tilting import expectation
 from turnout.core.errors import NumericalError
@@ -84,7 +84,7 @@ class LocalSum:
     epsilon0: float
     k: float
     count: int
-    strike: float
+    threshold: float
 
 
 def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
@@ -100,14 +100,14 @@ def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
     lattice = _Lattice.of(total, blocks, refinement)
     prices = _prices(total, lattice, (length, length + 1) if longer else (length,))
     if blocks == 1:
-        return float(np.interp(total.strike, lattice.points, prices[0])) / total.count
+        return float(np.interp(total.threshold, lattice.points, prices[0])) / total.count
     parts = [
         (lattice.law(price), count)
         for price, count in zip(prices, (blocks - longer, longer), strict=False)
     ]
-    frame = call_frame(lattice.coarse(prices[0]), blocks, total.strike)
+    frame = hockey_stick_frame(lattice.coarse(prices[0]), blocks, total.threshold)
     value = expectation(
-        parts, Side.UPPER, frame, lambda z: np.maximum(z - total.strike, 0.0), slope=1.0
+        parts, Side.UPPER, frame, lambda z: np.maximum(z - total.threshold, 0.0), slope=1.0
     )
     caps = sum(count * float(price[-1]) for (_, count), price in zip(parts, prices, strict=True))
     return (value + caps) / total.count
@@ -128,7 +128,7 @@ class _Lattice:
         length = -(-count // blocks)
         variance = ((a - k) ** 2 + (k * a - 1) ** 2) / (1 + a) - (k - 1) ** 2
         deviation = math.sqrt(max(variance, 1e-12))
-        score = (total.strike + count * (k - 1)) / (math.sqrt(count) * deviation)
+        score = (total.threshold + count * (k - 1)) / (math.sqrt(count) * deviation)
         reach = deviation * math.sqrt(length)
         above = (_REACH + min(score, _MOST_REACH) / math.sqrt(blocks)) * reach + (a - k)
         low = max(length * (1 - k * a), length * (1 - k) - _REACH * reach - k * a)
@@ -191,7 +191,12 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
     index of `extreme_laws`, of which the first three are randomized responses.
     """
     sign = 1.0 if side is Side.UPPER else -1.0
-    one, k, count, strike = extreme_laws(total.epsilon0)[law], total.k, total.count, total.strike
+    one, k, count, threshold = (
+        extreme_laws(total.epsilon0)[law],
+        total.k,
+        total.count,
+        total.threshold,
+    )
     order = np.argsort(-one.values(k))
     values, weights = one.values(k)[order], one.weights[order]
     if values.size == 2:
@@ -200,7 +205,7 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
         often, chance = _binomial(count, float(weights[1]))
         rounding = 1e-15 * (1.0 + count)  # of ln Γ, absolute, and so of a probability
     share = float(weights[0] / (weights[0] + weights[-1]))
-    offset = often * (values[1] if values.size == 3 else 0.0) - strike
+    offset = often * (values[1] if values.size == 3 else 0.0) - threshold
     value, error = _two_valued(count - often, values[0], values[-1], share, offset)
     price = float(chance @ np.maximum(value + sign * error, 0.0)) * (1.0 + sign * rounding)
     lost = _RARE * count * float(values[0] - values[-1]) if side is Side.UPPER else 0.0

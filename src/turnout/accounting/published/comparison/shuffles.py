@@ -39,10 +39,10 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     EveryStep,
-    FixedRandomizer,
     FixedSize,
     HadamardResponse,
     KaryResponse,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Randomizer,
     Relation,
@@ -100,7 +100,7 @@ def priced(randomizer: Callable[[float], Randomizer]) -> Callable[[ShuffleSettin
 
 def attained(setting: ShuffleSetting) -> Quote:
     """What some ε₀-randomizer does cost: the lower end of the default."""
-    lower = _priced(setting, FixedRandomizer(setting.epsilon0)).lower
+    lower = _priced(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
         raise UnsupportedError("nothing above 0 was found to be attained")
     return Quote(lower, lower)
@@ -200,9 +200,9 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         priced(PureRandomizer),
     ),
     _method(
-        "one fixed",
+        "non-adaptive",
         "any one ε₀-randomizer for all, fixed beforehand, in any order",
-        priced(FixedRandomizer),
+        priced(NonAdaptiveRandomizer),
     ),
     _method(
         "attained",

@@ -42,7 +42,7 @@ class PricedMessages(ABC):
 
     @property
     @abstractmethod
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
 
     @property
@@ -92,7 +92,7 @@ class ApproximateMessagesBlock(PricedMessages):
         checks.count(clients=self.clients)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio where nothing leaks, at most 1."""
         half = min(0.5 * self.epsilon0, 300.0)
         return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(self.clients))
@@ -132,7 +132,7 @@ class GaussianMessagesBlock(PricedMessages):
         checks.count(clients=self.clients)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About twice the standard deviation of the likelihood ratio if all others are alike."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
@@ -159,7 +159,7 @@ class GaussianMessagesBlock(PricedMessages):
 
 
 @dataclass(frozen=True, slots=True)
-class LeakingBlock:
+class InfinityMassBlock:
     """A block of messages where the victim's gives her away with some chance, in both worlds.
 
     What (ε₀, δ₀)-randomizers may do: she sends one of the base's messages, or with chance δ₀ one
@@ -168,51 +168,54 @@ class LeakingBlock:
     """
 
     base: Block
-    leak: float
+    infinity_mass: float
 
     def __post_init__(self) -> None:
-        checks.probability(leak=self.leak)
+        checks.probability(infinity_mass=self.infinity_mass)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """The base's."""
-        return self.base.spread
+        return self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve made sharp near one δ."""
-        hint = max(delta - self.leak, 0.01 * delta)
+        hint = max(delta - self.infinity_mass, 0.01 * delta)
         curve = self.base.curve(direction, side, hint, refinement)
-        return LeakingCurve(curve, self.leak, side)
+        return InfinityMassBound(curve, self.infinity_mass, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The base's, leaking."""
         base = self.base.curves(side, delta, refinement)
         remove, add = (
-            [LeakingCurve(curve, self.leak, side) for curve in curves]
+            [InfinityMassBound(curve, self.infinity_mass, side) for curve in curves]
             for curves in (base.remove, base.add)
         )
         rounding = _ROUNDING if side is Side.UPPER else -_ROUNDING
-        floors = [(self.leak + (1.0 - self.leak) * f) * (1.0 + rounding) for f in base.floors]
+        floors = [
+            (self.infinity_mass + (1.0 - self.infinity_mass) * f) * (1.0 + rounding)
+            for f in base.floors
+        ]
         return CurvePair(side, remove, add, (floors[0], floors[1]))
 
 
 @dataclass(frozen=True, slots=True)
-class LeakingCurve:
+class InfinityMassBound:
     """δ₀ + (1 − δ₀)·δ(K): either world has an outcome of chance δ₀ that the other has not."""
 
     base: Curve
-    leak: float
+    infinity_mass: float
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
         """δ at each K ≥ 1, shape of ``k``."""
-        value = self.leak + (1.0 - self.leak) * self.base.delta(k)
+        value = self.infinity_mass + (1.0 - self.infinity_mass) * self.base.delta(k)
         rounding = _ROUNDING if self.side is Side.UPPER else -_ROUNDING
         return np.minimum(value * (1.0 + rounding), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
         """dδ/dK at each K ≥ 1, shape of ``k``."""
-        return (1.0 - self.leak) * self.base.slope(k)
+        return (1.0 - self.infinity_mass) * self.base.slope(k)
 
 
 def shuffled_gaussian(
@@ -266,7 +269,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
 @lru_cache(maxsize=256)
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
     """Some K's among which δ is reached, if it is, and rough bounds there."""
-    epsilons = _epsilons(block.spread, end, _COARSE)
+    epsilons = _epsilons(block.loss_deviation, end, _COARSE)
     rough = block.price(_ROUGH).roughly(np.exp(epsilons))
     guess = float(epsilons[np.argmax(rough <= delta)])
     ratios = np.exp(np.unique(np.append(0.0, np.minimum(guess * _ABOUT, end))))
@@ -281,7 +284,7 @@ def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatAr
 def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon down to δ, or to where nothing more is proved."""
     density = _DENSITY * 2**refinement
-    ratios = np.exp(_epsilons(block.spread, block.end(0.5 * delta), density))
+    ratios = np.exp(_epsilons(block.loss_deviation, block.end(0.5 * delta), density))
     return upper_polygon(ratios, block.price(_COMPOSED << refinement).at(ratios))
 
 
@@ -305,14 +308,14 @@ class _PriceCurve:
 @lru_cache(maxsize=256)
 def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
     price = block.price(_COMPOSED << refinement)
-    ratios = np.exp(_epsilons(block.spread, block.end(1.0), 1.0))
+    ratios = np.exp(_epsilons(block.loss_deviation, block.end(1.0), 1.0))
     ratios = ratios[ratios < math.exp(price.furthest)]
     return _PriceCurve(price, float(ratios[np.argmin(price.at(ratios))]))
 
 
-def _epsilons(spread: float, end: float, density: float) -> FloatArray:
+def _epsilons(loss_deviation: float, end: float, density: float) -> FloatArray:
     """ε's from 0 to an end, close up to a few standard deviations of the loss."""
-    close = np.linspace(0.0, _CLOSE * spread, math.ceil(_CLOSE * density) + 1)
+    close = np.linspace(0.0, _CLOSE * loss_deviation, math.ceil(_CLOSE * density) + 1)
     further = max(math.ceil(math.log(max(end / close[-1], 1.0)) / math.log(_APART)), 1)
     far = np.geomspace(close[-1], max(end, close[-1]), further + 1)
     epsilons = np.concatenate([close, far])

@@ -49,9 +49,9 @@ class BlanketBlock:
         checks.count(clients=self.clients)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
-        return _spread(self.upper, self.clients)
+        return _loss_deviation(self.upper, self.clients)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The same curve in both directions, through few K's of which two enclose δ's."""
@@ -70,7 +70,7 @@ class BlanketBlock:
         return self.lower
 
 
-def _spread(pair: BlanketPair, clients: int) -> float:
+def _loss_deviation(pair: BlanketPair, clients: int) -> float:
     return min(1.0, (pair.high - pair.low) * math.sqrt(2.0 / (clients * pair.share)))
 
 
@@ -80,7 +80,9 @@ def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement:
     if pair.local_epsilon > _LARGEST_LOCAL_EPSILON:
         return curve
     rough = BlanketCurve(pair, clients, Side.UPPER, _ROUGH)
-    guess = math.log(nodes_near(_priced(rough), Side.UPPER, delta, _spread(pair, clients))[-1])
+    guess = math.log(
+        nodes_near(_priced(rough), Side.UPPER, delta, _loss_deviation(pair, clients))[-1]
+    )
     return _polygon(pair, side, *_about(curve, delta, guess))
 
 
@@ -90,8 +92,8 @@ def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refineme
     density = _DENSITY * 2**refinement
     if pair.local_epsilon <= _LARGEST_LOCAL_EPSILON:
         rough = BlanketCurve(pair, clients, Side.UPPER, _ROUGH)
-        spread = _spread(pair, clients)
-        nodes = nodes_down_to(_priced(rough), _REACHED * delta, spread, density)
+        loss_deviation = _loss_deviation(pair, clients)
+        nodes = nodes_down_to(_priced(rough), _REACHED * delta, loss_deviation, density)
     elif side is Side.UPPER:
         return curve
     else:

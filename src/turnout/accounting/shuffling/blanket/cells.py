@@ -154,10 +154,10 @@ def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatA
     points = _places(trials, chance, fine)
     if points.size == 1:
         return points, np.ones(1)
-    puts, rounding = _puts(points, trials, chance)
+    reverse_hockey_sticks, rounding = _reverse_hockey_sticks(points, trials, chance)
     # Σ weight·price = last price + Σ slope·(fall of the price from point to point): a slope that
     # is too large errs upwards.
-    slopes = (np.diff(puts) + rounding[1:] + rounding[:-1]) / np.diff(points)
+    slopes = (np.diff(reverse_hockey_sticks) + rounding[1:] + rounding[:-1]) / np.diff(points)
     slopes = np.maximum.accumulate(np.clip(slopes, 0.0, 1.0))
     return points, np.diff(np.concatenate([[0.0], slopes, [1.0]]))
 
@@ -167,10 +167,12 @@ def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, Float
     first = _places(trials, chance, fine)
     last = np.append(first[1:] - 1.0, trials)
     chances = group_chances(first, trials, chance, Side.LOWER)
-    puts, rounding = _puts(np.append(first, trials + 1.0), trials, chance)
+    reverse_hockey_sticks, rounding = _reverse_hockey_sticks(
+        np.append(first, trials + 1.0), trials, chance
+    )
     edges = np.append(first, trials + 1.0)
     below = np.append(_below(first, trials, chance), 1.0)
-    part = np.diff(edges * below - puts) + rounding[1:] + rounding[:-1]
+    part = np.diff(edges * below - reverse_hockey_sticks) + rounding[1:] + rounding[:-1]
     means = np.clip(part / np.where(chances > 0, chances, 1.0), first, last)
     return means[chances > 0], chances[chances > 0]
 
@@ -181,7 +183,9 @@ def _below(count: FloatArray, trials: float, chance: float) -> FloatArray:
     return np.where(count > 0, betaincc(inner, trials - inner + 1.0, chance), 0.0)
 
 
-def _puts(points: FloatArray, trials: float, chance: float) -> tuple[FloatArray, FloatArray]:
+def _reverse_hockey_sticks(
+    points: FloatArray, trials: float, chance: float
+) -> tuple[FloatArray, FloatArray]:
     """E[(x − c)₊] of c ~ Bin(trials, chance) at whole x ≤ trials + 1, and its rounding."""
     inside = np.minimum(points, trials)
     whole = points * np.where(points <= trials, _below(inside, trials, chance), 1.0)

@@ -60,9 +60,9 @@ class LowerBoundBlock:
         checks.count(clients=self.clients)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio of the upper pair, at most 1."""
-        return self._third.spread
+        return self._third.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """LOWER: the larger curve at each K, in the worse direction."""
@@ -120,7 +120,7 @@ class IdenticalOthersBlock(Bits):
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeGaussianBlock:
+class IdenticalGaussianBlock:
     """One round of Gaussian messages in which all others hold −C; she holds C in P and −C in Q.
 
     The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
@@ -131,9 +131,9 @@ class AlikeGaussianBlock:
     clients: int
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
-        return self._steps.spread
+        return self._steps.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The exact law's."""

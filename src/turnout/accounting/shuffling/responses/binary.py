@@ -99,7 +99,7 @@ class Bits:
         checks.count(clients=self.clients)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """About the standard deviation of the likelihood ratio, at most 1."""
         half = min(0.5 * self.local_epsilon, 0.5 * _LARGEST_LOCAL_EPSILON)
         return min(1.0, 2.0 * math.sinh(half) / math.sqrt(self.clients))
@@ -136,7 +136,7 @@ class BinaryResponseBlock(Bits):
         """The relative width to which the supremum is found."""
         if self.clients - 1 <= _ALL_SPLITS:
             return 0.0
-        deviations = math.log(k) / self.spread
+        deviations = math.log(k) / self.loss_deviation
         return min(_LOOSE * (1.0 + deviations**2), _LOOSEST) / 2**refinement
 
     def _alike(self, direction: Direction) -> Curve:
@@ -166,10 +166,10 @@ def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
 
     if block.local_epsilon > _FAR:
         return _through(priced, np.ones(1), block.local_epsilon)
-    nodes = nodes_near(roughly, Side.UPPER, delta, block.spread)
+    nodes = nodes_near(roughly, Side.UPPER, delta, block.loss_deviation)
     nodes = np.append(nodes, nodes[-1] ** _AHEAD)
     if priced(float(nodes[-1]), Side.UPPER) > delta:
-        nodes = nodes_near(priced, Side.UPPER, delta, block.spread)
+        nodes = nodes_near(priced, Side.UPPER, delta, block.loss_deviation)
     return _through(priced, nodes, block.local_epsilon)
 
 
@@ -181,7 +181,7 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
     if block.local_epsilon > _FAR:
         return _through(priced, np.ones(1), block.local_epsilon)
     density = _DENSITY * 2**refinement
-    nodes = nodes_down_to(priced, _REACHED * delta, block.spread, density)
+    nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
     return _through(priced, nodes, block.local_epsilon)
 
 

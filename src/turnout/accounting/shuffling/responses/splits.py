@@ -162,9 +162,9 @@ class _Tilted:
 
     def scale(self) -> tuple[FloatArray, FloatArray]:
         """e^{Λ(s) − st}, which undoes the tilt, and how far off it may be."""
-        moment, strike = self._log_moment(self.tilt), self.tilt * self.t
-        scale = np.exp(moment - strike)
-        rounding = 8.0 * UNIT_ROUNDOFF * (np.abs(moment) + np.abs(strike) + _ROUNDINGS)
+        moment, threshold = self._log_moment(self.tilt), self.tilt * self.t
+        scale = np.exp(moment - threshold)
+        rounding = 8.0 * UNIT_ROUNDOFF * (np.abs(moment) + np.abs(threshold) + _ROUNDINGS)
         return scale, scale * rounding
 
     def values(self) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -23,10 +23,10 @@ from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.shuffling.messages import PublishedRandomizer, UpperMessages
 from turnout.accounting.shuffling.responses.attained import IdenticalOthersBlock
-from turnout.accounting.shuffling.sampling.blocks import SelfSampledBlock, SubsampledBlock
+from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
-from turnout.spec import ApproximateRandomizer, FixedRandomizer, GaussianNoise, PureRandomizer
+from turnout.spec import ApproximateRandomizer, GaussianNoise, NonAdaptiveRandomizer, PureRandomizer
 
 SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomizer, GaussianNoise)
 """Those that `averaged_window` knows."""
@@ -48,9 +48,9 @@ class MinOfBlocks:
     other: Block
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """The smaller one."""
-        return min(self.one.spread, self.other.spread)
+        return min(self.one.loss_deviation, self.other.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """The smaller of both curves that are sharp near one δ."""
@@ -65,7 +65,7 @@ class MinOfBlocks:
 
 
 def averaged_window(
-    randomizer: object, population: int, probability: float, reach: float = 2.0
+    randomizer: object, population: int, probability: float, sensitivity: float = 2.0
 ) -> AveragedWindow:
     """One window of averaged check-ins, or what has been released of it.
 
@@ -77,13 +77,13 @@ def averaged_window(
             more is used than their ε₀.
         population: n, herself included, who all follow the protocol.
         probability: in (0, 1], the chance of having come; p₀·s/m after s steps of m.
-        reach: how far apart her two records can lie, in units of C: 2 under replace-one, 1 where
+        sensitivity: how far apart her two records can lie, in units of C: 2 under replace-one, 1 where
             one of them is the null record.
     """
     checks.count(population=population)
     adaptive, attained = _adaptive(randomizer)
     if isinstance(attained, GaussianNoise):
-        attained = GaussianNoise(2.0 / reach * attained.noise_multiplier)
+        attained = GaussianNoise(2.0 / sensitivity * attained.noise_multiplier)
     uppers = UpperMessages(adaptive)
     lowers = None if attained is None else SummedMessages(attained)
     lower = None
@@ -92,12 +92,12 @@ def averaged_window(
         if lowers is not None:
             lower = SubsampledBlock(lowers(population), 1.0, alike=True)
     else:
-        upper = SelfSampledBlock(uppers, population, probability)
+        upper = SelfSamplingBlock(uppers, population, probability)
         if lowers is not None:
-            lower = SelfSampledBlock(lowers, population, probability, alike=True)
-    if reach < 2.0 and isinstance(randomizer, GaussianNoise):
+            lower = SelfSamplingBlock(lowers, population, probability, alike=True)
+    if sensitivity < 2.0 and isinstance(randomizer, GaussianNoise):
         # Others' records may lie 2C away from hers, which without them need not be counted.
-        alone = PairBlock(GaussianPair(randomizer.noise_multiplier / reach))
+        alone = PairBlock(GaussianPair(randomizer.noise_multiplier / sensitivity))
         upper = MinOfBlocks(upper, alone)
     return AveragedWindow(upper, lower)
 
@@ -106,7 +106,7 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
     """What is used of a randomizer from above, and from below (None: nothing)."""
     if isinstance(randomizer, PureRandomizer):
         pure = PureRandomizer(randomizer.epsilon0)
-        known = type(randomizer) in (PureRandomizer, FixedRandomizer)
+        known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
         return pure, pure if known else None
     if isinstance(randomizer, PublishedRandomizer):
         return randomizer, None

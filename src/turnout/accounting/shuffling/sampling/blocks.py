@@ -79,9 +79,9 @@ class SubsampledBlock:
         _rate(self.rate)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """As of a pair diluted at this rate."""
-        return self.rate * self.base.spread
+        return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve made sharp near one δ."""
@@ -109,7 +109,7 @@ class SubsampledBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfSampledBlock:
+class SelfSamplingBlock:
     """One round in which each of n clients sends a message with chance q, by her own coin.
 
     The number of messages is seen. Source: the module's notes; docs/errata.md, thesis 4.
@@ -130,9 +130,9 @@ class SelfSampledBlock:
         _rate(self.rate)
 
     @property
-    def spread(self) -> float:
+    def loss_deviation(self) -> float:
         """As of the mean number of messages."""
-        return self.mean.spread
+        return self.mean.loss_deviation
 
     @property
     def sample(self) -> Sample:
@@ -200,7 +200,7 @@ class _TangentCurve:
 
 @lru_cache(maxsize=64)
 def _near(
-    block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
+    block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
     """A curve through a few K's around the one at which it reaches δ."""
     mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
@@ -234,7 +234,7 @@ def _grain(first: Grain, delta: float, refinement: int) -> Grain:
 
 
 def _priced(
-    block: SelfSampledBlock, direction: Direction, side: Side, grain: Grain, refinement: int
+    block: SelfSamplingBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
     """δ at any K; from above all numbers of messages in one where that is known how."""
     if side is Side.UPPER:
@@ -244,7 +244,7 @@ def _priced(
     return Mixture.of(block.sample, direction, side, grain.lost / _LOST, refinement)
 
 
-def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: float) -> float:
+def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: float) -> float:
     """About the ε at which the mixture reaches δ: as if N were its mean."""
     mean = block.mean
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
@@ -253,7 +253,7 @@ def _guess(block: SelfSampledBlock, direction: Direction, side: Side, delta: flo
     try:
         return epsilon_at(curve, delta, side)
     except NumericalError:  # with no message on average fewer leak than with one
-        return block.spread
+        return block.loss_deviation
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
@@ -275,7 +275,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
 
 
 @lru_cache(maxsize=64)
-def _down_to(block: SelfSampledBlock, side: Side, delta: float, refinement: int) -> CurvePair:
+def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
     """Polygons from 1 down to δ in both directions."""
     directions = list(Direction) if block.alike else [Direction.REMOVE]
     found = [_polygon(block, direction, side, delta, refinement) for direction in directions]
@@ -284,7 +284,7 @@ def _down_to(block: SelfSampledBlock, side: Side, delta: float, refinement: int)
 
 
 def _polygon(
-    block: SelfSampledBlock, direction: Direction, side: Side, delta: float, refinement: int
+    block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
     """A curve through computed points, and its floor."""
     nodes = _nodes(block, delta, refinement)
@@ -294,7 +294,7 @@ def _polygon(
         return _TangentCurve(nodes, values, mixture.slope(nodes)), mixture.floor
     # With few messages more is shown than with a middling number: it may go on for long.
     while values[-1] > mixture.floor * (1.0 + 1e-9) + _REACHED * delta:
-        furthest = max(math.log(nodes[-1]), block.spread)
+        furthest = max(math.log(nodes[-1]), block.loss_deviation)
         if not furthest < _LARGEST_EPSILON:
             raise NumericalError(f"delta = {delta:.3g} cannot be certified")
         further = np.exp(furthest * _FURTHER ** np.arange(1, _AT_ONCE + 1))
@@ -302,7 +302,7 @@ def _polygon(
     return upper_polygon(nodes, values), mixture.floor
 
 
-def _nodes(block: SelfSampledBlock, delta: float, refinement: int) -> FloatArray:
+def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArray:
     """K's from 1 to where δ would be reached with the mean number, as dense as that is bent."""
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
@@ -312,7 +312,7 @@ def _nodes(block: SelfSampledBlock, delta: float, refinement: int) -> FloatArray
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
 
-    return nodes_down_to(priced, cut, mean.spread, _DENSITY * 2 ** (refinement / 2))
+    return nodes_down_to(priced, cut, mean.loss_deviation, _DENSITY * 2 ** (refinement / 2))
 
 
 def _require_side(side: Side, *, alike: bool) -> None:

@@ -185,16 +185,23 @@ def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> 
     start, end = np.diff(row, prepend=-1) > 0, np.diff(row, append=-1) != 0
     gaps = np.where(end, 1.0, np.append(x[1:], 0.0) - x)
     shift = x - trials * chance  # of a put from a call
-    put, call = np.where(high, price + shift, price), np.where(high, price, price - shift)
+    reverse_hockey_stick, hockey_stick = (
+        np.where(high, price + shift, price),
+        np.where(high, price, price - shift),
+    )
 
     def slopes(values: FloatArray) -> FloatArray:
         return (np.append(values[1:], 0.0) - values) / gaps
 
-    after = np.where(high, np.where(end, 0.0, slopes(call)), np.where(end, 1.0, slopes(put)))
+    after = np.where(
+        high,
+        np.where(end, 0.0, slopes(hockey_stick)),
+        np.where(end, 1.0, slopes(reverse_hockey_stick)),
+    )
     # The slope before a point, as put or call like the point's own.
-    before_put = np.where(start, 0.0, np.append(0.0, slopes(put)[:-1]))
-    before_call = np.where(start, -1.0, np.append(0.0, slopes(call)[:-1]))
-    before = np.where(high, before_call, before_put)
+    before_reverse = np.where(start, 0.0, np.append(0.0, slopes(reverse_hockey_stick)[:-1]))
+    before_hockey_stick = np.where(start, -1.0, np.append(0.0, slopes(hockey_stick)[:-1]))
+    before = np.where(high, before_hockey_stick, before_reverse)
     near = np.append(0.0, rounding[:-1]), np.append(rounding[1:], 0.0)
     error = np.where(start, 0.0, (rounding + near[0]) / np.append(1.0, gaps[:-1]))
     error = error + np.where(end, 0.0, (rounding + near[1]) / gaps)

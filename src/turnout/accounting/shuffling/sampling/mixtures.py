@@ -28,7 +28,7 @@ from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.shuffling.approximate.blocks import PricedMessages, require_upper
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock
+from turnout.accounting.shuffling.responses.attained import IdenticalGaussianBlock
 
 FloatArray = np.ndarray
 MessageBlocks = Callable[[int], Block]
@@ -221,7 +221,7 @@ def _grouped(first: np.ndarray, population: int, rate: float, side: Side) -> lis
 def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
     """The groups; but few where each takes long and from below any will do."""
     population, rate = sample.population, sample.rate
-    if side is Side.LOWER and isinstance(sample.base(population), AlikeGaussianBlock):
+    if side is Side.LOWER and isinstance(sample.base(population), IdenticalGaussianBlock):
         mean = population * rate
         deviation = math.sqrt(mean * (1.0 - rate))
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]

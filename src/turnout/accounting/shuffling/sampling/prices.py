@@ -17,7 +17,7 @@ from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
-    LeakingCurve,
+    InfinityMassBound,
 )
 from turnout.accounting.shuffling.approximate.price import (
     WAYS,
@@ -29,7 +29,10 @@ from turnout.accounting.shuffling.approximate.price import (
 )
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
-from turnout.accounting.shuffling.responses.attained import AlikeGaussianBlock, IdenticalOthersBlock
+from turnout.accounting.shuffling.responses.attained import (
+    IdenticalGaussianBlock,
+    IdenticalOthersBlock,
+)
 from turnout.accounting.shuffling.sampling.cells import Grain, SampledCurve
 from turnout.accounting.shuffling.sampling.mixtures import Mixture, Sample
 
@@ -121,7 +124,7 @@ def _approximate(
 ) -> SampledApproximate:
     epsilon0, delta0 = block.price(1).epsilon0, block.delta0
     hidden = [_hidden(sample, grain, Rung(epsilon0, delta0, way)) for way in WAYS]
-    local = LeakingCurve(LocalCurve(epsilon0), delta0, Side.UPPER)
+    local = InfinityMassBound(LocalCurve(epsilon0), delta0, Side.UPPER)
     return SampledApproximate(hidden, Mixture.alone(sample, local), sample.rate, delta0)
 
 
@@ -139,7 +142,7 @@ def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
         return SampledCurve(pair, sample.population, sample.rate, grain)
     if isinstance(block, ApproximateMessagesBlock):
         return _approximate(sample, grain, block)
-    if isinstance(block, GaussianMessagesBlock | AlikeGaussianBlock):
+    if isinstance(block, GaussianMessagesBlock | IdenticalGaussianBlock):
         sigma = block.noise_multiplier
         message = PairCurve(GaussianPair(sigma / 2), Direction.REMOVE, Side.UPPER)
         return SampledGaussian(sigma, sample, grain, Mixture.alone(sample, message))

@@ -23,10 +23,10 @@ def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> N
     ``upper`` is what one step shows at the largest sensitivity, ``lower`` what is really attained.
     """
     draw, full, rest = part
-    hop = HOPS[draw]
-    above = hop.run(draw, upper, full, rest, Side.UPPER)
-    below = hop.run(draw, lower, full, rest, Side.LOWER)
-    return NeighbourBound(above, below, hop.method, hop.tight)
+    bound = NEIGHBOUR_BOUNDS[draw]
+    above = bound.run(draw, upper, full, rest, Side.UPPER)
+    below = bound.run(draw, lower, full, rest, Side.LOWER)
+    return NeighbourBound(above, below, bound.method, bound.tight)
 
 
 def _every_step(draw: Always, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
@@ -34,7 +34,7 @@ def _every_step(draw: Always, worst: DominatingPair, full: int, rest: int, side:
 
 
 def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    return [(PairBlock(worst.pair, draw.rate, worst.leak), full)] if draw.rate > 0 else []
+    return [(PairBlock(worst.pair, draw.rate, worst.infinity_mass), full)] if draw.rate > 0 else []
 
 
 def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
@@ -73,11 +73,11 @@ def _staggered(draw: Staggered, worst: DominatingPair, full: int, rest: int, sid
 
 def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     count = full + (side is Side.UPPER and rest > 0)
-    block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.leak)
+    block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.infinity_mass)
     return [(block, count)] if count else []
 
 
-class _Hop(NamedTuple):
+class _Analysis(NamedTuple):
     """The run of so many whole blocks and steps of one that was begun, and its analysis."""
 
     run: Callable[[Any, DominatingPair, int, int, Side], Run]
@@ -85,19 +85,19 @@ class _Hop(NamedTuple):
     tight: bool = True
 
 
-HOPS: DrawTable[_Hop] = DrawTable(
+NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
     "an analysis",
     {
-        Always: _Hop(_every_step, "every step, no amplification, exact"),
-        Bernoulli: _Hop(_coins, "Poisson-subsampled steps, composed as PLD"),
-        OneOf: _Hop(_one_of, "exact law of random allocation, windows composed as PLD"),
-        KOf: _Hop(
+        Always: _Analysis(_every_step, "every step, no amplification, exact"),
+        Bernoulli: _Analysis(_coins, "Poisson-subsampled steps, composed as PLD"),
+        OneOf: _Analysis(_one_of, "exact law of random allocation, windows composed as PLD"),
+        KOf: _Analysis(
             _k_of,
             "k-subset by one statistic of its steps, below the bound of k windows",
             tight=False,
         ),
-        Kept: _Hop(_kept, "exact law of random allocation, one slot kept in all epochs"),
-        Staggered: _Hop(_staggered, "exact law of random allocation in her own window"),
+        Kept: _Analysis(_kept, "exact law of random allocation, one slot kept in all epochs"),
+        Staggered: _Analysis(_staggered, "exact law of random allocation in her own window"),
     },
 )
 """Her presence against her absence, by the draw.
@@ -121,7 +121,7 @@ def window_bound(
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
     """Windows by their steps, her chance to come in one, and how many there are of them."""
     return [
-        (AllocationBlock(worst.pair, steps, chance, worst.leak), count)
+        (AllocationBlock(worst.pair, steps, chance, worst.infinity_mass), count)
         for steps, chance, count in windows
         if chance > 0 and count
     ]
@@ -131,4 +131,4 @@ def repeated(worst: DominatingPair, times: int) -> Run:
     """The same step again and again; Gaussians add up to one."""
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
-    return [(PairBlock(worst.pair, 1.0, worst.leak), times)] if times else []
+    return [(PairBlock(worst.pair, 1.0, worst.infinity_mass), times)] if times else []

@@ -22,7 +22,7 @@ from turnout.service.wire import SECRET_BYTES, Invitation
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Founding:
+class NewTask:
     """What a new task begins with.
 
     ``parameters`` are the first model, little-endian float32: the one that a simulation of the
@@ -33,17 +33,17 @@ class Founding:
     key: SigningKey
     parameters: bytes
 
-    def found(self, storage: Storage) -> None:
+    def create_task(self, storage: Storage) -> None:
         """Store the task.
 
         Raises:
             ConflictError: the storage holds a task.
         """
         with storage.transaction() as tx:
-            tx.found(self.charter.canonical(), self.key.private, self.parameters)
+            tx.create_task(self.charter.canonical(), self.key.private, self.parameters)
 
 
-def founding(text: str, folder: Path, timing: Timing) -> Founding:
+def new_task(text: str, folder: Path, timing: Timing) -> NewTask:
     """The task of a plan in TOML, whose paths are relative to a folder.
 
     Takes seconds: the plan is priced step by step.
@@ -88,7 +88,7 @@ def founding(text: str, folder: Path, timing: Timing) -> Founding:
             plan, workload.data.train.inputs.shape[1:], workload.data.classes
         ),
     )
-    return Founding(charter, key, parameters)
+    return NewTask(charter, key, parameters)
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:

@@ -37,7 +37,7 @@ TABLES = {
     "two outcomes": ([Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]),
     "equal ratios": ([Fraction(n, 8) for n in (4, 2, 2)], [Fraction(n, 8) for n in (2, 1, 5)]),
     "zero": ([Fraction(n, 8) for n in (5, 3, 0)], [Fraction(n, 8) for n in (2, 5, 1)]),
-    "leak": ([Fraction(n, 8) for n in (4, 3, 1)], [Fraction(n, 8) for n in (3, 5, 0)]),
+    "infinity_mass": ([Fraction(n, 8) for n in (4, 3, 1)], [Fraction(n, 8) for n in (3, 5, 0)]),
     "both": ([Fraction(n, 16) for n in (8, 7, 1, 0)], [Fraction(n, 16) for n in (3, 11, 0, 2)]),
 }
 
@@ -71,8 +71,8 @@ def test_a_window_of_a_table(name, window, direction):
     worst = table(*TABLES[name])
     laws = truths.window_laws(*TABLES[name], window, Fraction(1))
     # K·(1 − leak) < 1 is not exact in the add direction.
-    width = 1e-9 + (worst.leak if direction is Direction.ADD else 0.0)
-    bracketed(AllocationBlock(worst.pair, window, 1.0, worst.leak), laws, direction, width)
+    width = 1e-9 + (worst.infinity_mass if direction is Direction.ADD else 0.0)
+    bracketed(AllocationBlock(worst.pair, window, 1.0, worst.infinity_mass), laws, direction, width)
 
 
 @pytest.mark.parametrize("direction", Direction)
@@ -80,20 +80,20 @@ def test_a_window_of_a_table(name, window, direction):
 def test_a_window_of_any_approximate_randomizer(window, direction):
     worst = dominating(ApproximateRandomizer(EPSILON0, float(DELTA0)), 1.0)
     laws = truths.window_laws(*KOV, window, Fraction(1))
-    width = 1e-9 + (worst.leak if direction is Direction.ADD else 0.0)
-    bracketed(AllocationBlock(worst.pair, window, 1.0, worst.leak), laws, direction, width)
+    width = 1e-9 + (worst.infinity_mass if direction is Direction.ADD else 0.0)
+    bracketed(AllocationBlock(worst.pair, window, 1.0, worst.infinity_mass), laws, direction, width)
 
 
 @pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize("name", ["zero", "leak", "both"])
+@pytest.mark.parametrize("name", ["zero", "infinity_mass", "both"])
 def test_who_may_stay_away(name, direction):
     worst, share = table(*TABLES[name]), Fraction(1, 4)
     laws = truths.window_laws(*TABLES[name], 3, share)
-    block = AllocationBlock(worst.pair, 3, float(share), worst.leak)
-    bracketed(block, laws, direction, float(share) * worst.leak + 1e-9)
+    block = AllocationBlock(worst.pair, 3, float(share), worst.infinity_mass)
+    bracketed(block, laws, direction, float(share) * worst.infinity_mass + 1e-9)
     laws = truths.window_laws(*TABLES[name], 1, share)
-    block = PairBlock(worst.pair, float(share), worst.leak)
-    bracketed(block, laws, direction, float(share) * worst.leak + 1e-9)
+    block = PairBlock(worst.pair, float(share), worst.infinity_mass)
+    bracketed(block, laws, direction, float(share) * worst.infinity_mass + 1e-9)
 
 
 @pytest.mark.parametrize("direction", Direction)
@@ -105,16 +105,16 @@ def test_the_leak_counts_once_and_not_once_a_step(window, direction):
         for k in RATIOS
     ]
 
-    def lies_between(leak: float) -> bool:
-        block = AllocationBlock(worst.pair, window, 1.0, leak)
+    def lies_between(infinity_mass: float) -> bool:
+        block = AllocationBlock(worst.pair, window, 1.0, infinity_mass)
         lower, upper = (values(block, direction, side) for side in (Side.LOWER, Side.UPPER))
         return all(
             Fraction(low) <= truth <= Fraction(high)
             for low, truth, high in zip(lower, exact, upper, strict=True)
         )
 
-    assert lies_between(worst.leak)
-    assert not lies_between(window * worst.leak)
+    assert lies_between(worst.infinity_mass)
+    assert not lies_between(window * worst.infinity_mass)
     if direction is Direction.REMOVE:
         assert not lies_between(0.0)
 
@@ -124,7 +124,7 @@ def test_the_leak_counts_once_and_not_once_a_step(window, direction):
     ("name", "window", "probability", "count"),
     [
         ("zero", 1, Fraction(1), 3),
-        ("leak", 1, Fraction(1), 3),
+        ("infinity_mass", 1, Fraction(1), 3),
         ("both", 1, Fraction(1), 3),
         ("both", 1, Fraction(1, 4), 4),
         ("both", 2, Fraction(1), 2),
@@ -135,20 +135,20 @@ def test_the_leak_counts_once_and_not_once_a_step(window, direction):
 def test_compositions_of_what_leaks(name, window, probability, count, direction):
     worst = table(*TABLES[name])
     laws = truths.product(truths.window_laws(*TABLES[name], window, probability), count)
-    blocks = [AllocationBlock(worst.pair, window, float(probability), worst.leak)]
+    blocks = [AllocationBlock(worst.pair, window, float(probability), worst.infinity_mass)]
     if window == 1:
-        blocks.append(PairBlock(worst.pair, float(probability), worst.leak))
+        blocks.append(PairBlock(worst.pair, float(probability), worst.infinity_mass))
     for block in blocks:
-        bracketed(block, laws, direction, 0.08 + worst.leak, count)
+        bracketed(block, laws, direction, 0.08 + worst.infinity_mass, count)
 
 
 @pytest.mark.parametrize("direction", Direction)
 def test_compositions_of_any_approximate_randomizer(direction):
     worst = dominating(ApproximateRandomizer(EPSILON0, float(DELTA0)), 1.0)
     laws = truths.product(truths.window_laws(*KOV, 2, Fraction(1)), 2)
-    bracketed(AllocationBlock(worst.pair, 2, 1.0, worst.leak), laws, direction, 0.05, 2)
+    bracketed(AllocationBlock(worst.pair, 2, 1.0, worst.infinity_mass), laws, direction, 0.05, 2)
     laws = truths.product(list(zip(*KOV, strict=True)), 4)
-    bracketed(PairBlock(worst.pair, 1.0, worst.leak), laws, direction, 0.05, 4)
+    bracketed(PairBlock(worst.pair, 1.0, worst.infinity_mass), laws, direction, 0.05, 4)
 
 
 @pytest.mark.parametrize("direction", Direction)
@@ -157,7 +157,7 @@ def test_a_subset_of_fixed_size_leaks_at_its_rate(direction):
     worst, rate = table(*TABLES["both"]), Fraction(1, 4)
     present, absent = TABLES["both"]
     laws = [((1 - rate) * q + rate * p, q) for p, q in zip(present, absent, strict=True)]
-    curve = FixedSizeBlock(worst.pair, float(rate), worst.leak)
+    curve = FixedSizeBlock(worst.pair, float(rate), worst.infinity_mass)
     for side, better in ((Side.UPPER, np.greater_equal), (Side.LOWER, np.less_equal)):
         exact = [float(truths.hockey_stick(laws, Direction.REMOVE, float(k))) for k in RATIOS]
         found = values(curve, direction, side)
@@ -166,7 +166,7 @@ def test_a_subset_of_fixed_size_leaks_at_its_rate(direction):
 
 
 @pytest.mark.parametrize(
-    ("randomizer", "law", "delta", "leak"),
+    ("randomizer", "law", "delta", "infinity_mass"),
     [
         (ApproximateRandomizer(1.0, 1e-3), CheckIn(1000), 1e-6, "0.001"),
         (ApproximateRandomizer(1.0, 1e-3), CheckIn(1000), 1e-3, "0.001"),
@@ -184,9 +184,9 @@ def test_a_subset_of_fixed_size_leaks_at_its_rate(direction):
         (TableRandomizer((0.6, 0.4, 0.0), (0.4, 0.5, 0.1)), CheckIn(3), 1e-6, "0.001"),
     ],
 )
-def test_a_delta_below_what_leaks_is_refused_in_words(randomizer, law, delta, leak):
+def test_a_delta_below_what_leaks_is_refused_in_words(randomizer, law, delta, infinity_mass):
     scheme = Scheme(randomizer, law, Relation.ADD_REMOVE)
-    with pytest.raises(UnsupportedError, match=f"delta = {delta:g} must exceed {leak}, "):
+    with pytest.raises(UnsupportedError, match=f"delta = {delta:g} must exceed {infinity_mass}, "):
         price(scheme, delta)
 
 
@@ -214,7 +214,7 @@ def test_a_quick_bound_does_not_look_for_the_reason():
 
 def test_a_pair_may_be_given_with_its_leak():
     worst = table(*TABLES["both"])
-    own = Scheme(PairRandomizer(worst.pair, worst.leak), CheckIn(5), Relation.ADD_REMOVE)
+    own = Scheme(PairRandomizer(worst.pair, worst.infinity_mass), CheckIn(5), Relation.ADD_REMOVE)
     present, absent = (floats(law) for law in TABLES["both"])
     named = Scheme(TableRandomizer(present, absent), CheckIn(5), Relation.ADD_REMOVE)
     assert price(own, 0.1).directions == price(named, 0.1).directions

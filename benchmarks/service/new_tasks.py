@@ -1,6 +1,6 @@
 """Makes a task's database with the turnout that PYTHONPATH names, and prints what signs need.
 
-PYTHONPATH=src python benchmarks/service/founding.py DB POPULATION BYTES STEPS SECONDS STORED
+PYTHONPATH=src python benchmarks/service/new_tasks.py DB POPULATION BYTES STEPS SECONDS STORED
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _store(url: str, charter, key, population: int, stored: int) -> None:
     device, size = SigningKey(DEVICE_SEED), charter.lattice.encoded_size
     storage = open_storage(url, serving=True)
     with storage.transaction() as tx:
-        tx.found(charter.canonical(), key.private, bytes(size))
+        tx.create_task(charter.canonical(), key.private, bytes(size))
         tx.invite([hashlib.sha256(b"%d" % client).digest() for client in range(population)])
         for client in range(population):
             tx.enrol(client, device.public)
