@@ -65,10 +65,10 @@ _HOMES = {
         "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"
     ),
     "spec": (
-        "ApproximateRandomizer SampledBitResponse CheckIn DiscreteGaussianNoise EveryStep FixedAssignment "
-        "NonAdaptiveRandomizer FixedSize GaussianNoise HadamardResponse KSubset KaryResponse "
-        "LaplaceNoise PoissonSampling PureRandomizer RoundedGaussianNoise Scheme SelfSampling "
-        "SlidingWindow TableRandomizer"
+        "ApproximateRandomizer CheckIn DiscreteGaussianNoise EveryStep FixedAssignment FixedSize "
+        "GaussianNoise HadamardResponse KSubset KaryResponse LaplaceNoise NonAdaptiveRandomizer "
+        "PoissonSampling PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme "
+        "SelfSampling SlidingWindow TableRandomizer"
     ),
     "spec.shuffles": "shuffled",
 }

@@ -15,6 +15,7 @@ from programs import options, script_options, subcommand
 
 from turnout.cli.main import COMMANDS, turnout
 from turnout.cli.serve import serve as serve_it
+from turnout.cli.train import train
 from turnout.plans import Plan, example_plan
 
 README = (ROOT / "README.md").read_text()
@@ -61,6 +62,9 @@ def test_every_example_is_a_plan_and_is_listed(path):
     Plan.from_toml(path.read_text(), path.name)
     assert path.name in README
     assert path.name in PAGE.read_text()
+    (example,) = (each for each in train.params if each.name == "example")
+    assert isinstance(example, click.Option)
+    assert re.search(rf"\b{path.stem}\b", example.help or "")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from forked import HANGS_SECONDS, Forked
 from pages import ROOT, Block, blocks
-from programs import PROGRAMS, options, read_command
+from programs import PROGRAMS, options, read_command, redirected
 from transcripts import RUN_BY, one_line
 
 from turnout.cli.serve import serve
@@ -80,7 +80,7 @@ class Machine:
 
     def run(self, line: str, shown: str) -> None:
         """Run one command; what serves goes on in the background."""
-        words = shlex.split(self.typed(line))
+        words, file = redirected(self.typed(line))
         if words[0] == "turnout":
             self._turnout(line, words[1:], shown)
         elif words[0] == "pip":
@@ -97,10 +97,10 @@ class Machine:
             assert done.returncode == 0, (line, done.stderr)
             assert shown in done.stdout
             self.said = done.stdout
-        if line.endswith(" plan.toml") and line.startswith("cp "):
-            plan = self.folder / "plan.toml"
-            small = plan.read_text().replace("clients = 200", "clients = 20")
-            plan.write_text(small.replace("windows = 8", "windows = 1"))
+        if file == "plan.toml":
+            plan = (self.folder / "train.out").read_text()
+            small = plan.replace("clients = 200", "clients = 20")
+            (self.folder / file).write_text(small.replace("windows = 8", "windows = 1"))
 
     def _turnout(self, line: str, arguments: list[str], shown: str) -> None:
         out, err = (self.folder / f"{arguments[0]}.{name}" for name in ("out", "err"))

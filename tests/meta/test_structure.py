@@ -28,8 +28,8 @@ PUBLIC = {
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run expected_check_ins expected_empty_steps expected_turns "
     "is_far_below joined trace_statistics",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys ask "
-    "example_plan prepare read_plan solvable sweep",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys example_plan "
+    "parse_query prepare read_plan solvable sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",

@@ -130,6 +130,7 @@ def one_line(command: str) -> str:
 
 def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """What each step of each block prints, run in a folder of its own."""
+    folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
     with chdir(folder), patch.dict(registry._NAMES):  # a page's own laws stay on it
         return [

@@ -150,7 +150,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ),
         (
             {"randomizer": "laplace", "scale": 1.0, "epsilon0": 2.0},
-            "--epsilon0 = 2.0: expected --randomizer pure, approximate, non-adaptive, kary-response, ",
+            "--epsilon0 = 2.0: expected --randomizer pure, approximate, non-adaptive, kary-",
         ),
         (
             {"randomizer": "approximate", "epsilon0": 1.0},

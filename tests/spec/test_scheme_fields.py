@@ -25,12 +25,14 @@ from turnout.spec import (
     KaryResponse,
     KSubset,
     LaplaceNoise,
+    NonAdaptiveRandomizer,
     PairRandomizer,
     PoissonSampling,
     PrivacyUnit,
     PureRandomizer,
     Relation,
     ReleaseRule,
+    SampledBitResponse,
     Scheme,
     SelfSampling,
     SlidingWindow,
@@ -313,6 +315,26 @@ def _changed(path, value):
         inner = inner[part]
     inner[last] = value
     return plain
+
+
+@pytest.mark.parametrize(
+    ("earlier", "randomizer"),
+    [
+        ("NonAdaptiveRandomizer", NonAdaptiveRandomizer(1.5)),
+        ("SampledBitResponse", SampledBitResponse(1.5)),
+    ],
+)
+def test_the_name_that_an_earlier_version_wrote_is_read(earlier, randomizer):
+    shuffle = Scheme(
+        randomizer, EveryStep(3), Relation.REPLACE_ONE, trust=TrustModel.SHUFFLED, population=50
+    )
+    plain = scheme_to_dict(shuffle)
+    assert plain["randomizer"]["is"] == type(randomizer).__name__
+    plain["randomizer"]["is"] = earlier
+    assert scheme_from_dict(plain) == shuffle
+    plain["randomizer"]["is"] = earlier.lower()
+    with pytest.raises(ParameterError, match="the name of a class"):
+        scheme_from_dict(plain)
 
 
 @pytest.mark.parametrize(

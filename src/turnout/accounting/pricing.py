@@ -81,8 +81,8 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
         infinity_mass = -math.expm1(log_kept)
         if infinity_mass >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
-                f"delta = {delta:g} must exceed {infinity_mass:.3g}, the chance of outcomes that show for "
-                "sure which of the two worlds is so"
+                f"delta = {delta:g} must exceed {infinity_mass:.3g}, the chance of outcomes that "
+                "show for sure which of the two worlds is so"
             )
 
 

@@ -12,7 +12,7 @@ from turnout.api.inputs import rows_of
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
 from turnout.estimation.private import estimates
-from turnout.estimation.private.answers import Ask, Cost, Frequencies, Mean
+from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.randomness import OSRandomness, Source
 from turnout.reporting.words import rounded_up
 
@@ -146,12 +146,12 @@ def estimate_frequencies(
     ...     source=SimulationStreams(1).source("doctest"))
     EstimatedFrequencies(3 values, 2,000 clients; local, ε₀ = 2, replace-one)
     """
-    ask = Ask(epsilon, trust, delta, relation, bits)
+    privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     names = () if isinstance(categories, Integral) else _distinct(categories)
     found = estimates.frequencies(
         rows_of(values),
         int(categories) if isinstance(categories, Integral) else len(names),
-        ask,
+        privacy,
         OSRandomness() if source is None else source,
         labels=names,
         column=column,
@@ -206,14 +206,14 @@ def estimate_mean(
         ParameterError: a missing value, what is no number, or an argument outside its domain.
         UnsupportedError: no sound analysis is known for this combination.
     """
-    ask = Ask(epsilon, trust, delta, relation, bits)
+    privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     rows = rows_of(values)
     found = estimates.mean(
         rows,
         norm,
         radius,
-        ask,
+        privacy,
         OSRandomness() if source is None else source,
         columns=chosen,
         mechanism=mechanism,

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from turnout.reporting.summary import Outcome, Summary
     from turnout.simulation import History
 
-_EVALUATIONS = 60
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun(Result):
@@ -293,6 +291,7 @@ nobody came at 0 of 8 steps)
     from turnout.randomness import SimulationStreams
     from turnout.simulation import Simulation
     from turnout.training import InterruptedRunError
+    from turnout.training.execution import EVALUATIONS
 
     law = scheme.participation if isinstance(scheme, Scheme) else scheme
     population = clients if algorithm is None else algorithm.population
@@ -311,7 +310,7 @@ nobody came at 0 of 8 steps)
         expected_check_ins=expected_check_ins,
         minibatch=minibatch,
         seed=seed,
-        evaluate_every=evaluate_every or max(1, law.steps // _EVALUATIONS),
+        evaluate_every=evaluate_every or max(1, law.steps // EVALUATIONS),
     )
     result = simulation.run()
     if not result.finished:

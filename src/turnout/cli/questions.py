@@ -36,7 +36,7 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
     with flags_named():
         found = calibrate(
             lambda value: question.answered(name, value).scheme,
-            epsilon=question.target,
+            epsilon=question.target_epsilon,
             delta=None if name == DELTA else target.delta,
             solve_for=name,
             tolerance=target.tolerance,

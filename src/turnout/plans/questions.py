@@ -66,7 +66,7 @@ else:
 
 
 class Question(Section):
-    """A randomizer, a participation law and a promise."""
+    """A randomizer, a participation law and a privacy target."""
 
     randomizer: AnySection
     participation: _Participation
@@ -74,7 +74,7 @@ class Question(Section):
 
     @property
     def scheme(self) -> Scheme:
-        """What is asked about."""
+        """The scheme that is asked about."""
         law, target = self.participation, self.target
         if isinstance(law, Shuffled):
             return shuffled_scheme(law, self.randomizer.spec())
@@ -88,7 +88,7 @@ class Question(Section):
         )
 
     @property
-    def target(self) -> float:
+    def target_epsilon(self) -> float:
         """The ε that must hold.
 
         Raises:

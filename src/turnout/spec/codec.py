@@ -23,6 +23,11 @@ _CLASSES: Mapping[str, type] = {
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
 """Classes of which a scheme consists, but for participation laws, which have names of their own."""
+_EARLIER_NAMES = {
+    "NonAdaptiveRandomizer": "NonAdaptiveRandomizer",
+    "SampledBitResponse": "SampledBitResponse",
+}
+"""Names under which earlier versions wrote a class, and its name now."""
 
 
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
@@ -97,7 +102,8 @@ def _from_plain(data: Any) -> Any:
         return _array(content)
     if kind == "tuple" and set(content) == {"values"} and isinstance(content["values"], list):
         return tuple(_from_plain(item) for item in content["values"])
-    known = (_CLASSES.get(kind) or law_class(kind)) if isinstance(kind, str) else None
+    name = _EARLIER_NAMES.get(kind, kind) if isinstance(kind, str) else None
+    known = (_CLASSES.get(name) or law_class(name)) if name is not None else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.spec")
     inner = {name: _from_plain(value) for name, value in content.items()}

@@ -45,8 +45,8 @@ class DominatingPair:
 def dominating(randomizer: object, sensitivity: float) -> DominatingPair:
     """The dominating pair of one step.
 
-    Her contribution moves the step by ``sensitivity``, in units of what it is clipped to: 1 against a
-    null contribution, 2 where it may displace another one.
+    A client's contribution moves the step by ``sensitivity``, in units of what it is clipped to: 1
+    against a null contribution, 2 where it may displace another one.
     """
     raise UnsupportedError(f"no dominating pair is known for {type(randomizer).__name__}")
 
@@ -74,14 +74,14 @@ def _(randomizer: ApproximateRandomizer, sensitivity: float) -> DominatingPair:
 
 @dominating.register
 def _(randomizer: DiscreteGaussianNoise, sensitivity: float) -> DominatingPair:
-    sensitivity = round(sensitivity * randomizer.sensitivity)
-    return DominatingPair(discrete_gaussian_pair(randomizer.standard_deviation, sensitivity))
+    units = round(sensitivity * randomizer.sensitivity)
+    return DominatingPair(discrete_gaussian_pair(randomizer.standard_deviation, units))
 
 
 @dominating.register
 def _(randomizer: RoundedGaussianNoise, sensitivity: float) -> DominatingPair:
-    sensitivity = round(sensitivity * randomizer.sensitivity)
-    return DominatingPair(rounded_gaussian_pair(randomizer.standard_deviation, sensitivity))
+    units = round(sensitivity * randomizer.sensitivity)
+    return DominatingPair(rounded_gaussian_pair(randomizer.standard_deviation, units))
 
 
 @dominating.register

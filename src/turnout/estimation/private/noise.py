@@ -63,7 +63,7 @@ class SumNoise:
 
 
 def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
-    """The least discrete Laplace noise that is ε-private where one client moves Δ₁ = ``sensitivity``.
+    """The least discrete Laplace noise that is ε-private at an ℓ1 ``sensitivity``.
 
     >>> noise = laplace_noise(0.5, 1)
     >>> 0.49999 < noise.epsilon <= 0.5, noise.delta
@@ -84,7 +84,7 @@ def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
 
 
 def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise:
-    """About the least Gaussian noise that is (ε, δ)-private where one client moves Δ₂ = ``sensitivity``.
+    """About the least Gaussian noise that is (ε, δ)-private at an ℓ2 ``sensitivity``.
 
     Source: priced numerically by the Gaussian pair, from above; ``sensitivity`` is rounded up.
     """

@@ -89,7 +89,8 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
         absent: Q's.
 
     Returns:
-        The pair of X/E_Q[X] and its leak, P's mass where Q has none (see `curves.InfinityMassCurve`).
+        The pair of X/E_Q[X] and its infinity mass, P's mass where Q has none (see
+        `curves.InfinityMassCurve`).
 
     Raises:
         ParameterError: not two distributions over the same outcomes.

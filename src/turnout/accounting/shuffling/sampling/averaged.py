@@ -77,8 +77,8 @@ def averaged_window(
             more is used than their ε₀.
         population: n, herself included, who all follow the protocol.
         probability: in (0, 1], the chance of having come; p₀·s/m after s steps of m.
-        sensitivity: how far apart her two records can lie, in units of C: 2 under replace-one, 1 where
-            one of them is the null record.
+        sensitivity: how far apart a client's two records can lie, in units of C: 2 under
+            replace-one, 1 where one of them is the null record.
     """
     checks.count(population=population)
     adaptive, attained = _adaptive(randomizer)
