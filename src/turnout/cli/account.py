@@ -23,7 +23,7 @@ Examples:
 @click.command(cls=QuestionCommand, epilog=_EXAMPLES)
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
-    "--prior", type=float, help="With --explain: how likely an attacker thinks she took part."
+    "--prior", type=float, help="With --explain: an attacker's prior that the client took part."
 )
 @click.option(
     "--picture",
@@ -34,7 +34,7 @@ Examples:
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
 ) -> None:
-    """Prints the proved ε of a scheme, in both directions, without training."""
+    """Prints an upper and a lower bound on ε, in both directions, without training."""
     for name, value in {"--prior": prior, "--picture": picture}.items():
         if value is not None and not explain:
             raise ParameterError(name, value, "--explain beside it")

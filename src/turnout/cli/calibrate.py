@@ -34,7 +34,7 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Prints the least noise, or the value of another parameter, that meets a target ε.
 
     What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
-    else, whose proved ε is at most the target.
+    else, whose ε upper bound is at most the target.
     """
     from turnout.cli.questions import solved
     from turnout.plans.questions import parse_query

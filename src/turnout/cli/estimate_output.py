@@ -36,7 +36,7 @@ values_options = all_of(
 
 
 def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
-    """What values are called; empty where they are numbers."""
+    """The names of the values; empty where they are numbers."""
     if (size is None) == (labels is None):
         raise click.UsageError(
             "say with --size K or --labels FILE which values there can be: that is published, "
@@ -65,7 +65,7 @@ def print_table(table: RenderableType) -> None:
 
 
 def picture_path(picture: str | None) -> Path | None:
-    """Where the picture goes; refused before anything is read, since a run costs privacy."""
+    """The file of the picture; refused before anything is read, since a run costs privacy."""
     if picture is None:
         return None
     from turnout.reporting.drawing import check_format

@@ -2,7 +2,7 @@
 
 Notation: b the bits of an item; levels 1 … L ask for prefixes of b_1 < … < b_L = b bits.
 
-Each client is put into one level's group, publicly and at random, and sends one bit about her
+Each client is put into one level's group, publicly and at random, and sends one bit about its
 item's prefix of that level (`OneBitHadamard` with a public row). The server keeps the most frequent
 prefixes of a level, and looks at the next level among their continuations only. As the groups are
 disjoint, a client sends one message, and the last level tests candidates that were found without
@@ -33,7 +33,7 @@ from turnout.randomness import Source
 
 
 class FoundItems(NamedTuple):
-    """What a search named.
+    """The prefixes that a search named.
 
     Attributes:
         items: item numbers, the surest first.
@@ -87,7 +87,7 @@ class PrefixSearch:
         return self.randomizer(0).epsilon0
 
     def randomizer(self, level: int) -> OneBitHadamard:
-        """What the clients of a level use."""
+        """The randomizer of the clients of a level."""
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:

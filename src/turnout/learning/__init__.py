@@ -1,4 +1,4 @@
-"""What is learned: algorithms, tasks, clients' clipped updates, and how a release moves the model.
+"""Federated learning: algorithms, tasks, clients' clipped updates, and server steps on a release.
 
 `FedSGD` is the algorithm of plans: a `ClassificationTask` computes sums of clipped updates, and an
 optimiser from `build_optimizer` (wrapped in `Averaged` where iterates are averaged) turns each

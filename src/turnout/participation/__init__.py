@@ -1,4 +1,4 @@
-"""Who turns up when: one sampler for each participation law, and what the laws promise."""
+"""Participation: one sampler for each law, and the expectations that follow from the laws."""
 
 from typing import TYPE_CHECKING
 

@@ -173,7 +173,7 @@ def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
 
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, Terms]:
-    """Where a plan stands after ``done`` steps, and whom its bounds are about."""
+    """The state of a plan after ``done`` steps, and the terms that its bounds are about."""
     question = parse_query(flags)
     target = question.target
     if target.epsilon is None:

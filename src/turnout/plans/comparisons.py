@@ -24,7 +24,7 @@ class Curve:
     quotes: Sequence[Quote | str]
 
     def blanks(self, values: Sequence[float]) -> list[tuple[float, str]]:
-        """Where there is no number, and why."""
+        """The methods without a number, with their reasons."""
         pairs = zip(values, self.quotes, strict=True)
         return [(value, quote) for value, quote in pairs if isinstance(quote, str)]
 

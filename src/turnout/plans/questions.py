@@ -38,16 +38,16 @@ _SECTIONS = {
     law: CountedCheckInSection if law == _CHECK_IN else SECTIONS[law] for law in _LAWS.values()
 }
 SCHEMES = _LAWS | {name: name for name in SHUFFLED}
-"""What a question calls a law, and what its section (a plan's, where plans have it) calls it."""
+"""A question's name of a law, by the name of its section (a plan's, where plans have it)."""
 GAUSSIAN = "gaussian"
 """The randomizer of a question that names none and trusts a coordinator."""
 NOISE, DELTA = "noise", "delta"
-"""What can be solved for besides the parameters of a law; noise by its randomizer's own name."""
+"""The unknowns besides the parameters of a law; noise by its randomizer's own name."""
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
 class PrivacyTarget(Section):
-    """Relation, δ and a target."""
+    """A privacy target: relation, δ and perhaps ε."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
     delta: OpenUnit = Field(description="the δ of (ε, δ)")
@@ -192,7 +192,7 @@ def _any_of(words: list[str]) -> str:
 
 
 def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
-    """What can be solved for, by the names of flags without their dashes."""
+    """The unknowns that can be solved for, by the names of flags without their dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     fields = _law(scheme).model_fields
@@ -237,7 +237,7 @@ def _stand_in(
 
 
 def _unknown(name: str) -> Unknown:
-    """What accounting knows of one of `solvable`."""
+    """Accounting's description of one of `solvable`."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 

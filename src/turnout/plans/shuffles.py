@@ -51,7 +51,7 @@ class SubsampledShuffleSection(Section):
 
 
 class SelfSamplingShuffleSection(Section):
-    """Each round each client, by her own coin, sends a message with probability ``rate``."""
+    """Each round each client sends a message with probability ``rate``, drawn on the client."""
 
     law: Literal["self-sampling-shuffle"] = Field(description=LAW)
     rate: Probability = Field(description="chance of a client in a round")
@@ -91,7 +91,7 @@ def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -
     if relation != RELATION.value:
         expected = (
             f"{RELATION.value}, the default with --scheme {scheme}: everybody sees how many "
-            "messages there are, so whether she took part is not hidden"
+            "messages there are, so whether a client took part is not hidden"
         )
         raise ParameterError("--relation", relation, expected)
     if release is not None:
@@ -106,7 +106,7 @@ def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -
 
 
 def counted_population(law: CountedCheckInSection, release: ReleaseRule) -> int | None:
-    """How many clients hide each other at a check-in.
+    """The number of clients that hide each other at a check-in.
 
     Raises:
         ParameterError: a number of clients where it counts for nothing.

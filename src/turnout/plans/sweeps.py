@@ -1,4 +1,4 @@
-"""What `turnout compare` is asked: one setting in which one parameter is swept."""
+"""The question of `turnout compare`: one setting in which one parameter is swept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sweep(Section):
     parameters: ClassVar[tuple[str, ...]]
     """All that may be swept or are shown as fixed."""
     kept: ClassVar[tuple[str, ...]]
-    """What a setting has besides."""
+    """The other parameters of the setting."""
 
     # Each family says what they may be.
     against: Any
@@ -182,7 +182,7 @@ def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
-    """What is swept has ends and no value besides; everything else has one."""
+    """The swept parameter has ends and no value besides; every other one has a value."""
     if asked.key in given:
         raise ParameterError(
             _flag(asked.key), given[asked.key], f"nothing beside --against {asked.against}"

@@ -35,8 +35,8 @@ def comparison_picture(comparison: Comparison) -> Picture:
             if index > 0:
                 _draw(axes[1], comparison, curve, index, ours)
         at = "" if asked.delta is None else f" at δ = {asked.delta:g}"
-        proved = "shuffled" if isinstance(asked, ShuffleSweep) else "proved"
-        axes[0].set_title(f"ε{at}, {asked.relation.value}, {proved}")
+        kind = "shuffled" if isinstance(asked, ShuffleSweep) else "central"
+        axes[0].set_title(f"ε{at}, {asked.relation.value}, {kind}")
         axes[1].set_title(f"times the ε of {first}")
         axes[1].axhline(1.0, color=_COLOURS[0], linewidth=3)
         axes[1].set_xlabel(_SYMBOLS.get(swept, swept))
@@ -77,7 +77,7 @@ def _draw(
 
 
 def _style(index: int) -> dict[str, Any]:
-    """How a method looks; the first one has its colour for itself."""
+    """The style of a method's line; the first one has its colour for itself."""
     if index == 0:
         return {"color": _COLOURS[0], "linewidth": 3.0, "zorder": 3.0}
     again, which = divmod(index - 1, len(_COLOURS) - 1)
@@ -87,7 +87,7 @@ def _style(index: int) -> dict[str, Any]:
 
 
 def _vacuous_above(comparison: Comparison) -> np.ndarray:
-    """What shuffled messages cost without any shuffler: more than that need not be drawn."""
+    """The ε of shuffled messages without any shuffler: more than that need not be drawn."""
     if not isinstance(comparison.asked, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
     settings = [comparison.asked.at(value) for value in comparison.values]

@@ -113,7 +113,7 @@ def _of_a_point(comparison: Comparison) -> Table:
     table.add_column("bound", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("ε at most", justify="right")
-    table.add_column("at least", justify="right")
+    table.add_column("lower bound", justify="right")
     for curve in comparison.curves:
         quote, lower = curve.quotes[0], curve.method.side is Side.LOWER
         numbers = ["" if lower and not isinstance(quote, str) else _up(quote), _below(quote)]
@@ -157,7 +157,7 @@ def _by_value(comparison: Comparison) -> Table:
         table.add_column(_heading(curve.method), justify="right", overflow="fold")
         columns.append([_up(quote) for quote in curve.quotes])
         if curve.method is comparison.curves[0].method:
-            table.add_column("at least", justify="right")
+            table.add_column("lower bound", justify="right")
             columns.append([_below(quote) or _BLANK for quote in curve.quotes])
     for value, *row in zip(comparison.values, *columns, strict=True):
         table.add_row(_said(comparison, value), *row)
@@ -189,7 +189,7 @@ def _heading(method: Method[Any]) -> str:
 
 
 def _notes(comparison: Comparison) -> Iterable[str]:
-    """What the columns are, and whom they protect against what."""
+    """The legend of the columns: what each bounds, and which relation it is about."""
     asked = comparison.asked
     for curve in comparison.curves:
         method = curve.method

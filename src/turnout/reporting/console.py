@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: where it is (on stderr) and how it ended (on stdout)."""
+"""Terminal output of a run: its progress (on stderr) and its result (on stdout)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
     chosen = order(found)[:top]
     wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
     own = np.stack([found.low[chosen], found.high[chosen]])
-    title = f"Frequencies, {_promise(found)}"
+    title = f"Frequencies, {_guarantee(found)}"
     said = f"{100 * found.confidence:g} % interval"
     return _picture(title, found.values[chosen], (wide, own), [labels[i] for i in chosen], said)
 
@@ -33,11 +33,11 @@ def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
         np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
         for errors in (found.population_errors, found.noise_errors)
     )
-    title = f"Mean, {_promise(found)}"
+    title = f"Mean, {_guarantee(found)}"
     return _picture(title, value, (wide, own), list(names[:top]), "± 2 standard errors")
 
 
-def _promise(found: Frequencies | Mean) -> str:
+def _guarantee(found: Frequencies | Mean) -> str:
     cost = found.cost
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
     return f"{cost.trust}, ε = {rounded_up(cost.epsilon)}{delta}, {cost.relation}"

@@ -157,7 +157,7 @@ def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 
 
 def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
-    """What an estimate costs, in words."""
+    """The privacy cost of an estimate, in words."""
     cost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}

@@ -49,7 +49,7 @@ def _progress(outcome: Outcome) -> Picture:
         axes[0].plot(history.step, 100 * accuracy, color=palette.first)
         axes[0].set_title("Test accuracy")
         axes[0].set_ylabel("%")
-        axes[1].set_title("ε spent so far, proved")
+        axes[1].set_title("ε spent so far, upper bound")
         axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=palette.second)
         target = outcome.prepared.plan.privacy.epsilon
         if target is not None:
@@ -164,7 +164,7 @@ def _over_the_day(axis: Axes, width: float, title: str) -> None:
 
 
 def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """What absent phones cost in accuracy."""
+    """Accuracy with and without absent phones."""
     everyone = trace.everyone
 
     def draw(axes: list[Axes], palette: Palette) -> None:

@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceFindings:
-    """What an availability trace has to do with a run.
+    """The role of an availability trace in a run.
 
     Attributes:
         statistics: of the trace itself; unknown slots are in no denominator.

@@ -32,12 +32,12 @@ def trade_off_picture(explanation: Explanation) -> Picture:
 
 
 def _trade_off(axis: Axes, explanation: Explanation, palette: Palette) -> None:
-    """The trade-off with its bracket, between a coin and no privacy."""
+    """The trade-off with its bracket, between chance and no privacy."""
     curve = TradeOff.of(explanation.profile).symmetric()
     lower, upper = curve.lower(_RATES), curve.upper(_RATES)
-    axis.plot(_RATES, 1 - _RATES, color=palette.ink, linestyle=":", label="a coin: 1 − α")
+    axis.plot(_RATES, 1 - _RATES, color=palette.ink, linestyle=":", label="chance: 1 − α")
     axis.fill_between(_RATES, lower, upper, color=palette.first, alpha=0.35, linewidth=0)
-    axis.plot(_RATES, lower, color=palette.first, label="this scheme, proved")
+    axis.plot(_RATES, lower, color=palette.first, label="this scheme, lower bound")
     if explanation.fit is not None:
         mu = explanation.fit.mu.upper
         label = f"{rounded_up(mu, 3)}-GDP"
@@ -62,7 +62,7 @@ def _rates(axis: Axes, explanation: Explanation, palette: Palette) -> None:
         low, high = 1 - curve.upper(alpha), 1 - curve.lower(alpha)
         axis.fill_between(alpha, low, high, color=colour, alpha=0.35, linewidth=0)
         axis.plot(alpha, high, line, color=colour, label=name)
-    axis.plot(alpha, alpha, color=palette.ink, linestyle=":", label="a coin")
+    axis.plot(alpha, alpha, color=palette.ink, linestyle=":", label="chance")
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_title("True positives at few false positives")
@@ -87,7 +87,7 @@ def _profile(axis: Axes, explanation: Explanation, palette: Palette) -> None:
         axis.plot(epsilons, high, line, color=colour, label=name)
     axis.plot(guarantee.epsilon.upper, guarantee.delta, "o", color=palette.ink, label="quoted")
     axis.set_yscale("log")
-    axis.set_title("δ against ε, proved")
+    axis.set_title("δ against ε, upper bound")
     axis.set_xlabel("ε")
     axis.set_ylabel("δ")
     axis.set_xlim(left=0)

@@ -48,7 +48,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a step lasts, by the coordinator's own monotonic clock.
+    """The lengths of the parts of a step, by the coordinator's own monotonic clock.
 
     Check-ins (and with them updates, where everybody is asked) are taken for ``check_in_seconds``;
     where one of many is asked, the update for ``answer_seconds`` more. The model is published
@@ -167,7 +167,7 @@ class Charter:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What a step does with updates, on the lattice."""
+        """The mechanism of a step, on the lattice."""
         from turnout.protocol import mechanism_for
 
         return mechanism_for(
@@ -227,7 +227,7 @@ class Charter:
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Self:
-        """What `canonical` wrote.
+        """The charter that `canonical` wrote.
 
         Raises:
             StorageError: anything else, down to the last byte; a format that is not known by name.

@@ -46,7 +46,7 @@ class SetBackError(StorageError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """What everybody may see: committed, and its time has come.
+    """The public state: committed, and due.
 
     Attributes:
         head: of the ledger.
@@ -131,7 +131,7 @@ class Engine:
 
     @property
     def phase(self) -> Phase:
-        """What the step in progress takes."""
+        """The requests that the step in progress takes."""
         return self._phase
 
     def require_newer(self, seen: SignedHead, signed_by_us: Callable[[], bool]) -> bool:

@@ -23,7 +23,7 @@ from turnout.service.wire import SECRET_BYTES, Invitation
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NewTask:
-    """What a new task begins with.
+    """A new task before it is stored.
 
     ``parameters`` are the first model, little-endian float32: the one that a simulation of the
     plan begins with.

@@ -231,7 +231,7 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """Whatever a damaged file makes numpy or zipfile raise, as one clear line."""
+    """The errors that a damaged file makes numpy or zipfile raise, as one clear line."""
     try:
         yield
     except _DAMAGE as error:

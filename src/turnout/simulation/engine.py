@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, after each step; running time includes that of earlier parts.
+    """The progress of a run, after each step; running time includes that of earlier parts.
 
     Attributes:
         step: steps done.

@@ -1,4 +1,4 @@
-"""What a run leaves behind, step by step, as columns."""
+"""The history of a run, step by step, as columns."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
-    """What stays the same during a run; `turnout.simulation.Simulation` explains the fields."""
+    """The constants of a run; `turnout.simulation.Simulation` explains the fields."""
 
     scheme: Scheme
     algorithm: Algorithm
@@ -44,7 +44,7 @@ class Setup:
 
     @property
     def mechanism(self) -> Mechanism:
-        """What a step does with updates."""
+        """The mechanism of a step."""
         return mechanism_for(
             self.scheme,
             self.clients.bound,
@@ -76,8 +76,8 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """What a step reads and replaces. One assignment commits a step, so whatever interrupts
-    it leaves the step before, whole.
+    """The state that a step reads and replaces. One assignment commits a step, so whatever
+    interrupts it leaves the step before, whole.
 
     Of the clients' states it has those that the last step changed, which go to the store when the
     next one begins.

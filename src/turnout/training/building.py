@@ -64,7 +64,7 @@ def _examples(plan: Plan, split: Split) -> Examples:
 
 
 def _holdings(workload: Workload) -> Holdings:
-    """Who holds which record; where each holds one, client i holds record i."""
+    """The owner of each record; where each holds one, client i holds record i."""
     labels, population = workload.data.train.labels, workload.population
     if population == len(labels):
         return Holdings.one_each(population)

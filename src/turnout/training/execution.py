@@ -20,7 +20,7 @@ EVALUATIONS = 60
 
 
 class Watcher(Protocol):
-    """Who is told how far a run is."""
+    """The observer that is told the progress of a run."""
 
     def phase(self, what: str) -> AbstractContextManager[None]:
         """Something that may take a while."""

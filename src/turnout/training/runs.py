@@ -21,7 +21,7 @@ CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz",
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Where the report of a finished run is, if it has one, and what it says."""
+    """The location of the report of a finished run, if it has one, and its summary."""
 
     folder: Path | None
     summary: Summary
@@ -144,7 +144,7 @@ def _checkpoint(folder: Path | None, name: str) -> Path | None:
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
-    """What the trace says, and what its absences cost."""
+    """The trace's statistics, and the cost of its absences."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None

@@ -1,4 +1,4 @@
-"""What a plan's names stand for: data, trace, clients and participation law."""
+"""The objects that a plan's names stand for: data, trace, clients and participation law."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def gather(plan: Plan, folder: Path) -> Workload:
 
 
 def _population(plan: Plan, records: int, default: int) -> int:
-    """How many clients there are; each holds at least one record."""
+    """The number of clients; each holds at least one record."""
     clients = plan.data.clients or default
     if clients > records:
         raise ParameterError("data.clients", clients, f"at most {records}, the number of records")

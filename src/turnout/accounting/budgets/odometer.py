@@ -1,6 +1,6 @@
 """An odometer: a bound on what has been spent that holds whenever a run stops, for whatever reason.
 
-Notation: P, Q the worlds with and without her; L_n the privacy loss ln(dP/dQ) of the first n
+Notation: P, Q the worlds with and without the client; L_n the privacy loss ln(dP/dQ) of the first n
 windows, R_n(α) the sum of their Rényi divergences, w_α weights that sum to 1.
 
 However each next window is chosen from earlier releases, M_n = Σ w_α·e^{(α−1)(L_n − R_n(α))} has,
@@ -47,7 +47,7 @@ _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 
 @dataclass(frozen=True, slots=True)
 class Odometer:
-    """What has been spent at any time, without a budget.
+    """The account of everything spent so far, without a budget.
 
     Guarantee: for each δ, whenever a run stops (for whatever reason, releases included) and for
     every event A that its releases decide,
@@ -128,7 +128,7 @@ class Odometer:
         return sum(entry.count for entry in self.entries)
 
     def charge(self, scheme: Scheme) -> RenyiBounds:
-        """What one scheme costs, as a whole."""
+        """Rényi bounds of one scheme as a whole."""
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
     def record(self, scheme: Scheme, label: str = "") -> Odometer:
@@ -182,7 +182,7 @@ class Odometer:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Odometer:
-        """What `to_dict` gave."""
+        """The odometer that `to_dict` wrote."""
         require_kind(data, _KIND)
         return cls(
             Terms.from_dict(data["terms"]),

@@ -130,6 +130,6 @@ class RenyiFilter:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiFilter:
-        """What `to_dict` gave."""
+        """The filter that `to_dict` wrote."""
         require_kind(data, _KIND)
         return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))

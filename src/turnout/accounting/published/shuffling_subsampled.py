@@ -170,7 +170,7 @@ def _by_coins(
 
 
 def _expected(local_epsilon: float, clients: int, probability: float, inner_delta: float) -> float:
-    """How many clients are expected."""
+    """The expected number of clients."""
     checks.positive(local_epsilon=local_epsilon, probability=probability)
     checks.count(clients=clients)
     checks.probability(probability=probability)

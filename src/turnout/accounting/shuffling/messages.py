@@ -1,4 +1,4 @@
-"""What one round of shuffled messages shows, by what is known of the randomizer."""
+"""Blocks of one round of shuffled messages, by what is known of the randomizer."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Round:
     Attributes:
         upper: never below what it shows of one client.
         lower: what an adversary really gets of some client; None where nothing is known.
-        alike: the same where all others' records are alike, and hers is theirs in one world, which
-            is what a sample can be priced by from below; None where nothing is known.
+        alike: the same where all others' records are alike, and the victim's is theirs in one
+            world, which is what a sample can be priced by from below; None where nothing is known.
         method: the analysis, in a few words.
         quick: an upper block that answers for many numbers of messages at once; ``upper`` if None.
     """
@@ -168,19 +168,19 @@ class UpperMessages:
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Of so many."""
+        """The block of ``clients`` messages."""
         one = one_round(self.randomizer, clients)
         return one.quick or one.upper
 
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """The block of any number of messages whose senders are alike but for her."""
+    """The block of any number of messages whose senders are alike but for the victim."""
 
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Of so many."""
+        """The block of ``clients`` messages."""
         block = one_round(self.randomizer, clients).alike
         assert block is not None
         return block

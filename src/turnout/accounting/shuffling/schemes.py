@@ -79,7 +79,7 @@ def _rounds(
 
 
 def message_cap(randomizer: object, messages: int) -> float:
-    """What so many messages of one client cost under her name, at every δ: ε₀ each."""
+    """ε of ``messages`` messages of one client under its name, at every δ: ε₀ each."""
     pure = isinstance(randomizer, PureRandomizer | PublishedRandomizer)
     return messages * randomizer.epsilon0 if pure else math.inf
 

@@ -1,4 +1,4 @@
-"""What may be asked of a private estimate, and what the answer says about itself."""
+"""Requests for private estimates, and the privacy cost that an answer states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS = ("local", "shuffled", "central")
 
 @dataclass(frozen=True)
 class PrivacyRequest:
-    """What is asked of any estimate.
+    """A request for any estimate: the model and its ε, δ and relation.
 
     Attributes:
         epsilon: ε; ε₀ of a message in the local model.
@@ -131,7 +131,7 @@ def _added(noise: FloatArray, both: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an estimate costs one client, and whom she trusts.
+    """The privacy cost of an estimate to one client, and its trust model.
 
     Attributes:
         epsilon: ε, never below the true one.
@@ -141,7 +141,7 @@ class Cost:
         trust: "local", "shuffled" or "central".
         mechanism: what made the estimate private.
         reason: why that one.
-        local_epsilon: exact ε₀ of her message; None where she sends her value as it is.
+        local_epsilon: exact ε₀ of the client's message; None where it sends its value as it is.
         message_bits: bits of all of a client's messages, as they are serialised; None where it
             sends its value as it is.
         public_randomness: what everybody knows beforehand.
@@ -162,7 +162,7 @@ class Cost:
     public_randomness: str = "none"
     assumptions: tuple[str, ...] = ()
     messages: int = 1
-    held: str = "one row of the file is one client, all that she holds"
+    held: str = "one row of the file is one client, all that it holds"
 
     unit = "client"
-    """Whom ε protects: all that `held` says of one client."""
+    """The unit that ε protects: all that `held` says of one client."""

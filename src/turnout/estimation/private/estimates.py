@@ -192,5 +192,5 @@ def answered_mean(found: MeanEstimate, cost: Cost) -> Mean:
 
 
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
-    """How many rows there are, which takes a reading of its own."""
+    """The number of rows, which takes a reading of its own."""
     return sum(len(block) for block in blocks())

@@ -3,7 +3,7 @@
 Where all items can be listed, every message is about all of them, and Holm's test picks out those
 above a threshold. Where they cannot, each client is publicly asked about a prefix of one length,
 and prefixes are followed (`turnout.estimation.prefix_search`). Either way a client sends one
-message, so one ε₀ is all that she pays, however many lengths there are.
+message, so one ε₀ is all that it pays, however many lengths there are.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _searched(
     source: Source,
     name: Callable[[int], str],
 ) -> HeavyHitters:
-    """What a search down the prefixes names; each client is asked about one length alone."""
+    """The items that a search down the prefixes names; a client is asked about one length alone."""
     parts: list[list[NDArray[np.int64]]] = [[] for _ in search.lengths]
     clients = 0
     for block in blocks():

@@ -23,7 +23,7 @@ from turnout.randomness import Source
 from turnout.spec import Randomizer
 
 State = Mapping[str, NDArray[Any]]
-"""What a mechanism keeps from step to step: arrays by name, of the same types and shapes always.
+"""A mechanism's state from step to step: arrays by name, of the same types and shapes always.
 They are never changed in place."""
 
 
@@ -135,7 +135,7 @@ class Mechanism(Protocol):
         ...
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """Who is asked for an update, of those who checked in; both in increasing order."""
+        """The clients asked for an update, of those who checked in; both in increasing order."""
         ...
 
     def initial_state(self) -> State:

@@ -61,7 +61,7 @@ class StateFile:
             self._lock = None
 
     def load(self) -> bytes | None:
-        """What was stored last; None where nothing ever was."""
+        """The state that was stored last; None where nothing ever was."""
         self._require_lock()
         try:
             return self._path.read_bytes()
@@ -121,7 +121,7 @@ class Diary:
 
 
 def default_place(invitation: Invitation) -> Path:
-    """Where a device's state goes unless told otherwise: one place for each user, task and client.
+    """The default file of a device's state: one for each user, task and client.
 
     ``$XDG_STATE_HOME/turnout/``, else ``~/.local/state/turnout/``.
     """

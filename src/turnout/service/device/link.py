@@ -91,7 +91,7 @@ class Link:
         return body
 
     async def post(self, memory: Memory, path: str, step: int, body: bytes) -> Receipt:
-        """What became of a signed request.
+        """The outcome of a signed request.
 
         Raises:
             UnreachableError: nothing came back; it may have arrived or not.
@@ -160,7 +160,7 @@ class Link:
 
 
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:
-    """What carries a device's requests, to be closed by whoever asked for it."""
+    """The HTTP client of a device's requests, to be closed by the caller."""
     # Its log would join a device with a slot.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What a device computes: the clipped update of the charter's model on its own records."""
+"""The computation of a device: the clipped update of the charter's model on its own records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device does in a step: its turn, cover for it, or nothing."""
+"""A device's action in a step: its turn, cover for it, or nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class After(Enum):
-    """What is to be done once a step was looked at."""
+    """The action after a step was looked at."""
 
     DONE = auto()
     """Nothing is to be done in this step."""

@@ -1,4 +1,4 @@
-"""What can be written in a transaction: one SQL text for SQLite and Postgres."""
+"""Writes of a transaction: one SQL text for SQLite and Postgres."""
 
 from __future__ import annotations
 

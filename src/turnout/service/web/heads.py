@@ -1,4 +1,4 @@
-"""How far the ledger is, told outside of the storage: an old copy put back is noticed.
+"""The ledger's head, stored outside of the storage: an old copy put back is noticed.
 
 The head file holds one signed head, as devices get it, and the address of the database. It belongs
 on another disk than the database, so that no snapshot restores both.
@@ -24,7 +24,7 @@ from turnout.service.wire import SignedHead, head_bytes
 
 _POSTGRES = ("postgres://", "postgresql://")
 _PLACE = ("host", "hostaddr", "port", "dbname")
-"""What of a Postgres address says where the database is."""
+"""The parts of a Postgres address that name the database."""
 _MOST_BYTES = 1 << 16
 
 
@@ -44,7 +44,7 @@ def default_folder() -> Path:
 
 
 def address_of(db: str) -> str:
-    """Where a database is, without a user or a password.
+    """The location of a database, without a user or a password.
 
     >>> address_of("postgresql://me:secret@db.example.org:5432/turnout?sslmode=require")
     'postgresql://db.example.org:5432/turnout'
@@ -59,7 +59,7 @@ def address_of(db: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a head file says."""
+    """The content of a head file."""
 
     task: str
     head: SignedHead
@@ -70,7 +70,7 @@ class Exported:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave, or a file of an older version."""
+        """The head that ``str`` or an older version wrote."""
         first, _, rest = text.partition("\n")
         task, head = first.split(" ")
         return cls(task, SignedHead.parsed(head), rest.removesuffix("\n"))
@@ -170,7 +170,7 @@ def default_file(task: str) -> Path:
 
 
 def former_file(db: str) -> Path | None:
-    """Where earlier versions exported heads to by default."""
+    """The folder into which earlier versions exported heads by default."""
     return None if db.startswith(_POSTGRES) else Path(db.removeprefix("sqlite:///") + ".head")
 
 
@@ -228,7 +228,7 @@ def _read(path: Path) -> str | None:
 
 
 class _Ledger(NamedTuple):
-    """What is stored."""
+    """The content of the file."""
 
     task: str
     coordinator_key: bytes

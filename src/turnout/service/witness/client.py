@@ -132,7 +132,7 @@ class Witness:
                 await http.aclose()
 
     def _judged(self, shown: Shown, status: int, body: bytes) -> WitnessReceipt:
-        """What an answer means."""
+        """The meaning of an answer."""
         head = shown.head.head
         if status == 200:
             signature = _signature(body)

@@ -1,4 +1,4 @@
-"""What a witness keeps: its key, and every head that it signed for. Nothing is ever changed."""
+"""The store of a witness: its key, and every head that it signed for. Nothing is ever changed."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ Notation
     ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
     n       clients           ε₀'  ε₀ − ln(1 − δ₀)
     τ       how far all other messages are from those of an ε₀'-randomizer
-    D       a bound on δ(K) of n − 1 clients, without what leaks
+    D       a bound on δ(K) of n − 1 clients, without the infinity mass
     σ       of Gaussian noise, over the clip norm C; another record moves a message by up to 2C
 
-With chance δ₀ the victim's message may give her away. Else it is that of an ε₀-randomizer, by
+With chance δ₀ the victim's message may give it away. Else it is that of an ε₀-randomizer, by
 Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance 2δ₀/e of
-a law that is at least the larger of her two, over e^{ε₀'}, which the worst pair asks for; and at
+a law that is at least the larger of its two, over e^{ε₀'}, which the worst pair asks for; and at
 δ₀/e of one that is at least their mean, which clones ask for. The distances along a run add up to
 τ = 2(n − 1)δ₀/e or half of that, and a message that is drawn from what is missing is worth what
 n − 1 clients are worth without it. So with either pair at ε₀'
@@ -66,7 +66,7 @@ class Blanket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LocalCurve:
-    """What a message of an ε₀-randomizer, ε₀ ≤ 600, is worth alone, from above."""
+    """The curve of one message of an ε₀-randomizer alone, ε₀ ≤ 600, from above."""
 
     epsilon0: float
 
@@ -116,7 +116,7 @@ class ApproximatePrice:
     def of(
         cls, epsilon0: float, delta0: float, clients: int, groups: int, ways: Sequence[int] = WAYS
     ) -> ApproximatePrice:
-        """Of so many clients; the groups are those of `BlanketCurve`."""
+        """The curve of ``clients`` clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
         hidden: list[HiddenCurve] = []
         for way in ways:
@@ -154,7 +154,7 @@ class GaussianPrice:
 
     @property
     def alone(self) -> PairCurve:
-        """What one message is worth that nobody hides."""
+        """The price of one message that nobody hides."""
         return PairCurve(GaussianPair(self.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
 
     def roughly(self, k: FloatArray) -> FloatArray:
@@ -215,7 +215,7 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 def _about(
     epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, way: int
 ) -> FloatArray:
-    """About the bound: the pair as if Gaussian, unless nobody hides her; only steers."""
+    """About the bound: the pair as if Gaussian, unless nobody hides the victim; only steers."""
     low = 1.0 / (np.exp(epsilon0) + 1.0)
     share = (low, 0.5 * np.exp(-epsilon0))[way]
     gap = np.tanh(0.5 * epsilon0)

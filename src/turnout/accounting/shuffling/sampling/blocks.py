@@ -1,11 +1,11 @@
-"""Shuffled messages of some of the clients: a uniform subset, or whoever tossed heads.
+"""Shuffled messages of some of the clients: a uniform subset, or self-sampling.
 
 Neighbours differ in one client's record (replace-one), so that how many messages there are shows
 nothing of it. docs/design/shuffling.md ("Sampling") has the proofs.
 
 Notation
     n    clients           N    messages of a round; the N who sent one are a uniform subset
-    q    each one's chance of sending one, by a coin of her own: N ~ Bin(n, q)
+    q    each client's chance of sending one, drawn on its own: N ~ Bin(n, q)
     γ    N/n               K = e^ε
     δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
 
@@ -13,11 +13,11 @@ Notation
 advanced joint convexity). δ(K) ≤ γ·δ_N(K'), K' = 1 + (K − 1)/γ: the round is (1 − γ)M₀ + γM₁
 against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within one record.
 
-**Others alike.** If all others hold the record that hers is replaced by, then M₀ = M₁' = Q and
+**Others alike.** If all others hold the record that replaces the victim's, then M₀ = M₁' = Q and
 the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is a
 lower bound, and in the direction *remove* it is the upper bound's formula.
 
-**Own coins.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
+**Self-sampling.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SubsampledBlock:
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
         if self.alike and self.rate < 1:
-            floors = floors[0], 0.0  # nothing is impossible with her, for she may stay away
+            floors = floors[0], 0.0  # nothing is impossible with the victim, which may stay away
         return CurvePair(
             side,
             [diluted(c, Direction.REMOVE, self.rate) for c in base.remove],
@@ -110,7 +110,7 @@ class SubsampledBlock:
 
 @dataclass(frozen=True, slots=True)
 class SelfSamplingBlock:
-    """One round in which each of n clients sends a message with chance q, by her own coin.
+    """One round in which each of n clients sends a message with chance q (self-sampling).
 
     The number of messages is seen. Source: the module's notes; docs/errata.md, thesis 4.
 
@@ -136,7 +136,7 @@ class SelfSamplingBlock:
 
     @property
     def sample(self) -> Sample:
-        """Who is mixed."""
+        """The clients whose messages are mixed."""
         return Sample(self.base, self.population, self.rate, self.alike)
 
     @property
@@ -252,12 +252,12 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
         curve = mean.curve(direction, side, delta, 0)
     try:
         return epsilon_at(curve, delta, side)
-    except NumericalError:  # with no message on average fewer leak than with one
+    except NumericalError:  # with no message on average, fewer are exposed than with one
         return block.loss_deviation
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """Where ln δ, or δ if it ends at 0, would cross as a straight line; not too close to an end."""
+    """The zero of a straight line through ln δ, or δ if it ends at 0; not too close to an end."""
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
         return low + min(max(share, 0.02), 0.98) * (high - low)

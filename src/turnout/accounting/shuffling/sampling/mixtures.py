@@ -1,4 +1,4 @@
-"""The mixture over how many of n clients send a message, each by a coin of her own.
+"""The mixture over how many of n clients send a message, each with chance q (self-sampling).
 
 Notation
     n    clients           N    messages of a round, Bin(n, q); who sent them is a uniform subset
@@ -63,7 +63,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Who is mixed: n clients of whom each sends one of the base's messages with chance q.
+    """A mixture: n clients of whom each sends one of the base's messages with chance q.
 
     ``alike``: whether the base is the law of a record among others that are alike.
     """
@@ -76,7 +76,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """δ(K) of a self-sampled round in one direction, from one side."""
+    """δ(K) of a self-sampling round in one direction, from one side."""
 
     parts: Sequence[_Part]
     dilution: Direction
@@ -100,7 +100,7 @@ class Mixture:
             parts.append(_Part(wide_curve(block, direction, side, hint, refinement), dilutions))
             floor += sum(rate * weight for rate, weight in dilutions) * floor_of(block, side)
         if sample.alike and direction is Direction.ADD and sample.rate < 1:
-            floor = 0.0  # nothing is impossible with her, for she may stay away
+            floor = 0.0  # nothing is impossible with the victim, which may stay away
         return cls(parts, dilution_of(direction, alike=sample.alike), side, floor)
 
     @classmethod
