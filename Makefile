@@ -16,7 +16,7 @@ help:  ## Print this list.
 
 demo: $(VENV)/.runtime  ## Train the demo model and show where its report is.
 	@rm -rf "$(DEMO_OUT)"
-	@$(BIN)/turnout train examples/digits.toml --out "$(DEMO_OUT)"
+	@$(BIN)/turnout train --example digits --out "$(DEMO_OUT)"
 
 test: $(VENV)/.dev  ## Run the whole test suite.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto

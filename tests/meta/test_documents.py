@@ -15,11 +15,12 @@ from programs import options, script_options, subcommand
 
 from turnout.cli.main import COMMANDS, turnout
 from turnout.cli.serve import serve as serve_it
-from turnout.plans import Plan
+from turnout.cli.train import train
+from turnout.plans import Plan, example_plan
 
 README = (ROOT / "README.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
-EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+EXAMPLES = sorted((ROOT / "src" / "turnout" / "plans" / "examples").glob("*.toml"))
 
 
 def test_the_page_shows_a_demo_that_learns():
@@ -30,7 +31,7 @@ def test_the_page_shows_a_demo_that_learns():
 
 
 def test_the_page_shows_the_example_as_it_is():
-    assert f"```toml\n{(ROOT / 'examples' / 'digits.toml').read_text().strip()}\n```" in TRAINING
+    assert f"```toml\n{example_plan('digits').read_text().strip()}\n```" in TRAINING
 
 
 def test_every_command_and_option_is_told():
@@ -64,6 +65,9 @@ def test_every_example_is_a_plan_and_is_listed(path):
     Plan.from_toml(path.read_text(), path.name)
     assert path.name in TRAINING
     assert path.name in PAGE.read_text()
+    (example,) = (each for each in train.params if each.name == "example")
+    assert isinstance(example, click.Option)
+    assert re.search(rf"\b{path.stem}\b", example.help or "")
 
 
 @pytest.mark.parametrize("page", PAGES)

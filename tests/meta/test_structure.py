@@ -28,8 +28,8 @@ PUBLIC = {
     "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
     "draw_run expected_check_ins expected_empty_steps expected_turns "
     "is_far_below joined trace_statistics",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys parse_query "
-    "prepare priced read_plan solvable solved sweep",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys example_plan "
+    "parse_query prepare read_plan solvable sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
@@ -48,7 +48,7 @@ PUBLIC = {
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
     "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "
     "TableRandomizer TrustModel",
-    "training": "Finished InterruptedRunError Watcher resume train",
+    "training": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 
 

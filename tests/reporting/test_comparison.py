@@ -16,11 +16,13 @@ from turnout.accounting import price
 from turnout.accounting.published import comparison as methods
 from turnout.accounting.published.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
+from turnout.api.comparisons import Comparison
+from turnout.cli.options import show
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.plans.comparisons import compare
+from turnout.plans.sweeps import sweep
 from turnout.reporting import progress as waiting
 from turnout.reporting.comparison_picture import comparison_picture
-from turnout.reporting.comparison_tables import comparison_record, show
+from turnout.reporting.comparison_tables import comparison_record
 from turnout.reporting.palette import LOOKS
 from turnout.spec import (
     CheckIn,
@@ -46,7 +48,7 @@ NAMED = {method.name: method for method in METHODS}
 
 @pytest.fixture(scope="module")
 def compared():
-    return compare(FLAGS)
+    return Comparison.of(sweep(FLAGS))
 
 
 def setting(**changes) -> Setting:
@@ -186,7 +188,7 @@ def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
     monkeypatch.setattr(
         methods, "METHODS", (NAMED["check-in"], Method("broken", "a trial", broken))
     )
-    found = compare(FLAGS, lambda done, of: seen.append((done, of)))
+    found = Comparison.of(sweep(FLAGS), lambda done, of: seen.append((done, of)))
     assert [
         quote if isinstance(quote, str) else quote.epsilon for quote in found.curves[1].quotes
     ] == [
@@ -205,7 +207,7 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
     monkeypatch.setattr(
         methods, "METHODS", (NAMED["no amplif."], Method("other", "a trial", refuses))
     )
-    show(compare(FLAGS), as_json=False)
+    show(Comparison.of(sweep(FLAGS)), as_json=False)
     printed = capsys.readouterr().out
     assert printed.count("too large") == 1
     assert "– other, everywhere: gamma = 2.000e+00 is too large" in printed
@@ -259,7 +261,7 @@ def test_a_mistake_of_ours_is_no_blank(monkeypatch):
 
     monkeypatch.setattr(methods, "METHODS", (Method("broken", "a trial", broken),))
     with pytest.raises(ZeroDivisionError):
-        compare(FLAGS)
+        Comparison.of(sweep(FLAGS))
 
 
 def test_the_picture_shows_who_has_numbers(compared, tmp_path):
@@ -285,6 +287,6 @@ def test_a_picture_without_any_number_of_ours_is_still_one(monkeypatch):
     monkeypatch.setattr(
         methods, "METHODS", (replace(NAMED["check-in"], quote=refuses), NAMED["no amplif."])
     )
-    found = compare(FLAGS)
+    found = Comparison.of(sweep(FLAGS))
     with np.errstate(all="raise"):
         assert comparison_picture(found).svg().count(LOOKS["no amplif."].words) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from turnout.cli.estimate_output import picture_path
-from turnout.cli.options import QuestionCommand, question_options
+from turnout.cli.options import QuestionCommand, question_options, show
 from turnout.core.errors import ParameterError
 
 _EXAMPLES = """\b
@@ -40,15 +40,15 @@ def account(
             raise ParameterError(name, value, "--explain beside it")
     if prior is not None and not 0.0 < prior < 1.0:
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
-    from turnout.plans.answers import answer
-    from turnout.reporting import answers
+    from turnout.api.prices import explain as explained
+    from turnout.cli.questions import priced
+    from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
     path = picture_path(picture)
     with spinner("pricing"):
-        found = answer(flags, explained=explain, prior=prior)
-    if path is not None and found.explanation is not None:
-        from turnout.reporting.trade_off_picture import trade_off_picture
-
-        trade_off_picture(found.explanation).write(path)
-    answers.show(found, as_json=as_json)
+        found = priced(parse_query(flags))
+        found = explained(found, prior=prior) if explain else found
+    if path is not None:
+        found.plot().write(path)
+    show(found, as_json=as_json)

@@ -11,7 +11,11 @@ import click
 from turnout.cli.options import FILE, WHOLE, all_of
 
 if TYPE_CHECKING:
-    from turnout.estimation.private.answers import Mean
+    from rich.console import RenderableType
+
+    from turnout.api.estimates import EstimatedFrequencies, EstimatedMean
+
+    Estimate = EstimatedFrequencies | EstimatedMean
 
 TOP = click.option(
     "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
@@ -43,21 +47,21 @@ def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
     return () if labels is None else read_labels(labels)
 
 
-def show_mean(
-    found: Mean, columns: tuple[str, ...], top: int, path: Path | None, as_json: bool
-) -> None:
-    """Draws and prints a mean; the picture first, since a run costs privacy."""
-    from turnout.reporting import estimate_tables
-
-    names = columns or tuple(map(str, range(found.value.size)))
+def show(found: Estimate, top: int, path: Path | None, as_json: bool) -> None:
+    """Draws and prints an estimate; the picture first, since a run costs privacy."""
     if path is not None:
-        from turnout.reporting.estimate_pictures import mean_picture
-
-        mean_picture(found, names, top).write(path)
+        found.plot(top).write(path)
     if as_json:
-        print_record(estimate_tables.mean_record(found, names))
+        print_record(found.to_dict())
     else:
-        estimate_tables.show_mean(found, names, top)
+        print_table(found.table(top))
+
+
+def print_table(table: RenderableType) -> None:
+    """Prints a table."""
+    from rich.console import Console
+
+    Console().print(table, highlight=False)
 
 
 def picture_path(picture: str | None) -> Path | None:

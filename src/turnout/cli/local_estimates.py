@@ -16,7 +16,8 @@ from turnout.cli.estimate_output import (
     TOP,
     picture_path,
     print_record,
-    show_mean,
+    print_table,
+    show,
 )
 from turnout.cli.options import FILE, WHOLE
 
@@ -91,7 +92,7 @@ def heavy_hitters(
     if as_json:
         print_record(estimate_tables.search_record(found))
     else:
-        estimate_tables.show_search(found, top)
+        print_table(estimate_tables.search_table(found, top))
 
 
 @click.command("user-mean", cls=Command, epilog=_USER_EXAMPLES)
@@ -148,8 +149,9 @@ def user_mean(
     sends two messages: one about the range that its mean is in, one about the mean within it.
     """
     path = picture_path(picture)
+    from turnout.api.estimates import EstimatedMean
     from turnout.estimation.private import many_samples
     from turnout.randomness import OSRandomness
 
     found = many_samples.user_mean(data, source=OSRandomness(), columns=columns, **flags)
-    show_mean(found, columns if flags["client"] else (), top, path, as_json)
+    show(EstimatedMean.of(found, columns if flags["client"] else ()), top, path, as_json)

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from turnout.cli.commands import Command
+
+if TYPE_CHECKING:
+    from turnout.api.results import Result
 
 _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
 
@@ -233,3 +236,13 @@ target_options = all_of(*_SCHEME, *_TARGET, _JSON)
 """Options of a scheme at a δ, where no bracket is asked for."""
 scheme_options = all_of(*_SCHEME, _JSON)
 """Options of a scheme alone."""
+
+
+def show(found: Result, *, as_json: bool) -> None:
+    """Prints what a verb returned, as JSON or as a table."""
+    if as_json:
+        click.echo(found.to_json())
+        return
+    from rich.console import Console
+
+    Console().print(found.table())

@@ -1,16 +1,9 @@
 """Plans: a training run as one TOML file, checked against accounting before anything runs."""
 
 from turnout.plans.laws import AvailabilitySection
-from turnout.plans.plan import Plan, read_plan
+from turnout.plans.plan import Plan, example_plan, read_plan
 from turnout.plans.preparation import PreparedPlan, prepare
-from turnout.plans.questions import (
-    SCHEMES,
-    Question,
-    parse_query,
-    priced,
-    solvable,
-    solved,
-)
+from turnout.plans.questions import SCHEMES, Question, parse_query, solvable
 from turnout.plans.refusals import all_keys
 from turnout.plans.sweeps import Sweep, sweep
 
@@ -22,11 +15,10 @@ __all__ = [
     "Question",
     "Sweep",
     "all_keys",
+    "example_plan",
     "parse_query",
     "prepare",
-    "priced",
     "read_plan",
     "solvable",
-    "solved",
     "sweep",
 ]

@@ -6,13 +6,13 @@ so there a method is a row.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from turnout.accounting import Side
 from turnout.plans.comparisons import Comparison, Curve
@@ -34,21 +34,27 @@ _NAMES = {
 _NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
 
 
-def show(comparison: Comparison, *, as_json: bool) -> None:
-    """Prints a comparison: the tables and everything that they do not say, or JSON."""
-    if as_json:
-        print(json.dumps(comparison_record(comparison), indent=2, allow_nan=False))
-        return
-    console = Console()
+def comparison_text(comparison: Comparison) -> Group:
+    """A comparison: the tables and everything that they do not say."""
+    parts: list[RenderableType] = []
     if not isinstance(comparison.asked, ShuffleSweep):
-        console.print(_by_value(comparison))
+        parts.append(_by_value(comparison))
     else:
-        console.print(_shuffle_title(comparison.asked), highlight=False, markup=False)
-        for table in _by_method(comparison, console.width):
-            console.print()
-            console.print(table)
-    for line in ["", *_notes(comparison), "", *_blanks(comparison)]:
-        console.print(line, highlight=False, markup=False)
+        parts += [Text(_shuffle_title(comparison.asked)), _ByMethod(comparison)]
+    lines = ["", *_notes(comparison), "", *_blanks(comparison)]
+    return Group(*parts, *map(Text, lines))
+
+
+class _ByMethod:
+    """Tables that are as wide as what they are printed on."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in _by_method(self._comparison, options.max_width):
+            yield ""
+            yield table
 
 
 def comparison_record(comparison: Comparison) -> dict[str, Any]:

@@ -91,6 +91,8 @@ class Picture:
         """
         write(path, self._saved(_INK, path.suffix.lower()[1:], "white"))
 
+    _repr_svg_ = svg
+
     def inline_svg(self) -> str:
         """As an element of a page: no ground of its own, ink in the page's text colour."""
         text = self._saved(_PAGE_INK, "svg", "none").decode()

@@ -29,9 +29,11 @@ def pictures(summary: Summary) -> list[Picture]:
 
 def count_pictures(summary: Summary) -> list[Picture]:
     """The pictures of who came: the simulator's view."""
-    found = [_check_ins(summary.outcome)]
+    outcome = summary.outcome
+    counts, expected = outcome.history.check_ins, outcome.expected_check_ins
+    found = [check_in_picture(counts, expected, outcome.expected_empty_steps)]
     if summary.trace is not None:
-        found.append(_day(summary.trace, summary.outcome))
+        found.append(_day(summary.trace, outcome))
     return found
 
 
@@ -62,9 +64,10 @@ def _progress(outcome: Outcome) -> Picture:
     return Picture("progress", "Accuracy and ε over the steps", text, draw, panels=2)
 
 
-def _check_ins(outcome: Outcome) -> Picture:
+def check_in_picture(
+    counts: NDArray[np.int64], expected: NDArray[np.float64], expected_empty_steps: float
+) -> Picture:
     """Check-ins per step against their expectation."""
-    counts, expected = outcome.history.check_ins, outcome.expected_check_ins
     steps = np.arange(1, counts.size + 1)
 
     def draw(axes: list[Axes], ink: str) -> None:
@@ -81,7 +84,7 @@ def _check_ins(outcome: Outcome) -> Picture:
     text = (
         f"{counts.sum():,} check-ins in {counts.size} steps, {counts.mean():.1f} a step; "
         f"{expected.mean():.1f} a step were expected. Nobody came at "
-        f"{np.count_nonzero(counts == 0)} steps; {outcome.expected_empty_steps:.1f} such steps "
+        f"{np.count_nonzero(counts == 0)} steps; {expected_empty_steps:.1f} such steps "
         "were expected."
     )
     return Picture("check-ins", "Check-ins per step, and how many were expected", text, draw)

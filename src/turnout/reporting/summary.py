@@ -36,6 +36,7 @@ class Outcome:
         expected_empty_steps: the law's mean number of steps at which nobody comes.
         spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.
         spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
+        parameters: of the final model, shape ``(dimension,)``.
     """
 
     prepared: PreparedPlan
@@ -45,6 +46,7 @@ class Outcome:
     expected_empty_steps: float
     spent_steps: NDArray[np.int64]
     spent: NDArray[np.float64]
+    parameters: NDArray[np.floating]
 
     @property
     def accuracy(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from turnout.core.errors import ParameterError
 from turnout.spec.forms import normal_form
@@ -121,6 +121,20 @@ class Scheme:
     trust: TrustModel = TrustModel.CENTRAL
     population: int | None = None
     order: SpeakingOrder | None = None
+
+    if TYPE_CHECKING:  # members or their words go in, members come out
+
+        def __init__(  # noqa: PLR0917
+            self,
+            randomizer: Randomizer,
+            participation: ParticipationLaw,
+            relation: Relation | str,
+            release: ReleaseRule | str = ReleaseRule.AGGREGATED,
+            unit: PrivacyUnit | str = PrivacyUnit.CLIENT,
+            trust: TrustModel | str = TrustModel.CENTRAL,
+            population: int | None = None,
+            order: SpeakingOrder | str | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if type(self.randomizer) not in _RANDOMIZERS:

@@ -20,35 +20,35 @@ class PrivacyRequest:
 
     Attributes:
         epsilon: ε; ε₀ of a message in the local model.
-        model: one of `MODELS`.
+        trust: one of `MODELS`, whom a client trusts.
         delta: δ; needed for "shuffled", allowed for "central".
         relation: "add-remove" or "replace-one"; needed for "central".
         bits: most bits of a message.
     """
 
     epsilon: float
-    model: str
+    trust: str
     delta: float | None = None
     relation: str | None = None
     bits: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon)
-        if self.model not in MODELS:
-            raise ParameterError("model", self.model, f"one of {', '.join(MODELS)}")
+        if self.trust not in MODELS:
+            raise ParameterError("trust", self.trust, f"one of {', '.join(MODELS)}")
         if self.delta is not None:
             checks.open_unit(delta=self.delta)
-        if self.model == "local" and self.delta is not None:
+        if self.trust == "local" and self.delta is not None:
             raise ParameterError("delta", self.delta, "none: the local model's ε is pure")
-        if self.model == "shuffled" and self.delta is None:
+        if self.trust == "shuffled" and self.delta is None:
             raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
         allowed = (
-            ("add-remove", "replace-one") if self.model == "central" else (None, "replace-one")
+            ("add-remove", "replace-one") if self.trust == "central" else (None, "replace-one")
         )
         if self.relation not in allowed:
             expected = " or ".join(name for name in allowed if name)
-            raise ParameterError("relation", self.relation, f"{expected} (model {self.model})")
-        if self.model == "central" and self.bits is not None:
+            raise ParameterError("relation", self.relation, f"{expected} (model {self.trust})")
+        if self.trust == "central" and self.bits is not None:
             raise ParameterError("bits", self.bits, "none: in the central model no message is sent")
 
 
