@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of accounting to a question, in which the value that was ``found`` is filled in."""
+    """An answer of accounting to a question, in which a calibrated value is filled in."""
 
     question: Question
     guarantee: Guarantee
     seconds: float
-    found: Calibration | None = None
+    calibration: Calibration | None = None
     explanation: Explanation | None = None
 
 

@@ -26,8 +26,8 @@ def answer_record(answer: Answer) -> dict[str, Any]:
         "scheme": scheme,
         "seconds": answer.seconds,
     }
-    if answer.found is not None:
-        record = {**_calibration_record(answer.found), **record}
+    if answer.calibration is not None:
+        record = {**_calibration_record(answer.calibration), **record}
     if answer.explanation is not None:
         record["explanation"] = explanation_record(answer.explanation)
     return record
@@ -42,7 +42,7 @@ def show(answer: Answer, *, as_json: bool) -> None:
 
     scheme, randomizer = _echo(answer.question)
     rows = {"scheme": _in_words(scheme), "randomizer": _in_words(randomizer)}
-    if (found := answer.found) is not None:
+    if (found := answer.calibration) is not None:
         target = answer.question.target.epsilon or 0.0
         rows[found.unknown.name.replace("-", " ")] = _calibration_words(found, target)
     table = guarantee_table(answer.guarantee, "", rows)
