@@ -254,7 +254,7 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> float:
 
 
 def blanket_2019(local_epsilon: float, clients: int) -> float:
-    """The smaller of both inequalities' bounds, for one fixed randomizer."""
+    """The smaller of both inequalities' bounds, for one non-adaptive randomizer."""
     return min(
         method(local_epsilon, clients, DELTA)
         for method in (blanket_2019_bennett, blanket_2019_hoeffding)

@@ -221,7 +221,7 @@ class Engine:
         """End the check-ins of the step; where one client is asked, choose and store which."""
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
-            tx.ask(self._step, request.clients.astype(np.int64))
+            tx.request(self._step, request.clients.astype(np.int64))
         self._phase = Phase.ANSWERS
 
     def close_step(self, tx: Transaction) -> Release:
