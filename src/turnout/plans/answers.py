@@ -30,13 +30,15 @@ def answer(
     flags: Mapping[str, object], *, explained: bool = False, prior: float | None = None
 ) -> Answer:
     """The price of what flags describe; raises as `priced` and `explain` do."""
-    from turnout.accounting.meaning.explanation import explain  # loading it is not what is timed
-
     question = parse_query(flags)
     started = time.perf_counter()
     guarantee = priced(question)
     seconds = time.perf_counter() - started
-    explanation = explain(question.scheme, guarantee, prior) if explained else None
+    explanation = None
+    if explained:
+        from turnout.accounting.meaning.explanation import explain
+
+        explanation = explain(question.scheme, guarantee, prior)
     return Answer(question, guarantee, seconds, explanation=explanation)
 
 

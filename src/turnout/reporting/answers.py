@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from turnout import plans
 from turnout.plans.answers import Answer
-from turnout.reporting.explanation import explanation_record, explanation_rows
 from turnout.reporting.footnotes import Footnotes
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
 from turnout.spec import TrustModel
@@ -29,6 +28,8 @@ def answer_record(answer: Answer) -> dict[str, Any]:
     if answer.found is not None:
         record = {**_calibration_record(answer.found), **record}
     if answer.explanation is not None:
+        from turnout.reporting.explanation import explanation_record
+
         record["explanation"] = explanation_record(answer.explanation)
     return record
 
@@ -49,6 +50,8 @@ def show(answer: Answer, *, as_json: bool) -> None:
     for name, value in _footnotes(answer).rows().items():
         table.add_row(name, value)
     if answer.explanation is not None:
+        from turnout.reporting.explanation import explanation_rows
+
         table.add_row()
         for name, value in explanation_rows(answer.explanation).items():
             table.add_row(name, value)
