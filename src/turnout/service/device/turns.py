@@ -29,7 +29,7 @@ from turnout.service.wire import (
 )
 
 if TYPE_CHECKING:
-    from turnout.service.device.trainer import Trainer
+    from turnout.service.device.trainer import Updates
 
 
 class After(Enum):
@@ -60,7 +60,7 @@ class Turns:
         self,
         remote: Remote,
         charter: Charter,
-        trainer: Trainer,
+        trainer: Updates,
         *,
         cover: bool = False,
         random_bytes: ByteStream = system_bytes,
