@@ -117,10 +117,10 @@ def test_a_gain_too_small_for_a_percentage_is_told_apart():
 
 
 def test_replacing_her_record_has_one_direction():
-    replaced = explained(CheckIn(8), relation=Relation.REPLACE_ONE, sigma=2.0)
+    replaced = explained(EveryStep(3), relation=Relation.REPLACE_ONE, sigma=2.0)
     record = explanation_record(replaced)
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
-    single = explained(CheckIn(8), sigma=2.0)
+    single = explained(EveryStep(3), sigma=2.0)
     assert record["advantage"] > single.advantage.upper
     assert "the client's data are these" in explanation_rows(replaced)["prior 50 %"]
 
