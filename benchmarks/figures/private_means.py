@@ -3,7 +3,7 @@
 A number in [−½, ½] in the local model against Laplace noise, one client; the same
 number and unit vectors in R^300 in the shuffled model, n = 1000, δ = 1e-5. The paper takes its
 shuffled Laplace and PrivUnit from the closed form of Feldman, McMillan and Talwar; here all levels
-are calibrated numerically, by what is proved of one non-adaptive randomizer, of Laplace noise and of bits.
+are calibrated numerically, by what is proved of a non-adaptive one, of Laplace noise and of bits.
 Directions are the client's own: she draws their seed and sends it with her message.
 """
 

@@ -131,7 +131,7 @@ def test_output(typed):
         ("docstrings", "The window in which she takes part."),
         ("docs", "| ε at least | 0.17 |"),
         ("docs", "priced by the call price of a sum"),
-        ("docs", "--randomizer non-adaptive"),
+        ("docs", "--randomizer fixed"),
         ("output", "  ε (proved)    0.17"),
         ("output", "a coin wins 50 %"),
         ("output", "each client by its own coin"),
