@@ -105,7 +105,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
     method = next(each for each in SHUFFLE_METHODS if each.name == name)
     try:
         epsilon = method.quote(setting).epsilon
-    except ParameterError as error:
+    except (ParameterError, UnsupportedError) as error:
         raise UnsupportedError(f"{name} does not cover this scheme: {error}") from None
     if not math.isfinite(epsilon):
         raise UnsupportedError(f"{name}: no finite ε follows from it")
