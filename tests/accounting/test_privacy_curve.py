@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy.stats import norm
 
 from turnout.accounting import price
 from turnout.accounting.privacy_curve import PrivacyCurve
+from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
@@ -13,11 +15,13 @@ from turnout.spec import (
     CheckIn,
     EveryStep,
     GaussianNoise,
+    KaryResponse,
     LaplaceNoise,
     PoissonSampling,
     Relation,
     Scheme,
 )
+from turnout.spec.shuffles import shuffled
 
 ADD = Relation.ADD_REMOVE
 
@@ -37,7 +41,7 @@ def test_three_times_is_once_and_once_and_once():
 
 def test_windows_added_up_are_a_run_of_windows():
     one, run = scheme(CheckIn(30)), scheme(CheckIn(30, 3))
-    assert (PrivacyCurve.of(one) * 3).epsilon(1e-6) == dict(price(run, 1e-6).directions)
+    assert (PrivacyCurve.of(one) * 3).directions(1e-6) == dict(price(run, 1e-6).directions)
 
 
 def test_more_costs_more():
@@ -45,7 +49,7 @@ def test_more_costs_more():
         PrivacyCurve.of(scheme(CheckIn(50))),
         PrivacyCurve.of(Scheme(LaplaceNoise(3.0), EveryStep(1), ADD)),
     )
-    both, alone = (week + survey).epsilon(1e-6), week.epsilon(1e-6)
+    both, alone = (week + survey).directions(1e-6), week.directions(1e-6)
     for direction, bounds in both.items():
         assert bounds.lower > alone[direction].upper
 
@@ -59,8 +63,8 @@ def test_a_gaussian_of_dp_accounting_adds_to_ours():
         for side in (True, False)
     ]
     theirs = PrivacyCurve.from_dp_accounting(plds[0], ADD, plds[1])
-    together = (ours + theirs).epsilon(1e-6)
-    truth = PrivacyCurve.of(scheme(EveryStep(2), 2.0)).epsilon(1e-6)
+    together = (ours + theirs).directions(1e-6)
+    truth = PrivacyCurve.of(scheme(EveryStep(2), 2.0)).directions(1e-6)
     for direction, bounds in together.items():
         assert bounds.lower <= truth[direction].lower
         assert truth[direction].upper <= bounds.upper
@@ -79,16 +83,52 @@ def test_a_gaussian_of_dp_accounting_adds_to_ours():
 def test_an_exported_law_is_no_less_private_and_nearly_as_sharp(mine):
     mechanism = PrivacyCurve.of(mine)
     exported = mechanism.to_dp_accounting(1e-8)
-    epsilon = max(bounds.upper for bounds in mechanism.epsilon(1e-6).values())
-    lower = max(bounds.lower for bounds in mechanism.epsilon(1e-6).values())
+    bounds = mechanism.epsilon(1e-6)
     found = exported.get_epsilon_for_delta(1e-6)
-    assert lower <= found <= 1.01 * epsilon
+    assert bounds.lower <= found <= 1.01 * bounds.upper
     composed = exported.compose(
         pld.from_gaussian_mechanism(
             5.0, value_discretization_interval=exported._pmf_remove._discretization
         )
     )
     assert composed.get_epsilon_for_delta(1e-6) > found
+
+
+@pytest.mark.parametrize(
+    ("law", "relation"),
+    [
+        (CheckIn(30), ADD),
+        (PoissonSampling(0.1, 5), Relation.ZERO_OUT),
+        (EveryStep(1), Relation.REPLACE_ONE),
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-11])
+def test_delta_is_the_inverse_of_epsilon(law, relation, delta):
+    curve = PrivacyCurve.of(scheme(law, relation=relation)) * 2
+    epsilon = curve.epsilon(delta)
+    assert curve.delta(epsilon.upper).lower <= delta <= curve.delta(epsilon.lower).upper
+    assert curve.delta(epsilon.upper).upper == pytest.approx(delta, rel=0.02)
+
+
+def test_delta_of_one_gaussian_is_the_closed_form():
+    curve = PrivacyCurve.of(scheme(EveryStep(1)))
+    assert repr(curve) == "PrivacyCurve(1 block; add-remove, client, central)"
+    for epsilon in (0.0, 0.5, 3.0):
+        bounds = curve.delta(epsilon)
+        truth = norm.cdf(0.5 - epsilon) - np.exp(epsilon) * norm.cdf(-0.5 - epsilon)
+        assert bounds.lower <= truth * (1 + 1e-12)
+        assert truth * (1 - 1e-12) <= bounds.upper <= truth * (1 + 1e-5)
+    for refused in (-1.0, 601.0, float("nan")):
+        with pytest.raises(ParameterError, match="epsilon"):
+            curve.delta(refused)
+
+
+def test_beyond_the_sum_of_pure_levels_delta_is_zero():
+    curve = PrivacyCurve.of(shuffled(KaryResponse(0.7), clients=20, rounds=3))
+    assert curve.delta(2.11) == Bounds(0.0, 0.0)
+    assert curve.delta(0.7).lower > 0
+    two_bounds = PrivacyCurve.of(scheme(EveryStep(1), relation=Relation.REPLACE_ONE))
+    assert two_bounds.delta(3.0).lower > 0
 
 
 def test_what_cannot_be_composed_is_refused():

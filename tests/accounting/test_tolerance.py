@@ -34,7 +34,7 @@ def test_a_direction_that_cannot_be_the_larger_one_may_be_wide():
     assert (guarantee.epsilon, guarantee.exact) == (remove, True)
     assert guarantee.meets_tolerance
     assert guarantee.epsilon.relative_width < 1e-4
-    assert PrivacyCurve.of(RARE).epsilon(1.39e-15) == dict(guarantee.directions)
+    assert PrivacyCurve.of(RARE).directions(1.39e-15) == dict(guarantee.directions)
 
 
 def bounds_of(monkeypatch, remove: Bounds, add: Bounds, *, tight: bool = True) -> dict[str, Bounds]:

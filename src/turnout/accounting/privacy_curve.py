@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +23,7 @@ from turnout.accounting.divergence.runs import run_curve
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core import checks
 from turnout.core.bounds import Bounds
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.core.extras import require
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
 from turnout.spec.parameters import hold_members
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 FloatArray = np.ndarray
 _HINTS = (1e-1, 1e-3, 1e-5)  # δ's at which an exported curve is made sharp, besides the least
 _EXPORTED_LOSSES = 2**14
+_SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's down to which a profile is tried
+_CAP_ROUNDING = 1e-12  # more than a sum of ε₀ errs by
 _BEYOND = 500.0  # an ε at which only the infinity mass is left
 
 
@@ -86,9 +90,9 @@ class LossBlock:
         return CurvePair(side, [remove], [add], (self.remove.infinity, self.add.infinity))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PrivacyCurve:
-    """One or several runs about the same client, composed adaptively.
+    """The privacy of one or several runs about the same client, composed adaptively.
 
     Guarantees:
         ``m * 3 == m + m + m``; ``a + b`` costs at least what a or b costs.
@@ -98,6 +102,8 @@ class PrivacyCurve:
     >>> from turnout.spec import CheckIn, GaussianNoise
     >>> week = PrivacyCurve.of(Scheme(GaussianNoise(2.0), CheckIn(100), Relation.ADD_REMOVE))
     >>> week * 3 == week + week + week
+    True
+    >>> (week * 3).delta(1.0).upper < 1e-3
     True
     """
 
@@ -148,6 +154,11 @@ class PrivacyCurve:
         )
         return cls(Decomposition(bound), relation, unit, trust)
 
+    def __repr__(self) -> str:
+        blocks = sum(count for _, count in self.parts.record_against_null.upper)
+        terms = ", ".join(each.value for each in (self.relation, self.unit, self.trust))
+        return f"PrivacyCurve({blocks:,} block{'s'[: blocks != 1]}; {terms})"
+
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
         """Both, adaptively."""
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
@@ -168,14 +179,53 @@ class PrivacyCurve:
 
     __rmul__ = __mul__
 
-    def epsilon(self, delta: float, tolerance: float = 1e-3) -> dict[str, Bounds]:
-        """Proved bounds on ε at δ by direction ("remove" and "add", or "replace").
+    def epsilon(self, delta: float, tolerance: float = 1e-3) -> Bounds:
+        """Bounds on ε at δ; ``upper`` is what to quote.
+
+        Raises:
+            NumericalError: the tolerance cannot be certified.
+        """
+        return reduce(or_, self.directions(delta, tolerance).values())
+
+    def directions(self, delta: float, tolerance: float = 1e-3) -> dict[str, Bounds]:
+        """Bounds on ε at δ by direction: "remove" and "add", or "replace".
 
         Raises:
             NumericalError: the tolerance cannot be certified.
         """
         checks.open_unit(delta=delta, tolerance=tolerance)
         return decomposition_bounds(self.parts, self.relation, delta, tolerance)
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Bounds on δ at ε; ``upper`` is what to quote.
+
+        Raises:
+            ParameterError: an ε that is no number from 0 to 600.
+            NumericalError: nothing can be certified.
+        """
+        from turnout.accounting.meaning.profile import LARGEST_EPSILON, composed_curves
+
+        checks.non_negative(epsilon=epsilon)
+        if epsilon > LARGEST_EPSILON:
+            raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
+        one_bound = self.parts.replacement_against_null is None
+        if one_bound and epsilon > self.parts.record_against_null.cap * (1.0 + _CAP_ROUNDING):
+            return Bounds(0.0, 0.0)
+        lower, upper = 0.0, 1.0
+        for sharp_to in _SHARP_TO:
+            try:
+                curves = composed_curves(self.parts, self.relation, sharp_to)
+                worst = curves.at(np.array([epsilon, LARGEST_EPSILON])).worst
+            except NumericalError:
+                if sharp_to == _SHARP_TO[0]:
+                    raise
+                break
+            at = int(np.searchsorted(worst.epsilons, epsilon))
+            lower = max(lower, float(worst.lower[at]))
+            upper = min(upper, float(worst.upper[at]))
+            if upper >= sharp_to:
+                break
+        return Bounds(lower, upper)
 
     def to_dp_accounting(self, least_delta: float = 1e-10) -> PrivacyLossDistribution:
         """A pessimistic privacy loss distribution, to go on with in dp-accounting.

@@ -129,8 +129,8 @@ def compare(
             "listed": listed,
             "first": min(listed),
             "last": max(listed),
-            key: None,
         }
+        given.pop(key, None)
     return Comparison.of(_checked(family, given, delta), watch)
 
 
@@ -156,16 +156,21 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
     """The sweep, all of whose values are in their domains."""
     try:
         asked = family.model_validate(given)
-        for value in asked.listed:
+        values = tuple(map(_whole, asked.listed)) if asked.whole else asked.listed
+        for value in values:
             family.model_validate({**given, asked.key: value})
     except ValidationError as error:
         raise refusal(error, family) from None
-    if (asked.delta is None) != (asked.against == "delta"):
+    if (delta is None) != (asked.against == "delta"):
         expected = "no δ beside the swept one" if delta else "a number strictly between 0 and 1"
         raise ParameterError("delta", delta, expected)
     sampled = getattr(asked, "sampled", None)
-    least = asked.first if asked.against == "clients" else asked.clients
+    least = min(values, default=0) if asked.against == "clients" else asked.clients
     if sampled is not None and least is not None and sampled > least:
         raise ParameterError("clients", least, f"at least {sampled}, who are sampled")
-    whole = [int(value) for value in asked.listed] if asked.whole else asked.listed
-    return asked.model_copy(update={"listed": tuple(whole)})
+    return asked.model_copy(update={"listed": values})
+
+
+def _whole(value: float) -> float:
+    """The whole number that a value is, but for the rounding of a computed sequence."""
+    return round(value) if abs(value - round(value)) <= 1e-9 * abs(value) else value

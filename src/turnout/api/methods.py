@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.accounting import Guarantee, epsilon_upper, price, published_epsilon
 from turnout.core.bounds import Bounds
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
     EveryStep,
     FixedSize,
@@ -82,7 +82,7 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
             if name != _UNPRINTED:
                 upper, about = _quoted(name, scheme, delta, tolerance)
                 found[about] = upper
-        except UnsupportedError:
+        except (UnsupportedError, NumericalError):
             continue
     if not found:
         raise UnsupportedError(
@@ -105,7 +105,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
     method = next(each for each in SHUFFLE_METHODS if each.name == name)
     try:
         epsilon = method.quote(setting).epsilon
-    except ParameterError as error:
+    except (ParameterError, UnsupportedError) as error:
         raise UnsupportedError(f"{name} does not cover this scheme: {error}") from None
     if not math.isfinite(epsilon):
         raise UnsupportedError(f"{name}: no finite ε follows from it")

@@ -204,7 +204,13 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
             "clients with windows of their own have profiles of their own; ask for that of a "
             "check-in with its windows"
         )
-    parts = decompose(scheme)
+    return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
+
+
+def composed_curves(
+    parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
+) -> ProfileCurves:
+    """The curves of a run that is already in blocks, as `profile_curves` has them."""
     uppers = _uppers(parts, sharp_to, refinement)
     forward, backward = (
         (
@@ -215,7 +221,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
         )
         for direction, upper in zip(Direction, uppers, strict=True)
     )
-    return ProfileCurves(forward, backward, scheme.relation)
+    return ProfileCurves(forward, backward, relation)
 
 
 def privacy_profile(

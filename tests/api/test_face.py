@@ -1,0 +1,152 @@
+"""The public face: its names, what it loads, and what its answers have in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import turnout as tn
+
+NAMES = """
+ApproximateRandomizer Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise EveryStep
+FixedAssignment FixedSize GaussianNoise Guarantee HadamardResponse KSubset KaryResponse LaplaceNoise
+NonAdaptiveRandomizer NumericalError ParameterError PoissonSampling Price PrivacyCurve
+PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme SelfSampling SlidingWindow
+TableRandomizer TurnoutError UnsupportedError calibrate compare estimate_frequencies estimate_mean
+explain price shuffled simulate train
+"""
+SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-remove")
+SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)
+
+
+def test_the_names():
+    assert dir(tn) == sorted(NAMES.split())
+    for name in dir(tn):
+        assert getattr(tn, name).__name__ == name
+    with pytest.raises(AttributeError, match="'turnout' has no attribute 'Founding'"):
+        tn.Founding  # noqa: B018
+
+
+def test_importing_it_loads_nothing_that_is_not_used():
+    script = "import sys; import turnout; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    ours = {name for name in loaded if name.partition(".")[0] == "turnout"}
+    assert ours == {"turnout", "turnout.core", "turnout.core.lazy"}
+    assert not loaded & {"numpy", "scipy", "click", "pydantic", "rich", "dataclasses"}
+    heavy = (
+        "import sys; import turnout; sys.exit(len({'numpy', 'scipy', 'click'} & {*sys.modules}))"
+    )
+    assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
+
+
+def test_words_of_enumerations_are_members():
+    assert SCHEME.relation.value == "add-remove"
+    with pytest.raises(tn.ParameterError, match="relation = 'swap': expected"):
+        tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(5), relation="swap")
+
+
+ANSWERS = {
+    "price": lambda: tn.price(SCHEME, delta=1e-6),
+    "explain": lambda: tn.explain(SCHEME, delta=1e-6, prior=0.2),
+    "calibrate": lambda: tn.calibrate(
+        tn.CheckIn(window=50), epsilon=1, delta=1e-6, relation="add-remove"
+    ),
+    "compare": lambda: tn.compare(SHUFFLED, against="epsilon0", values=[0.5, 1], delta=1e-6),
+}
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
+    answer, again = ANSWERS[verb](), ANSWERS[verb]()
+    assert len(repr(answer)) < 120
+    assert repr(answer) == repr(again)
+    assert json.loads(answer.to_json()) == answer.to_dict()
+    assert "<pre" in answer._repr_html_()
+    assert answer.plot().svg().startswith("<?xml")
+    assert answer == again
+    assert answer != tn.price(SCHEME, delta=1e-7)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(answer)
+
+
+def test_an_explanation_belongs_to_the_price_that_it_explains():
+    price = tn.price(SCHEME, delta=1e-6)
+    explained = tn.explain(price)
+    assert (price.explanation, explained.epsilon) == (None, price.epsilon)
+    assert explained.explanation is not None
+    assert 0.5 < explained.explanation.success(0.5).upper < 1
+    assert explained != price
+    assert explained.sentences == price.sentences
+    assert price.sentences["membership inference"].startswith("accuracy at most 53.")
+    with pytest.raises(tn.ParameterError, match="delta = 1e-05: expected nothing beside a price"):
+        tn.explain(price, delta=1e-5)
+    with pytest.raises(tn.ParameterError, match="delta = None"):
+        tn.explain(SCHEME)
+
+
+def test_a_calibrated_price_is_that_of_its_scheme():
+    found = tn.calibrate(SCHEME, epsilon=1, delta=1e-6)
+    assert found == tn.calibrate(SCHEME.participation, epsilon=1, delta=1e-6, relation="add-remove")
+    assert found.value == found.noise_multiplier == found.scheme.randomizer.noise_multiplier
+    assert found.epsilon == tn.price(found.scheme, delta=1e-6).epsilon
+    assert 0.99 < found.epsilon.upper <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"solve_for": "rate"}, "solve_for = 'rate': expected one of 'noise-multiplier', 'window'"),
+        ({"relation": "zero-out"}, "relation = 'zero-out': expected none beside a scheme"),
+        ({"delta": None}, "delta = None: expected a number strictly between 0 and 1"),
+        ({"solve_for": "delta"}, "delta = 1e-06: expected no δ to solve for δ"),
+        ({"epsilon": -1.0}, "epsilon = -1.0: expected"),
+        ({"scheme": tn.CheckIn(5)}, "relation = None: expected one of"),
+    ],
+)
+def test_what_cannot_be_solved_is_refused(given, line):
+    given = {"scheme": SCHEME, "epsilon": 1.0, "delta": 1e-6, **given}
+    with pytest.raises(tn.ParameterError) as refusal:
+        tn.calibrate(given.pop("scheme"), **given)
+    assert str(refusal.value).startswith(line)
+
+
+def test_noise_of_another_randomizer_has_its_own_name():
+    found = tn.calibrate(
+        tn.Scheme(tn.LaplaceNoise(1.0), tn.CheckIn(50), relation="add-remove"),
+        epsilon=1,
+        delta=1e-6,
+    )
+    assert (found.solved_for, found.value) == ("scale", found.scheme.randomizer.scale)
+    with pytest.raises(tn.ParameterError, match="expected GaussianNoise"):
+        _ = found.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("scheme", "given", "line"),
+    [
+        (SCHEME, {"against": "window"}, "values = (): expected at least two different values"),
+        (SCHEME, {"against": "rate", "values": [1, 2]}, "against = 'rate': expected"),
+        (SCHEME, {"against": "window", "values": [2.5, 5]}, "window = 2.5: expected a whole"),
+        (SHUFFLED, {"values": [1.0, 2.0]}, "values = (1.0, 2.0): expected none without against"),
+        (SHUFFLED, {"against": "delta", "values": [1e-6, 1e-5]}, "delta = 1e-06: expected no δ"),
+        (SHUFFLED, {"delta": None}, "delta = None: expected a number strictly between"),
+        (SHUFFLED, {"delta": 0.0}, "delta = 0.0: expected a number strictly between"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(scheme, given, line):
+    with pytest.raises(tn.ParameterError) as refusal:
+        tn.compare(scheme, **{"delta": 1e-6, **given})
+    assert str(refusal.value).startswith(line)
+
+
+def test_schemes_without_methods_to_compare_are_refused():
+    for law in (tn.EveryStep(3), tn.CheckIn(5, probability=0.5)):
+        scheme = tn.Scheme(tn.GaussianNoise(1.0), law, relation="add-remove")
+        with pytest.raises(tn.UnsupportedError, match="methods are compared for check-ins"):
+            tn.compare(scheme, against="window", values=[1, 2], delta=1e-6)
+    with pytest.raises(tn.UnsupportedError, match="no curve to draw"):
+        tn.compare(SHUFFLED, delta=1e-6).plot()

@@ -1,0 +1,44 @@
+"""The types that a user's editor and checkers see."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import turnout as tn
+
+scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=1000), relation="add-remove")
+reveal_type(tn.price(scheme, delta=1e-6).epsilon.upper)
+reveal_type(tn.calibrate(scheme, epsilon=1, delta=1e-6).noise_multiplier)
+reveal_type(tn.PrivacyCurve.of(scheme).delta(1.0).upper)
+reveal_type(tn.shuffled(tn.PureRandomizer(1.0), clients=10))
+tn.price(scheme)
+"""
+CHECKERS = {
+    "pyright": [str(Path(sys.executable).with_name("pyright")), "--pythonpath", sys.executable],
+    "mypy": [sys.executable, "-m", "mypy", "--cache-dir"],
+}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_users_file_has_types(checker, tmp_path):
+    file = tmp_path / "user.py"
+    file.write_text(PROGRAM)
+    cache = [str(tmp_path / "cache")] if checker == "mypy" else []
+    done = subprocess.run(
+        [*CHECKERS[checker], *cache, str(file)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    seen = re.findall(r'(?:type is| is) "([\w.]+)"', done.stdout)
+    assert [name.rpartition(".")[2] for name in seen] == ["float", "float", "float", "Scheme"]
+    errors = re.findall(r":(\d+)(?::\d+)?[ :-]+error: (.*)", done.stdout)
+    assert [line for line, _ in errors] == ["9"]
+    assert "delta" in errors[0][1]
