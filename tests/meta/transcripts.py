@@ -132,6 +132,7 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """What each step of each block prints, run in a folder of its own."""
     folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
+    registry.all_laws()  # loaded now, or those loaded by a page would be forgotten with its own
     with chdir(folder), patch.dict(registry._NAMES):  # a page's own laws stay on it
         return [
             [
