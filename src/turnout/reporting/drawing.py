@@ -83,13 +83,14 @@ class Picture:
         """As a drawing on white."""
         return self._saved(_INK, "svg", "white").decode()
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Puts it into a file, in the format of its ending, on white.
 
         Raises:
             StorageError: the file system refuses.
         """
-        write(path, self._saved(_INK, path.suffix.lower()[1:], "white"))
+        file = Path(path)
+        write(file, self._saved(_INK, file.suffix.lower()[1:], "white"))
 
     _repr_svg_ = svg
 
