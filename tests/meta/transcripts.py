@@ -39,7 +39,10 @@ NOT_RUN = {
 }
 """Commands that are not run, and first lines of blocks that are not checked, with the reason."""
 
-RUN_BY = {"docs/service.md": "tests/meta/test_service_page.py"}
+RUN_BY = {
+    "docs/service.md": "tests/meta/test_service_page.py",
+    "docs/reference/index.md": "tests/meta/test_reference.py",
+}
 """Pages whose commands and settings a test of their own runs, all of them and in order."""
 
 MASKS = {

@@ -265,7 +265,8 @@ def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float
     """
     reach = tilts * deviations
     damping = math.sqrt(2 * math.pi) * (1.0 + 1.2533 * reach + reach**2)
-    return np.log(deviations / scale / damping)
+    with np.errstate(divide="ignore"):  # a deviation that underflows: E is 0
+        return np.log(deviations / scale / damping)
 
 
 def _unit(law: CoarseLaw, window: int, cap: float | None = None) -> float:
