@@ -75,7 +75,7 @@ def test_a_mistake_of_ours_is_not_dressed_up(monkeypatch):
 
 def test_every_option_says_what_it_is():
     context = click.Context(turnout)
-    assert tuple(turnout.list_commands(context)) == COMMANDS
+    assert tuple(turnout.list_commands(context)) == tuple(COMMANDS)
     for name in COMMANDS:
         command = turnout.get_command(context, name)
         assert command is not None

@@ -20,22 +20,22 @@ from turnout.core.errors import (
     TurnoutError,
 )
 
-COMMANDS = (
-    "account",
-    "budget",
-    "calibrate",
-    "compare",
-    "enrol",
-    "estimate",
-    "fleet",
-    "join",
-    "ledger",
-    "refine",
-    "serve",
-    "train",
-    "witness",
-)
-"""Subcommands; each is the function of that name in the module of that name."""
+COMMANDS = {
+    "account": "What ε a scheme has, and what it means (--explain).",
+    "budget": "What several phases cost together, and what is left.",
+    "calibrate": "The noise, or another parameter, that a target ε needs.",
+    "compare": "ε of a scheme beside other schemes and published bounds.",
+    "enrol": "Invitations for devices.",
+    "estimate": "Private frequencies, means and most frequent values.",
+    "fleet": "Many simulated devices, for a load test.",
+    "join": "One device that takes part in a coordinator's task.",
+    "ledger": "What a coordinator released and spent: export, verify.",
+    "refine": "One release for analysts of several privacy levels.",
+    "serve": "The coordinator of real devices.",
+    "train": "A model trained with a calibrated ε (--example digits).",
+    "witness": "A check that no coordinator's ledger was set back.",
+}
+"""Subcommands, each the function of that name in the module of that name, and their purposes."""
 
 EXIT_CODES: dict[type[BaseException], int] = {
     NumericalError: 3,
@@ -62,11 +62,19 @@ class _LazyGroup(Group):
             return None
         return getattr(importlib.import_module(f"turnout.cli.{cmd_name}"), cmd_name)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes names and purposes; imports none."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="turnout", message="%(prog)s %(version)s")
 def turnout() -> None:
-    """Differentially private learning from devices that turn up when they like."""
+    """Differentially private learning from clients that take part at random times.
+
+    Start with: turnout train --example digits
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
