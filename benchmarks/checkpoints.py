@@ -3,7 +3,7 @@
 CPU-seconds of one process, from reading the data to the last step; reports are left out. The
 digest is taken once, when a run begins or goes on.
 
-    TURNOUT_DATA=... python benchmarks/checkpoints.py examples/digits.toml examples/mnist.toml
+    TURNOUT_DATA=... python benchmarks/checkpoints.py digits.toml mnist.toml
 """
 
 from __future__ import annotations

@@ -1,3 +1,82 @@
-"""Differentially private learning from devices that turn up when they like."""
+"""Differentially private learning from devices that turn up when they like.
+
+>>> import turnout as tn
+>>> scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=1000), relation="add-remove")
+>>> tn.price(scheme, delta=1e-6)
+Price(ε = 0.9047, δ = 1e-06; add-remove, client, central)
+
+Names are loaded when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from turnout.core.lazy import loaded_on_demand
+
+if TYPE_CHECKING:
+    from turnout.accounting import Guarantee as Guarantee
+    from turnout.accounting import PrivacyCurve as PrivacyCurve
+    from turnout.api.calibrations import calibrate as calibrate
+    from turnout.api.comparisons import Comparison as Comparison
+    from turnout.api.comparisons import compare as compare
+    from turnout.api.estimates import estimate_frequencies as estimate_frequencies
+    from turnout.api.estimates import estimate_mean as estimate_mean
+    from turnout.api.prices import Price as Price
+    from turnout.api.prices import explain as explain
+    from turnout.api.prices import price as price
+    from turnout.api.training import simulate as simulate
+    from turnout.api.training import train as train
+    from turnout.core.bounds import Bounds as Bounds
+    from turnout.core.errors import BudgetExceededError as BudgetExceededError
+    from turnout.core.errors import NumericalError as NumericalError
+    from turnout.core.errors import ParameterError as ParameterError
+    from turnout.core.errors import TurnoutError as TurnoutError
+    from turnout.core.errors import UnsupportedError as UnsupportedError
+    from turnout.spec import ApproximateRandomizer as ApproximateRandomizer
+    from turnout.spec import CheckIn as CheckIn
+    from turnout.spec import DiscreteGaussianNoise as DiscreteGaussianNoise
+    from turnout.spec import EveryStep as EveryStep
+    from turnout.spec import FixedAssignment as FixedAssignment
+    from turnout.spec import FixedSize as FixedSize
+    from turnout.spec import GaussianNoise as GaussianNoise
+    from turnout.spec import HadamardResponse as HadamardResponse
+    from turnout.spec import KaryResponse as KaryResponse
+    from turnout.spec import KSubset as KSubset
+    from turnout.spec import LaplaceNoise as LaplaceNoise
+    from turnout.spec import NonAdaptiveRandomizer as NonAdaptiveRandomizer
+    from turnout.spec import PoissonSampling as PoissonSampling
+    from turnout.spec import PureRandomizer as PureRandomizer
+    from turnout.spec import RoundedGaussianNoise as RoundedGaussianNoise
+    from turnout.spec import SampledBitResponse as SampledBitResponse
+    from turnout.spec import Scheme as Scheme
+    from turnout.spec import SelfSampling as SelfSampling
+    from turnout.spec import SlidingWindow as SlidingWindow
+    from turnout.spec import TableRandomizer as TableRandomizer
+    from turnout.spec.shuffles import shuffled as shuffled
+
+_HOMES = {
+    "accounting": "Guarantee PrivacyCurve",
+    "api.calibrations": "calibrate",
+    "api.comparisons": "Comparison compare",
+    "api.estimates": "estimate_frequencies estimate_mean",
+    "api.prices": "Price explain price",
+    "api.training": "simulate train",
+    "core.bounds": "Bounds",
+    "core.errors": (
+        "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"
+    ),
+    "spec": (
+        "ApproximateRandomizer CheckIn DiscreteGaussianNoise EveryStep FixedAssignment FixedSize "
+        "GaussianNoise HadamardResponse KSubset KaryResponse LaplaceNoise NonAdaptiveRandomizer "
+        "PoissonSampling PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme "
+        "SelfSampling SlidingWindow TableRandomizer"
+    ),
+    "spec.shuffles": "shuffled",
+}
 
 __version__ = "0.1.0"
+__getattr__ = loaded_on_demand(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(" ".join(_HOMES.values()).split())

@@ -72,7 +72,7 @@ def test_a_picture_is_drawn_before_anything_is_printed(compare, tmp_path, monkey
     def closed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("turnout.reporting.comparison_tables.show", closed)
+    monkeypatch.setattr("turnout.cli.compare.show", closed)
     picture = tmp_path / "shuffles.svg"
     code, _, _ = compare(f"{SWEPT.replace('--points 3', '--points 2')} --picture {picture}")
     assert code == 130
@@ -90,7 +90,7 @@ def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
     assert numbers == sorted(numbers)
     assert "– EFM19, at 1 to 4: ε₀ = 1: expected at most 1/2" in " ".join(out.split())
     svg = picture.read_text()
-    for text in ("ε at δ = 1e-06, replace-one, shuffled", "times the ε of adaptive", "ε₀"):
+    for text in ("ε at δ = 1e-06, replace-one: clients", "Ratio to shuffled", "ε₀"):
         assert text in svg
 
 

@@ -12,6 +12,8 @@ from html.parser import HTMLParser
 import pytest
 from command_line import PLAN, signalled
 
+from turnout.plans import Plan
+
 TIMES = ("seconds",)
 LONG = PLAN.replace("windows = 3", "windows = 60").replace("every = 4", "every = 120")
 
@@ -206,7 +208,7 @@ def test_a_folder_that_holds_something_is_left_alone(turnout, plan, tmp_path):
     (tmp_path / "run" / "thesis.txt").write_text("precious")
     done = turnout("train", plan, "--out", "run")
     assert done.returncode == 2
-    assert "--out = 'run': expected a new or empty folder" in done.stderr
+    assert "out = 'run': expected a new or empty folder" in done.stderr
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
 
 
@@ -214,9 +216,12 @@ def test_a_folder_that_holds_something_is_left_alone(turnout, plan, tmp_path):
     ("arguments", "line"),
     [
         (["none.toml", "--out", "run"], "plan = 'none.toml': expected a TOML file that exists"),
-        (["--resume", "none"], "--resume = 'none': expected a folder that holds a run (plan.toml)"),
-        (["plan.toml"], "give PLAN and --out DIR, or --resume DIR"),
-        (["plan.toml", "--resume", "x"], "--resume = 'x': expected neither PLAN nor --out"),
+        (["--resume", "none"], "resume = 'none': expected a folder that holds a run (plan.toml)"),
+        (["plan.toml"], "give PLAN and --out DIR, or --example NAME, or --resume DIR"),
+        (["plan.toml", "--resume", "x"], "give PLAN and --out DIR, or --example NAME, or"),
+        (["--resume", "x", "--out", "y"], "out = 'y': expected none beside resume"),
+        (["--example", "x"], "example = 'x': expected one of digits, mnist, phones, trial"),
+        (["--resume", "x", "--print-plan"], "--print-plan prints PLAN or --example NAME"),
     ],
 )
 def test_bad_arguments_get_one_line(turnout, plan, arguments, line):
@@ -224,6 +229,16 @@ def test_bad_arguments_get_one_line(turnout, plan, arguments, line):
     assert done.returncode == 2
     assert done.stderr.startswith(f"turnout: {line}")
     assert done.stderr.count("\n") == 1
+
+
+def test_an_example_is_printed_and_runs_outside_the_repository(turnout, tmp_path):
+    text = turnout("train", "--example", "digits", "--print-plan").stdout
+    assert Plan.from_toml(text).participation.law == "check-in"
+    assert not list(tmp_path.iterdir())
+    done = turnout("train", "--example", "digits")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "digits" / "plan.toml").read_text() == text
+    assert "report: runs/digits/report.html" in done.stdout
 
 
 def test_a_damaged_checkpoint_is_a_storage_error(turnout, own_run):

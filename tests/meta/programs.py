@@ -16,11 +16,17 @@ from turnout.cli.main import turnout
 
 def read_command(line: str) -> None:
     """Raises unless the program would take the command line; runs nothing."""
-    words = shlex.split(line)
+    words, _ = redirected(line)
     while re.match(r"[A-Z_]+=", words[0]):
         words = words[1:]
     program, *arguments = words
     PROGRAMS[program](arguments)
+
+
+def redirected(line: str) -> tuple[list[str], str]:
+    """The words of a command line, and the file that its output goes into, if any."""
+    words = shlex.split(line)
+    return (words[:-2], words[-1]) if words[-2:-1] == [">"] else (words, "")
 
 
 def subcommand(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -57,16 +63,17 @@ def _make(arguments: list[str]) -> None:
 
 
 def _pip(arguments: list[str]) -> None:
-    """``pip install 'turnout[extra]'``."""
+    """``pip install 'turnout[extra]'``, or the copy at hand."""
     what, *flags, package = arguments
+    package = package.replace(".", "turnout", 1) if package.startswith(".") else package
     assert set(flags) <= {"--upgrade"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    found = re.fullmatch(r"turnout\[([\w,-]+)\]", package)
+    found = re.fullmatch(r"turnout(?:\[([\w,-]+)\])?", package)
     assert what == "install"
     assert found
-    assert set(found[1].split(",")) <= set(extras)
+    assert set((found[1] or "all").split(",")) <= set(extras)
 
 
 def _python(arguments: list[str]) -> None:

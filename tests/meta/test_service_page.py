@@ -21,10 +21,11 @@ from pathlib import Path
 import pytest
 from forked import HANGS_SECONDS, Forked
 from pages import ROOT, Block, blocks
-from programs import PROGRAMS, options, read_command
+from programs import PROGRAMS, options, read_command, redirected
 from transcripts import RUN_BY, one_line
 
 from turnout.cli.serve import serve
+from turnout.plans import example_plan
 from turnout.service.web.settings import PREFIX, Settings
 
 PAGE = "docs/service.md"
@@ -79,7 +80,7 @@ class Machine:
 
     def run(self, line: str, shown: str) -> None:
         """Run one command; what serves goes on in the background."""
-        words = shlex.split(self.typed(line))
+        words, file = redirected(self.typed(line))
         if words[0] == "turnout":
             self._turnout(line, words[1:], shown)
         elif words[0] == "pip":
@@ -96,10 +97,10 @@ class Machine:
             assert done.returncode == 0, (line, done.stderr)
             assert shown in done.stdout
             self.said = done.stdout
-        if line.endswith(" plan.toml") and line.startswith("cp "):
-            plan = self.folder / "plan.toml"
-            small = plan.read_text().replace("clients = 200", "clients = 20")
-            plan.write_text(small.replace("windows = 8", "windows = 1"))
+        if file == "plan.toml":
+            plan = (self.folder / "train.out").read_text()
+            small = plan.replace("clients = 200", "clients = 20")
+            (self.folder / file).write_text(small.replace("windows = 8", "windows = 1"))
 
     def _turnout(self, line: str, arguments: list[str], shown: str) -> None:
         out, err = (self.folder / f"{arguments[0]}.{name}" for name in ("out", "err"))
@@ -133,7 +134,6 @@ class Machine:
 
 
 def test_an_operator_follows_the_page(tmp_path):
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     machine, seen = Machine(tmp_path), {}
     try:
         for line, shown in commands(root=False):
@@ -166,7 +166,7 @@ place.write_text(json.dumps([*said, [Path(sys.argv[0]).name, *sys.argv[1:]]]))
 def test_root_installs_the_unit(tmp_path):
     """useradd, systemctl, python3 and pip are stand-ins; files are installed for real."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    shutil.copy(tmp_path / "examples" / "trial.toml", tmp_path / "plan.toml")
+    shutil.copy(example_plan("trial"), tmp_path / "plan.toml")
     (tmp_path / "password").write_text("x" * 12)
     log, programs = tmp_path / "log.json", tmp_path / "programs"
     for place in (programs, tmp_path / "opt" / "turnout" / "bin"):

@@ -10,7 +10,6 @@ import io
 import os
 import re
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -131,8 +130,9 @@ def one_line(command: str) -> str:
 
 def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """What each step of each block prints, run in a folder of its own."""
-    shutil.copytree(ROOT / "examples", folder / "examples")
+    folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
+    registry.all_laws()  # loaded now, or those loaded by a page would be forgotten with its own
     with chdir(folder), patch.dict(registry._NAMES):  # a page's own laws stay on it
         return [
             [

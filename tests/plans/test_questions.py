@@ -7,8 +7,9 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
+from turnout.cli.questions import priced, solved
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
-from turnout.plans import parse_query, priced, solvable, solved
+from turnout.plans import parse_query, solvable
 from turnout.plans.randomizers import read_pair
 from turnout.spec import (
     ApproximateRandomizer,
@@ -276,12 +277,12 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
 )
 def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown, flags):
     key = unknown.replace("-", "_")
-    asked, found = solved(parse_query(without(flags, key), unknown), unknown)
-    parts = (asked.target, asked.randomizer, asked.participation)
-    assert [getattr(part, key) for part in parts if hasattr(part, key)] == [found.value]
+    answer = solved(parse_query(without(flags, key), unknown), unknown)
+    found = answer.calibration
     assert isinstance(found.value, int) == found.unknown.whole
     again = parse_query({**flags, key: found.value})
     scheme = again.scheme
+    assert (answer.scheme, answer.delta) == (scheme, again.target.delta)
     assert found.epsilon <= flags["epsilon"]
     assert price(scheme, again.target.delta).epsilon.upper <= flags["epsilon"]
     assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.target.delta)
@@ -289,9 +290,9 @@ def test_any_one_unknown_is_answered_with_a_question_that_costs_no_more(unknown,
 
 def test_picks_stay_within_the_window():
     flags = {**PROMISE, "scheme": "k-subset", "window": 4, "epsilon": 100.0}
-    assert solved(parse_query(flags, "picks"), "picks")[1].value == 4
+    assert solved(parse_query(flags, "picks"), "picks").value == 4
     flags = {**PROMISE, "scheme": "k-subset", "picks": 4, "epsilon": 100.0}
-    assert solved(parse_query(flags, "window"), "window")[1].value == 4
+    assert solved(parse_query(flags, "window"), "window").value == 4
 
 
 @pytest.mark.parametrize(
@@ -327,9 +328,9 @@ def test_what_can_be_solved_for_is_the_randomizers_own(randomizer, names):
 
 def test_noise_is_the_name_of_any_randomizers_noise():
     flags = {**WINDOW, "randomizer": "laplace"}
-    asked, found = solved(parse_query(flags, "noise"))
-    assert found.unknown.name == "scale"
-    assert asked.scheme.randomizer == LaplaceNoise(found.value)
+    answer = solved(parse_query(flags, "noise"))
+    assert answer.solved_for == "scale"
+    assert answer.scheme.randomizer == LaplaceNoise(answer.value)
     with pytest.raises(ParameterError, match="'noise': expected one of 'window', 'windows'"):
         parse_query({**WINDOW, "randomizer": "table", "pair_file": "none.csv"}, "noise")
 

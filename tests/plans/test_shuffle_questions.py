@@ -7,8 +7,9 @@ import re
 import pytest
 
 from turnout.accounting import epsilon_upper, price
+from turnout.cli.questions import priced, solved
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.plans import parse_query, priced, solvable, solved
+from turnout.plans import parse_query, solvable
 from turnout.plans.plan import Plan
 from turnout.plans.preparation import prepare
 from turnout.spec import (
@@ -288,7 +289,7 @@ WHOLE = [
 
 @pytest.mark.parametrize(("unknown", "flags", "low", "high"), WHOLE)
 def test_a_whole_unknown_is_what_bisection_finds(unknown, flags, low, high):
-    _, found = solved(parse_query(without(flags, unknown), unknown), unknown)
+    found = solved(parse_query(without(flags, unknown), unknown), unknown).calibration
     expected = bisected(flags, unknown, low, high, found.unknown.falling)
     # The answer is certified by the sharper price, so it may be a little better, never worse.
     better = expected - found.value if found.unknown.falling else found.value - expected
@@ -324,9 +325,10 @@ def test_a_level_is_what_bisection_finds(key, flags):
     def meets(value):
         return epsilon_upper(parse_query({**flags, key: value}).scheme, 1e-6) <= epsilon
 
-    asked, found = solved(parse_query(flags, unknown), unknown)
+    answer = solved(parse_query(flags, unknown), unknown)
+    found = answer.calibration
     assert found.evaluations <= 10
-    assert priced(asked).epsilon.upper <= epsilon
+    assert answer.epsilon.upper <= epsilon
     # From the private to the costly side of the answer; the price may be sharper than the quick
     # bound that is bisected, never the other way round.
     good, bad = (1.2, 0.8) if found.unknown.falling else (0.8, 1.2)
@@ -345,7 +347,7 @@ def test_a_value_beside_the_answer_misses_the_target():
     """The control: neither one client less nor one round more would do."""
     flags = {**ALL, "epsilon": 0.5}
     for unknown, step in (("rounds", 1), ("clients", -1)):
-        _, found = solved(parse_query(without(flags, unknown), unknown), unknown)
+        found = solved(parse_query(without(flags, unknown), unknown), unknown).calibration
         beside = parse_query({**flags, unknown: found.value + step})
         assert epsilon_upper(beside.scheme, 1e-6) > 0.5
 
@@ -356,7 +358,7 @@ def test_a_value_beside_the_answer_misses_the_target():
 )
 def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, epsilon):
     flags = {**SHUFFLE, "clients": clients, "rounds": rounds, "epsilon": epsilon}
-    _, found = solved(parse_query(flags, "epsilon0"), "epsilon0")
+    found = solved(parse_query(flags, "epsilon0"), "epsilon0").calibration
     assert found.evaluations <= 10
     assert found.epsilon <= epsilon
     assert found.value >= epsilon / rounds * (1 - 1e-3)  # what needs no shuffler
@@ -366,5 +368,5 @@ def test_a_level_is_found_in_few_evaluations_wherever_it_is(clients, rounds, eps
 
 def test_without_need_of_a_shuffler_one_client_is_enough():
     flags = {**ALL, "epsilon": 1.0}
-    _, found = solved(parse_query(without(flags, "clients"), "clients"), "clients")
+    found = solved(parse_query(without(flags, "clients"), "clients"), "clients").calibration
     assert (found.value, found.refused) == (1, None)

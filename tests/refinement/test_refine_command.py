@@ -208,8 +208,8 @@ def test_values_are_read_strictly(tmp_path):
         ("v\n1.0\n", ParameterError, "whole numbers"),
         ("v\n", StorageError, "no values"),
         ("", StorageError, "names no columns"),
-        ("v,w\n0,1\n", StorageError, "--column: v, w"),
-        ("v,v\n0,1\n", StorageError, "--column"),
+        ("v,w\n0,1\n", StorageError, "expected one of v, w"),
+        ("v,v\n0,1\n", StorageError, "expected one of v, v"),
     ):
         with pytest.raises(kind, match=match):
             read_values(file("wrong.csv", text), 3)

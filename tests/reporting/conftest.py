@@ -7,7 +7,7 @@ import pytest
 
 from turnout.accounting import ClientGuarantees, Guarantee
 from turnout.core.bounds import Bounds
-from turnout.participation import trace_statistics
+from turnout.participation.traces import trace_statistics
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.simulation import History
@@ -69,6 +69,7 @@ def outcome(plan: Plan, law, accuracy: float, clients: ClientGuarantees | None) 
         1.25,
         np.array([0, 3, 6]),
         np.array([0.0, 1.5, 2.4356]),
+        np.zeros(2),
     )
 
 

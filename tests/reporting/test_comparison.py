@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,14 @@ from turnout.accounting import price
 from turnout.accounting.published import comparison as methods
 from turnout.accounting.published.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
+from turnout.api.comparisons import Comparison
+from turnout.cli.options import show
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.plans.comparisons import compare
+from turnout.plans.sweeps import sweep
 from turnout.reporting import progress as waiting
 from turnout.reporting.comparison_picture import comparison_picture
-from turnout.reporting.comparison_tables import comparison_record, show
+from turnout.reporting.comparison_tables import comparison_record
+from turnout.reporting.palette import LOOKS
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -44,7 +48,7 @@ NAMED = {method.name: method for method in METHODS}
 
 @pytest.fixture(scope="module")
 def compared():
-    return compare(FLAGS)
+    return Comparison.of(sweep(FLAGS))
 
 
 def setting(**changes) -> Setting:
@@ -184,7 +188,7 @@ def test_one_method_that_fails_does_not_stop_the_others(monkeypatch):
     monkeypatch.setattr(
         methods, "METHODS", (NAMED["check-in"], Method("broken", "a trial", broken))
     )
-    found = compare(FLAGS, lambda done, of: seen.append((done, of)))
+    found = Comparison.of(sweep(FLAGS), lambda done, of: seen.append((done, of)))
     assert [
         quote if isinstance(quote, str) else quote.epsilon for quote in found.curves[1].quotes
     ] == [
@@ -203,7 +207,7 @@ def test_reasons_that_differ_in_numbers_only_share_a_line(monkeypatch, capsys):
     monkeypatch.setattr(
         methods, "METHODS", (NAMED["no amplif."], Method("other", "a trial", refuses))
     )
-    show(compare(FLAGS), as_json=False)
+    show(Comparison.of(sweep(FLAGS)), as_json=False)
     printed = capsys.readouterr().out
     assert printed.count("too large") == 1
     assert "– other, everywhere: gamma = 2.000e+00 is too large" in printed
@@ -257,18 +261,19 @@ def test_a_mistake_of_ours_is_no_blank(monkeypatch):
 
     monkeypatch.setattr(methods, "METHODS", (Method("broken", "a trial", broken),))
     with pytest.raises(ZeroDivisionError):
-        compare(FLAGS)
+        Comparison.of(sweep(FLAGS))
 
 
 def test_the_picture_shows_who_has_numbers(compared, tmp_path):
     picture = comparison_picture(compared)
     svg = picture.svg()
-    for name in ("check-in", "Poisson", "shuffling (replace-one)", "RDP 4.6 (remove only)"):
-        assert name in svg
-    assert "check-ins 3.2" not in svg
+    notes = {"check-in": "", "shuffling": ", replace-one", "RDP 4.6": ", remove only"}
+    for name, note in notes.items():
+        assert f"{LOOKS[name].words}{note}" in svg
+    assert LOOKS["check-ins 3.2"].words not in svg
     assert "noise multiplier" in svg
     assert not re.search(r"\d × 10|mathdefault", svg)
-    assert "check-in's least is" in picture.text
+    assert f"the least of {LOOKS['check-in'].words} is" in picture.text
     for kind, head in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         path = tmp_path / f"comparison{kind}"
         comparison_picture(compared).write(path)
@@ -280,8 +285,8 @@ def test_a_picture_without_any_number_of_ours_is_still_one(monkeypatch):
         raise UnsupportedError("no")
 
     monkeypatch.setattr(
-        methods, "METHODS", (Method("ours", "a trial", refuses), NAMED["no amplif."])
+        methods, "METHODS", (replace(NAMED["check-in"], quote=refuses), NAMED["no amplif."])
     )
-    found = compare(FLAGS)
+    found = Comparison.of(sweep(FLAGS))
     with np.errstate(all="raise"):
-        assert comparison_picture(found).svg().count("no amplif.") == 1
+        assert comparison_picture(found).svg().count(LOOKS["no amplif."].words) == 1

@@ -117,10 +117,10 @@ def test_a_gain_too_small_for_a_percentage_is_told_apart():
 
 
 def test_replacing_her_record_has_one_direction():
-    replaced = explained(CheckIn(8), relation=Relation.REPLACE_ONE, sigma=2.0)
+    replaced = explained(EveryStep(3), relation=Relation.REPLACE_ONE, sigma=2.0)
     record = explanation_record(replaced)
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
-    single = explained(CheckIn(8), sigma=2.0)
+    single = explained(EveryStep(3), sigma=2.0)
     assert record["advantage"] > single.advantage.upper
     assert "her data are these" in explanation_rows(replaced)["prior 50 %"]
 
@@ -174,7 +174,15 @@ def test_the_picture_says_what_it_shows(checked_in):
     picture = trade_off_picture(checked_in)
     svg = picture.svg()
     assert svg == picture.svg()
-    for word in ("a coin", "no privacy", "GDP", "remove", "add", "quoted", "this scheme, proved"):
+    for word in (
+        "chance level",
+        "no privacy",
+        "Gaussian",
+        "remove",
+        "add",
+        "quoted",
+        "this scheme",
+    ):
         assert word in svg
     assert "true minus false positives of at most" in picture.text
 

@@ -1,4 +1,4 @@
-"""Views of a task as it might be, from a recorded run of examples/digits.toml."""
+"""Views of a task as it might be, from a recorded run of the example digits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from turnout.plans import example_plan
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import CurvePoint, OperatorView, PublicView, StepCount
 
 FOLDER = Path(__file__).parent
-PLAN = FOLDER.parents[1] / "examples" / "digits.toml"
+PLAN = example_plan("digits")
 HISTORY = json.loads((FOLDER / "dashboard_history.json").read_text())
 
 STEPS, POPULATION = 300, 1437

@@ -44,7 +44,7 @@ def filled(url: str) -> Storage:
         released(tx, 1)
         tx.check_in(Participation(2, 1, None), None, 1)
         tx.answer(2, 1, bytes(32), b"x")
-        tx.ask(1, tx.arrived(1))
+        tx.request(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))
         tx.log(Event(0.0, "info", "filled"))
     return storage

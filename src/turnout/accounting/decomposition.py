@@ -102,7 +102,7 @@ def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
 
 
 def _one_client(scheme: Scheme, part: Released) -> Decomposition:
-    """She may displace somebody else's update, 2C; alone she moves C."""
+    """The client may displace another one's update, 2C; alone it moves C."""
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
     alone = dominating(scheme.randomizer, 1.0)
@@ -112,7 +112,7 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
-    # Her record, the other one and whomever she displaces are any two within 2C.
+    # The client's record, the other one and the displaced one are any two within 2C.
     upper = under_replacement(bound.upper, Closeness.ANY_TWO)
     private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
     closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
@@ -142,7 +142,7 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
-    """One record against another (docs/design/replacement.md); over her absence if need be."""
+    """One record against another (docs/design/replacement.md); over the null record if need be."""
     randomizer = scheme.randomizer
     if isinstance(draw, KOf):
         return Decomposition(bound, bound)
@@ -205,7 +205,7 @@ def _averaged(
     worst = dominating(scheme.randomizer, sensitivity)
     lower = upper = repeated(worst, full + (rest > 0))
     if draw.probability < 1:
-        # Where a window shows nothing, an adversary can draw the null release for himself.
+        # Where a window shows nothing, an adversary can draw the null release itself.
         upper = upper if draw.probability > 0 else []
         once = PairBlock(worst.pair, draw.probability, worst.infinity_mass)
         lower = [(once, full)] if full and upper else []

@@ -1,4 +1,4 @@
-"""What an answer looks like: ε with everything that makes it a guarantee."""
+"""A guarantee: ε with its δ, relation, unit and trust model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ClientGuarantees:
 
     Attributes:
         epsilon_upper: proved upper bound per client, shape (clients,); 0 for who never comes.
-        window_sizes: steps she draws among, shape (clients, windows).
+        window_sizes: steps that the client draws among, shape (clients, windows).
     """
 
     epsilon_upper: np.ndarray

@@ -43,8 +43,8 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         delta: δ, strictly between 0 and 1.
         tolerance: relative width at which refining stops. Where the analysis is exact and ε, the
             larger of both directions', is still known to 100 tolerances only, it is refused; where
-            it is not (two hops, one client a step, k-subset, shuffles), refining stops when the
-            upper bound moves no more.
+            it is not (two neighbour bounds, one client a step, k-subset, shuffles), refining stops
+            when the upper bound moves no more.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
@@ -133,7 +133,8 @@ def decomposition_bounds(
         if relation is Relation.REPLACE_ONE:
             return {"replace": reduce(or_, bounds.values())}
         return {direction.value: value for direction, value in bounds.items()}
-    # Two hops are not tight; the null record is an allowed neighbour and gives the lower bound.
+    # Two neighbour bounds are not tight; the null record is an allowed neighbour and gives the
+    # lower bound.
     lowers = [
         run_epsilon(parts.record_against_null.lower, d, Side.LOWER, delta, 0) for d in Direction
     ]
@@ -244,13 +245,13 @@ def _two_bound(first: Run, second: Run, delta: float) -> float:
         except NumericalError:
             continue
     if math.isinf(best):
-        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two hops")
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
     return best * (1 + 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Everybody with windows of the same sizes: the hop, and its upper ε by direction."""
+    """Everybody with windows of the same sizes: the bound, and its upper ε by direction."""
 
     bound: NeighbourBound
     uppers: dict[Direction, float]
@@ -286,7 +287,7 @@ def _worst(
 
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
-    """Upper ε of every kind of client, by the sorted sizes of her windows."""
+    """Upper ε of every kind of client, by the sorted sizes of its windows."""
     draw = _own_draw(scheme)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FloatArray = np.ndarray
 _HINTS = (1e-1, 1e-3, 1e-5)  # δ's at which an exported curve is made sharp, besides the least
 _EXPORTED_LOSSES = 2**14
-_BEYOND = 500.0  # an ε at which only the leak is left
+_BEYOND = 500.0  # an ε at which only the infinity mass is left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,14 +184,14 @@ class PrivacyCurve:
 
         Raises:
             ParameterError: a δ outside (0, 1).
-            UnsupportedError: the relation takes two hops.
+            UnsupportedError: the relation takes two neighbour bounds.
         """
         checks.open_unit(least_delta=least_delta)
         require("dp-accounting", what="PrivacyCurve.to_dp_accounting")
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
         if self.parts.replacement_against_null is not None:
-            raise UnsupportedError("a relation of two hops has no privacy loss distribution")
+            raise UnsupportedError("two neighbour bounds have no one privacy loss distribution")
         run, tail = self.parts.record_against_null.upper, 1e-3 * least_delta
         hints = [*(h for h in _HINTS if h > tail), 0.9 * tail]
         remove, add = (

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from turnout.cli.estimate_output import picture_path
-from turnout.cli.options import QuestionCommand, question_options
+from turnout.cli.options import QuestionCommand, question_options, show
 from turnout.core.errors import ParameterError
 
 _EXAMPLES = """\b
@@ -23,7 +23,7 @@ Examples:
 @click.command(cls=QuestionCommand, epilog=_EXAMPLES)
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
-    "--prior", type=float, help="With --explain: how likely an attacker thinks she took part."
+    "--prior", type=float, help="With --explain: an attacker's prior that the client took part."
 )
 @click.option(
     "--picture",
@@ -34,21 +34,21 @@ Examples:
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
 ) -> None:
-    """Prints the proved ε of a scheme, in both directions, without training."""
+    """Prints an upper and a lower bound on ε, in both directions, without training."""
     for name, value in {"--prior": prior, "--picture": picture}.items():
         if value is not None and not explain:
             raise ParameterError(name, value, "--explain beside it")
     if prior is not None and not 0.0 < prior < 1.0:
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
-    from turnout.plans.answers import answer
-    from turnout.reporting import answers
+    from turnout.api.prices import explain as explained
+    from turnout.cli.questions import priced
+    from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
     path = picture_path(picture)
     with spinner("pricing"):
-        found = answer(flags, explained=explain, prior=prior)
-    if path is not None and found.explanation is not None:
-        from turnout.reporting.trade_off_picture import trade_off_picture
-
-        trade_off_picture(found.explanation).write(path)
-    answers.show(found, as_json=as_json)
+        found = priced(parse_query(flags))
+        found = explained(found, prior=prior) if explain else found
+    if path is not None:
+        found.plot().write(path)
+    show(found, as_json=as_json)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from turnout.cli.options import QuestionCommand, question_options
+from turnout.cli.options import QuestionCommand, question_options, show
 
 _EXAMPLES = """\b
 Examples:
@@ -34,12 +34,12 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Prints the least noise, or the value of another parameter, that meets a target ε.
 
     What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
-    else, whose proved ε is at most the target.
+    else, whose ε upper bound is at most the target.
     """
-    from turnout.plans.answers import solve
-    from turnout.reporting import answers
+    from turnout.cli.questions import solved
+    from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
     with spinner("calibrating"):
-        found = solve(flags, solve_for)
-    answers.show(found, as_json=as_json)
+        found = solved(parse_query(flags, solve_for), solve_for)
+    show(found, as_json=as_json)

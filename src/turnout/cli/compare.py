@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from turnout.cli.estimate_output import picture_path
-from turnout.cli.options import WHOLE, SectionedCommand
+from turnout.cli.options import WHOLE, SectionedCommand, show
 from turnout.core.errors import ParameterError
 
 _SECTIONS = {
@@ -73,17 +73,15 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     """
     if picture is not None and flags["against"] is None:
         raise ParameterError("--picture", picture, "--against beside it")
-    from turnout.plans.comparisons import compare as compared
-    from turnout.reporting import comparison_tables
+    from turnout.api.comparisons import Comparison
+    from turnout.plans.sweeps import sweep
     from turnout.reporting.progress import progress_bar
 
     path = picture_path(picture)
     with progress_bar("comparing") as watch:
-        found = compared(flags, watch)
+        found = Comparison.of(sweep(flags), watch)
     try:
         if path is not None:  # before printing, which a closed pipe may end
-            from turnout.reporting.comparison_picture import comparison_picture
-
-            comparison_picture(found).write(path)
+            found.plot().write(path)
     finally:
-        comparison_tables.show(found, as_json=as_json)
+        show(found, as_json=as_json)

@@ -15,8 +15,7 @@ from turnout.cli.estimate_output import (
     TOP,
     names_of,
     picture_path,
-    print_record,
-    show_mean,
+    show,
     values_options,
 )
 from turnout.cli.local_estimates import heavy_hitters, user_mean
@@ -44,6 +43,7 @@ _shared_options = all_of(
     ),
     click.option(
         "--model",
+        "trust",
         type=click.Choice(_MODELS),
         required=True,
         help="Whom a client trusts. local: nobody. shuffled: whoever mixes the messages. "
@@ -103,10 +103,6 @@ def frequencies(
     data: Path,
     size: int | None,
     labels: Path | None,
-    column: str | None,
-    mechanism: str,
-    post_processing: str,
-    confidence: float,
     top: int,
     picture: str | None,
     as_json: bool,
@@ -119,34 +115,13 @@ def frequencies(
     """
     names = names_of(size, labels)
     path = picture_path(picture)
+    from turnout.api.estimates import estimate_frequencies
     from turnout.core import checks
-    from turnout.estimation.private import estimates
-    from turnout.estimation.private.answers import PrivacyRequest
-    from turnout.randomness import OSRandomness
-    from turnout.reporting import estimate_tables
 
     if size is not None:
         checks.count(2, size=size)
-    found = estimates.frequencies(
-        data,
-        size or len(names),
-        PrivacyRequest(**asked),
-        OSRandomness(),
-        labels=names,
-        column=column,
-        mechanism=mechanism,
-        post_processing=post_processing,
-        confidence=confidence,
-    )
-    shown = names or tuple(map(str, range(size or 0)))
-    if path is not None:
-        from turnout.reporting.estimate_pictures import frequency_picture
-
-        frequency_picture(found, shown, top).write(path)
-    if as_json:
-        print_record(estimate_tables.frequency_record(found, shown))
-    else:
-        estimate_tables.show_frequencies(found, shown, top)
+    found = estimate_frequencies(data, categories=names or size or 0, **asked)
+    show(found, top, path, as_json)
 
 
 @estimate.command(epilog=_MEAN_EXAMPLES)
@@ -183,10 +158,6 @@ def frequencies(
 def mean(
     *,
     data: Path,
-    norm: str,
-    radius: float,
-    columns: tuple[str, ...],
-    mechanism: str,
     top: int,
     picture: str | None,
     as_json: bool,
@@ -198,20 +169,9 @@ def mean(
     numbers. One row is one client.
     """
     path = picture_path(picture)
-    from turnout.estimation.private import estimates
-    from turnout.estimation.private.answers import PrivacyRequest
-    from turnout.randomness import OSRandomness
+    from turnout.api.estimates import estimate_mean
 
-    found = estimates.mean(
-        data,
-        norm,
-        radius,
-        PrivacyRequest(**asked),
-        OSRandomness(),
-        columns=columns,
-        mechanism=mechanism,
-    )
-    show_mean(found, columns, top, path, as_json)
+    show(estimate_mean(data, **asked), top, path, as_json)
 
 
 estimate.add_command(heavy_hitters)

@@ -12,7 +12,11 @@ from turnout.cli.options import FILE, WHOLE, all_of
 from turnout.core.extras import require
 
 if TYPE_CHECKING:
-    from turnout.estimation.private.answers import Mean
+    from rich.console import RenderableType
+
+    from turnout.api.estimates import EstimatedFrequencies, EstimatedMean
+
+    Estimate = EstimatedFrequencies | EstimatedMean
 
 TOP = click.option(
     "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
@@ -33,7 +37,7 @@ values_options = all_of(
 
 
 def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
-    """What values are called; empty where they are numbers."""
+    """The names of the values; empty where they are numbers."""
     if (size is None) == (labels is None):
         raise click.UsageError(
             "say with --size K or --labels FILE which values there can be: that is published, "
@@ -44,25 +48,25 @@ def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
     return () if labels is None else read_labels(labels)
 
 
-def show_mean(
-    found: Mean, columns: tuple[str, ...], top: int, path: Path | None, as_json: bool
-) -> None:
-    """Draws and prints a mean; the picture first, since a run costs privacy."""
-    from turnout.reporting import estimate_tables
-
-    names = columns or tuple(map(str, range(found.value.size)))
+def show(found: Estimate, top: int, path: Path | None, as_json: bool) -> None:
+    """Draws and prints an estimate; the picture first, since a run costs privacy."""
     if path is not None:
-        from turnout.reporting.estimate_pictures import mean_picture
-
-        mean_picture(found, names, top).write(path)
+        found.plot(top).write(path)
     if as_json:
-        print_record(estimate_tables.mean_record(found, names))
+        print_record(found.to_dict())
     else:
-        estimate_tables.show_mean(found, names, top)
+        print_table(found.table(top))
+
+
+def print_table(table: RenderableType) -> None:
+    """Prints a table."""
+    from rich.console import Console
+
+    Console().print(table, highlight=False)
 
 
 def picture_path(picture: str | None) -> Path | None:
-    """Where the picture goes; refused before anything is read, since a run costs privacy."""
+    """The file of the picture; refused before anything is read, since a run costs privacy."""
     if picture is None:
         return None
     require("plots", what="--picture")

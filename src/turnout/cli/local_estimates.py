@@ -16,7 +16,8 @@ from turnout.cli.estimate_output import (
     TOP,
     picture_path,
     print_record,
-    show_mean,
+    print_table,
+    show,
 )
 from turnout.cli.options import FILE, WHOLE
 
@@ -75,7 +76,7 @@ def heavy_hitters(
 
     Local model, replace-one: nobody is trusted, and each client sends one message. With up to 2^14
     values each message is about all of them; beyond, it is one bit about a prefix of the client's
-    value, of a length that is drawn for her, and frequent prefixes are followed.
+    value, of a length that is drawn for the client, and frequent prefixes are followed.
     """
     if sum(given is not None for given in (flags["size"], labels, flags["letters"])) != 1:
         raise click.UsageError(
@@ -91,7 +92,7 @@ def heavy_hitters(
     if as_json:
         print_record(estimate_tables.search_record(found))
     else:
-        estimate_tables.show_search(found, top)
+        print_table(estimate_tables.search_table(found, top))
 
 
 @click.command("user-mean", cls=Command, epilog=_USER_EXAMPLES)
@@ -144,12 +145,13 @@ def user_mean(
     """Estimates a mean where each client has many samples, all protected together.
 
     FILE has one sample a row and a column that says whose (--client); or one client a row, whose
-    columns are her samples of one number. Local model, replace-one: nobody is trusted. A client
-    sends two messages: one about the range that her mean is in, one about her mean within it.
+    columns are its samples of one number. Local model, replace-one: nobody is trusted. A client
+    sends two messages: one about the range that its mean is in, one about the mean within it.
     """
     path = picture_path(picture)
+    from turnout.api.estimates import EstimatedMean
     from turnout.estimation.private import many_samples
     from turnout.randomness import OSRandomness
 
     found = many_samples.user_mean(data, source=OSRandomness(), columns=columns, **flags)
-    show_mean(found, columns if flags["client"] else (), top, path, as_json)
+    show(EstimatedMean.of(found, columns if flags["client"] else ()), top, path, as_json)

@@ -46,7 +46,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     click.Abort: 130,
     KeyboardInterrupt: 130,
 }
-"""What the command ends with; the first kind that fits counts. 2: the input is refused."""
+"""Exit codes; the first kind that fits counts. 2: the input is refused."""
 
 
 class _LazyGroup(Group):

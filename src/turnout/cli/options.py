@@ -1,4 +1,4 @@
-"""Options that ``account`` and ``calibrate`` share: a randomizer, a law and a promise.
+"""Options that ``account`` and ``calibrate`` share: a randomizer, a law and a privacy target.
 
 Those of laws and randomizers are made of what these say of their own parameters, once a question
 is parsed.
@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from turnout.cli.commands import Command
+
+if TYPE_CHECKING:
+    from turnout.api.results import Result
 
 _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
 
@@ -172,7 +175,7 @@ SECTIONS = {
     "Target": ("epsilon", "solve_for"),
     _WHO: ("clients", "rounds", "sampled", "order", "release"),
     _WHAT: ("pair_file",),
-    "Promise": ("delta", "relation", "tolerance"),
+    "Privacy target": ("delta", "relation", "tolerance"),
 }
 """Options of a question by their heading, but for those of laws and randomizers."""
 _OTHERS = "Output"
@@ -205,7 +208,7 @@ _SCHEME = (
         help="CSV file of outcome probabilities, columns present and absent (table).",
     ),
 )
-_PROMISE = (
+_TARGET = (
     click.option("--delta", type=float, help="The δ of (ε, δ); required."),
     click.option(
         "--relation",
@@ -227,9 +230,19 @@ def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-question_options = all_of(*_SCHEME, *_PROMISE, _TOLERANCE, _JSON)
+question_options = all_of(*_SCHEME, *_TARGET, _TOLERANCE, _JSON)
 """Options of a scheme and of what is asked about it."""
-target_options = all_of(*_SCHEME, *_PROMISE, _JSON)
+target_options = all_of(*_SCHEME, *_TARGET, _JSON)
 """Options of a scheme at a δ, where no bracket is asked for."""
 scheme_options = all_of(*_SCHEME, _JSON)
 """Options of a scheme alone."""
+
+
+def show(found: Result, *, as_json: bool) -> None:
+    """Prints what a verb returned, as JSON or as a table."""
+    if as_json:
+        click.echo(found.to_json())
+        return
+    from rich.console import Console
+
+    Console().print(found.table())

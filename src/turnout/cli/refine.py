@@ -63,7 +63,7 @@ def _is_number(word: str) -> bool:
 
 @click.group(cls=Group)
 def refine() -> None:
-    """Releases data for several analysts, each at her own privacy level."""
+    """Releases data for several analysts, each at a privacy level of their own."""
 
 
 _shown_options = all_of(

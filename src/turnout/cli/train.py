@@ -8,12 +8,17 @@ import click
 
 from turnout.cli.commands import Command
 from turnout.cli.options import PATH
-from turnout.core.errors import ParameterError
 from turnout.core.extras import require
 
 
 @click.command(cls=Command)
 @click.argument("plan", required=False, type=PATH)
+@click.option(
+    "--example",
+    metavar="NAME",
+    help="An example in place of PLAN: digits, mnist, phones or trial; into runs/NAME by default.",
+)
+@click.option("--print-plan", is_flag=True, help="Print the plan, and do nothing else.")
 @click.option("--out", metavar="DIR", type=PATH, help="Where the run goes.")
 @click.option(
     "--resume",
@@ -21,31 +26,41 @@ from turnout.core.extras import require
     type=PATH,
     help="Go on with the run in DIR, which was stopped or killed.",
 )
-def train(plan: Path | None, out: Path | None, resume: Path | None) -> int:
+def train(
+    plan: Path | None, example: str | None, print_plan: bool, out: Path | None, resume: Path | None
+) -> int:
     """Trains the model of PLAN (a TOML file) and writes a report into DIR.
 
     The privacy budget is checked, and the noise calibrated to it, before anything runs.
     """
-    if resume is None and (plan is None or out is None):
-        raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
-    if resume is not None and (plan is not None or out is not None):
-        raise ParameterError("--resume", str(resume), "neither PLAN nor --out beside it")
+    if out is None and example is not None:
+        out = Path("runs", example)
+    one = sum(given is not None for given in (plan, example, resume)) == 1
+    if not one or not (out or resume or print_plan):
+        raise click.UsageError("give PLAN and --out DIR, or --example NAME, or --resume DIR")
+    if print_plan:
+        return _print(plan, example)
     require("train", what="turnout train")
+    from turnout.api import training
     from turnout.reporting.console import Console
     from turnout.training import InterruptedRunError
-    from turnout.training import resume as go_on
-    from turnout.training import train as begin
 
-    console = Console()
     try:
-        if resume is not None:
-            finished = go_on(resume, console)
-        else:
-            assert plan is not None
-            assert out is not None
-            finished = begin(plan, out, console)
+        run = training.train(plan, out, example=example, resume=resume, progress=True)
     except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130
-    console.report(finished.summary, finished.folder)
+    assert run.folder is not None
+    Console().report(run.summary, run.folder)
+    return 0
+
+
+def _print(plan: Path | None, example: str | None) -> int:
+    """Prints a plan as its file has it."""
+    from turnout.plans import example_plan, read_plan
+
+    file = plan if example is None else example_plan(example)
+    if file is None:
+        raise click.UsageError("--print-plan prints PLAN or --example NAME")
+    click.echo(read_plan(file), nl=False)
     return 0

@@ -1,4 +1,4 @@
-"""Where a data file is: the TURNOUT_DATA folder, the user's cache, or its official mirror.
+"""Locations of data files: the TURNOUT_DATA folder, the user's cache, or the official mirror.
 
 A published file is known by the SHA-256 of its *decompressed* contents, so a file that
 somebody compressed again is as good as the original, and a truncated or altered one is

@@ -21,7 +21,7 @@ _FILE = DataFile(
 
 @dataclass(frozen=True, eq=False)
 class ItemCounts:
-    """How many people hold each item, the most frequent first."""
+    """The number of people who hold each item, the most frequent first."""
 
     items: tuple[str, ...]
     counts: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What the server makes of the messages: tallies that merge, estimates with error bars."""
+"""Estimates from clients' messages: tallies that merge, and estimates with error bars."""
 
 from turnout.estimation.frequencies import FrequencyEstimate, estimate_frequencies
 from turnout.estimation.frequency_tallies import FrequencyTally, collect

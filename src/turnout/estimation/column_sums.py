@@ -1,4 +1,4 @@
-"""How many of n bitmaps have each bit set, by adding 64 columns at a time.
+"""The number of n bitmaps in which each bit is set, by adding 64 columns at a time.
 
 Three rows of bits a, b, c sum, in every column, to a ⊕ b ⊕ c plus twice the majority of a, b and c
 (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of weight 2, and so on

@@ -41,11 +41,11 @@ class FrequencyEstimate:
     post_processing: str
 
     unit = "client"
-    """Whom ε protects: one client, her whole message."""
+    """The unit that ε protects: one client, its whole message."""
     trust = "local"
-    """Whom she need not trust: anybody; her message is private on its own."""
+    """The trust model: local; the message is private on its own."""
     relation = "replace-one"
-    """What ε compares: her item with any other item."""
+    """The neighbouring relation: the client's item against any other item."""
 
     @property
     def clients(self) -> int:
@@ -100,7 +100,7 @@ class FrequencyEstimate:
         return heavy_hitters(self.evidence, threshold, error)
 
     def __str__(self) -> str:
-        """What was estimated, from how much, at which privacy."""
+        """The estimate as text: its size and its privacy."""
         return (
             f"frequencies of {self.randomizer.items} items among {self.clients:,} clients, "
             f"{self.post_processing}; ε = {self.epsilon:g} (pure, {self.relation}), unit: one "

@@ -105,7 +105,8 @@ def sampled_limits(
 
 
 def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray[np.float64]:
-    """How likely so many of n independent messages support an item, at a mean share of ``mean``.
+    """The probability that so many of n independent messages support an item, at a mean share
+    ``mean``.
 
     Args:
         counts: messages that support each item, shape (k,).

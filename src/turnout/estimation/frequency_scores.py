@@ -1,4 +1,4 @@
-"""What a tally says about every item."""
+"""Evidence of a tally about every item."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.estimation.frequency_tallies import FrequencyTally
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a tally says about every item, ready for limits and tests.
+    """Evidence of a tally about every item, ready for limits and tests.
 
     Attributes:
         clients: n.
@@ -40,7 +40,7 @@ class Evidence:
 
 
 def evidence(tally: FrequencyTally) -> Evidence:
-    """What the messages say about every item."""
+    """The evidence of the messages about every item."""
     randomizer, n = tally.randomizer, tally.clients
     sums, gain, offset = randomizer.scores(tally.counts), randomizer.gain, randomizer.offset
     if randomizer.score_values is None:

@@ -1,4 +1,4 @@
-"""What the server keeps of the clients' messages: whole numbers that merge in any grouping."""
+"""Tallies of the clients' messages: whole numbers that merge in any grouping."""
 
 from __future__ import annotations
 

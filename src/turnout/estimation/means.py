@@ -88,11 +88,11 @@ class MeanEstimate:
     moments: FloatArray
 
     unit = "client"
-    """Whom ε protects: one client, her whole message."""
+    """The unit that ε protects: one client, its whole message."""
     trust = "local"
-    """Whom she need not trust: anybody; her message is private on its own."""
+    """The trust model: local; the message is private on its own."""
     relation = "replace-one"
-    """What ε compares: her vector with any other vector."""
+    """The neighbouring relation: the client's vector against any other vector."""
 
     @property
     def epsilon(self) -> float:
@@ -145,7 +145,7 @@ class MeanEstimate:
         return project_ball(self.value, self.randomizer.norm, self.randomizer.radius)
 
     def __str__(self) -> str:
-        """What was estimated, from how much, at which privacy."""
+        """The estimate as text: its size and its privacy."""
         return (
             f"mean of vectors of {self.randomizer.dimension} numbers among {self.clients:,} "
             f"clients, ±{self.noise_error:.3g} a number (noise alone); ε = {self.epsilon:g} (pure, "

@@ -2,7 +2,7 @@
 
 Notation: b the bits of an item; levels 1 … L ask for prefixes of b_1 < … < b_L = b bits.
 
-Each client is put into one level's group, publicly and at random, and sends one bit about her
+Each client is put into one level's group, publicly and at random, and sends one bit about its
 item's prefix of that level (`OneBitHadamard` with a public row). The server keeps the most frequent
 prefixes of a level, and looks at the next level among their continuations only. As the groups are
 disjoint, a client sends one message, and the last level tests candidates that were found without
@@ -32,8 +32,8 @@ from turnout.randomizers.levels import check_level
 from turnout.randomness import Source
 
 
-class FoundItems(NamedTuple):
-    """What a search named.
+class PrefixSearchResult(NamedTuple):
+    """The prefixes that a search named.
 
     Attributes:
         items: item numbers, the surest first.
@@ -87,7 +87,7 @@ class PrefixSearch:
         return self.randomizer(0).epsilon0
 
     def randomizer(self, level: int) -> OneBitHadamard:
-        """What the clients of a level use."""
+        """The randomizer of the clients of a level."""
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:
@@ -115,7 +115,7 @@ class PrefixSearch:
 
     def find(
         self, messages: Sequence[NDArray[np.int64]], threshold: float, error: float = 0.05
-    ) -> FoundItems:
+    ) -> PrefixSearchResult:
         """Items more frequent than ``threshold``.
 
         Guarantees:
@@ -149,12 +149,12 @@ class PrefixSearch:
         n: int,
         threshold: float,
         error: float,
-    ) -> FoundItems:
+    ) -> PrefixSearchResult:
         """The candidates that pass Holm's test."""
         gain = float(self.randomizer(len(self.lengths) - 1).gain)
         p_values = binomial_p_values((n + scores) // 2, n, 0.5 + gain / 2 * threshold)
         named = holm(p_values, error)
-        return FoundItems(
+        return PrefixSearchResult(
             items[named], scores[named] / (n * gain), float(1 / (gain * np.sqrt(n))), items.size
         )
 

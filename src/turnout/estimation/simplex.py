@@ -70,5 +70,5 @@ POST_PROCESSING: dict[str, Callable[[ArrayLike], NDArray[np.float64]]] = {
     "clip": clip_and_normalise,
     "simplex": project_simplex,
 }
-"""What may be done with a raw estimate, by name. None of it touches the messages, so none costs
+"""Postprocessing of a raw estimate, by name. None of it touches the messages, so none costs
 privacy."""

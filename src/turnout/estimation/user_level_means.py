@@ -1,7 +1,7 @@
 """Means where each client holds many samples, and all of them are protected together.
 
 Notation
-    n, m    clients, and samples of each; y_i the mean of her samples
+    n, m    clients, and samples of each; y_i the mean of its samples
     σ       `deviation`: samples are σ²-sub-Gaussian about a common mean, each coordinate
     γ       `chance` that some y_i may be further than τ from that mean
     τ       `radius`: σ·√(2 ln(2nd/γ)/m)
@@ -9,9 +9,9 @@ Notation
     C       (e^ε + 1)/(e^ε − 1) of the first message
 
 First every client says which bin holds y_i, and the server picks the bin with most. All y_i are
-then within 3τ of its middle, so in a second message she sends y_i cut to that range, where noise is
-as τ and not as B. Her messages together are ε₀-private for *all* her samples, whatever they are:
-σ and γ serve accuracy only.
+then within 3τ of its middle, so in a second message the client sends y_i cut to that range, where
+noise is as τ and not as B. Its messages together are ε₀-private for *all* its samples, whatever
+they are: σ and γ serve accuracy only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
     print uses Hoeffding: 2k·exp(−n/(200C²)), needing 12 times as many clients for small ε.
 
     Args:
-        epsilon: of one client's message about her bin.
+        epsilon: of one client's message about its bin.
         bins: k.
         clients: n, those who speak of this coordinate.
     """
@@ -80,7 +80,7 @@ class UserLevelMean:
     Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar
     is d = 1. For vectors the print runs the scalar scheme on each coordinate, each with ε₀/d; here
     client i speaks of the range of coordinate i mod d alone, with all of that stage's budget, and
-    her second message is about all coordinates. ε₀ is not halved: the range gets as little as
+    the second message is about all coordinates. ε₀ is not halved: the range gets as little as
     makes a wrong one as unlikely as γ, the mean the rest.
 
     Guarantees:
@@ -117,7 +117,7 @@ class UserLevelMean:
 
     @property
     def bins(self) -> int:
-        """k; 1 if one range holds everything, and then nobody is asked for hers."""
+        """k; 1 if one range holds everything, and then nobody is asked for a bin."""
         return 1 if self.bound <= 3 * self.radius else math.ceil(self.bound / self.radius)
 
     @cached_property
@@ -263,12 +263,12 @@ class UserLevelEstimate:
     centre: FloatArray
     offset: MeanEstimate
 
-    unit = "client, with all her samples"
-    """Whom ε protects."""
+    unit = "client, with all its samples"
+    """The unit that ε protects."""
     trust = "local"
-    """Whom she need not trust: anybody; her messages are private on their own."""
+    """The trust model: local; the messages are private on their own."""
     relation = "replace-one"
-    """What ε compares: all her samples with any other samples."""
+    """The neighbouring relation: all of a client's samples against any other samples."""
 
     @property
     def value(self) -> FloatArray:
@@ -282,11 +282,11 @@ class UserLevelEstimate:
 
     @property
     def noise_error(self) -> float:
-        """Of a coordinate, at most, unless the range was missed (`UserLevelMean.failure`)."""
+        """Bound on a coordinate's error, unless the range was missed (`UserLevelMean.failure`)."""
         return self.offset.noise_error
 
     def __str__(self) -> str:
-        """What was estimated, from how much, at which privacy."""
+        """The estimate as text: its size and its privacy."""
         return (
             f"mean over {self.offset.clients:,} clients of {self.scheme.samples:,} samples each, "
             f"±{self.noise_error:.3g} a number (noise alone) but for a chance of "

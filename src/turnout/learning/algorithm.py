@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import UpdateSum
 
 ServerState = Mapping[str, NDArray[Any]]
-"""What the server remembers from step to step, as named arrays. All of it is postprocessing of
-releases, so all of it may be shown."""
+"""The state that the server keeps from step to step, as named arrays. All of it is postprocessing
+of releases, so all of it may be shown."""
 
 ClientState = Mapping[str, NDArray[Any]]
-"""What one client remembers of the steps in which it took part, as named arrays."""
+"""The state that one client keeps between its steps, as named arrays."""
 
 ClientStates = Mapping[int, ClientState]
 """The states of the clients that took part so far, by client."""

@@ -23,7 +23,7 @@ class Averaging(Protocol):
     """A running average of iterates."""
 
     def init(self, parameters: Vector) -> State:
-        """What it remembers before the first update."""
+        """The state before the first update."""
         ...
 
     def update(self, state: State, parameters: Vector, step: int) -> State:

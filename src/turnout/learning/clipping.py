@@ -1,4 +1,4 @@
-"""How much of an update is kept: the one place that bounds what a client can do."""
+"""Clipping of an update: the one place that bounds a client's contribution."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Holdings:
         return self.offsets.size - 1
 
     def counts(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many examples each of ``clients`` holds, int64, shape ``(clients,)``."""
+        """The number of examples of each of ``clients``, int64, shape ``(clients,)``."""
         return self.offsets[clients + 1] - self.offsets[clients]
 
     def padded(self, clients: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

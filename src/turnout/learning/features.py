@@ -56,7 +56,7 @@ FEATURES: dict[str, Callable[[Tensor], Tensor] | None] = {
 
 
 def apply_features(name: str, inputs: NDArray) -> NDArray:
-    """What the model sees of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
+    """The model's view of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
 
     For "pixels" the inputs themselves; otherwise float16, shape ``(n, ...)``: half the memory,
     and the rounding is part of the function.

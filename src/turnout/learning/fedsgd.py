@@ -40,7 +40,7 @@ class Task(Protocol):
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Where training starts, (d,)."""
+        """The initial parameters, (d,)."""
         ...
 
     def clipped_sum(

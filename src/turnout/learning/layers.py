@@ -40,7 +40,7 @@ class Layer(Protocol):
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
+        """The number of parameters."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Dense:
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
+        """The number of parameters."""
         return self.outputs * (self.inputs + 1)
 
     @property
@@ -157,7 +157,7 @@ class Convolution:
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
+        """The number of parameters."""
         return self.filters * (self.fan_in + 1)
 
     @property
@@ -226,7 +226,7 @@ class Convolution:
 
 
 class WithoutParameters:
-    """What layers without parameters share."""
+    """Shared base of layers without parameters."""
 
     __slots__ = ()
 

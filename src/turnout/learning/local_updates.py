@@ -1,7 +1,7 @@
-"""What one client sends: her clipped update, computed for many clients at once.
+"""Clipped updates of clients, computed for many clients at once.
 
-A client's update is minus the way that local gradient descent on the mean loss over her own
-examples moves the model; descending along it makes her loss smaller. One local step with
+A client's update is minus the way that local gradient descent on the mean loss over its own
+examples moves the model; descending along it makes that loss smaller. One local step with
 learning rate 1, the default, makes it the gradient.
 
 Two computations of the same sum:
@@ -27,9 +27,9 @@ from turnout.learning.models import Layered, Model
 
 @dataclass(frozen=True, slots=True)
 class LocalTraining:
-    """What a client does with the model she is sent.
+    """A client's work on the model that it is sent.
 
-    Each of its steps is a gradient step over all her examples.
+    Each of its steps is a gradient step over all its examples.
     """
 
     steps: int = 1
@@ -63,7 +63,7 @@ class LocalUpdates(Protocol):
     """Sums of clipped updates, and the scores that the same model gives."""
 
     def clients_at_once(self, examples_each: int) -> int:
-        """How many clients of that many examples fill the cache but do not overflow it."""
+        """The number of clients of that many examples that just fit the cache."""
         ...
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
@@ -83,7 +83,7 @@ class VmappedUpdates:
     local: LocalTraining
 
     def clients_at_once(self, examples_each: int) -> int:
-        """How many clients of that many examples make a good batch."""
+        """The number of clients of that many examples that make a good batch."""
         return max(1, 128 // examples_each)
 
     def _update(
@@ -126,7 +126,7 @@ class LayeredUpdates:
     local: LocalTraining
 
     def clients_at_once(self, examples_each: int) -> int:
-        """How many clients of that many examples make a good batch."""
+        """The number of clients of that many examples that make a good batch."""
         floats_in_cache = 3 << 19
         return max(1, min(512, floats_in_cache // self.model.workspace) // examples_each)
 

@@ -30,7 +30,7 @@ class Model(Protocol):
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Where training starts, (d,)."""
+        """The initial parameters, (d,)."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How a released direction moves the model: pure functions of explicit state.
+"""Server optimizers: pure functions of explicit state that turn a direction into a model change.
 
 An optimiser is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
 direction, step) -> (parameters, state)``. Neither changes what it is given, and the state is a
@@ -39,7 +39,7 @@ class Optimizer(Protocol):
     """Descends along the directions that it is given."""
 
     def init(self, parameters: Vector) -> State:
-        """What it remembers before the first step."""
+        """The state before the first step."""
         ...
 
     def update(
@@ -49,7 +49,7 @@ class Optimizer(Protocol):
         ...
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """What is evaluated and handed out: the parameters, or an average of past ones."""
+        """The released parameters: the current ones, or an average of past ones."""
         ...
 
 

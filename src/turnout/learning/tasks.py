@@ -101,7 +101,7 @@ class ClassificationTask:
         }
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Where training starts, float32, (d,)."""
+        """The initial parameters, float32, (d,)."""
         return self.model.initial_parameters(generator)
 
     def clipped_sum(
@@ -167,7 +167,7 @@ class ClassificationTask:
             start += size
 
     def _batch(self, clients: NDArray[np.int64]) -> ClientBatch:
-        """What these clients hold, padded to a rectangle."""
+        """The examples of these clients, padded to a rectangle."""
         records, weights = self._holdings.padded(clients)
         index = torch.from_numpy(records.reshape(-1))
         inputs = as_floats(self._inputs.index_select(0, index))

@@ -49,7 +49,7 @@ def coins(
 def cohort(draw: Cohort, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
     """A uniform subset, drawn by the server."""
     if len(clients) != draw.population:
-        raise UnsupportedError("under FixedSize no client can draw her own steps: sizes are fixed")
+        raise UnsupportedError("under FixedSize no client can draw its own steps: sizes are fixed")
     return _one_step(block, clients, source.subset(draw.population, draw.size))
 
 
@@ -61,7 +61,7 @@ def one_of(draw: OneOf, clients: range, block: Block, source: Source, first_step
 
 
 def kept(draw: Kept, clients: range, block: Block, source: Source, first_step: int) -> Schedule:
-    """One coin and one uniform slot, which she keeps in every epoch."""
+    """One coin and one uniform slot, which the client keeps in every epoch."""
     came = _who_came(len(clients), draw.slot.probability, source)
     slots = source.below(draw.slot.steps, len(came))
     steps = np.concatenate([slots + epoch * draw.slot.steps for epoch in range(draw.epochs)])
@@ -91,7 +91,7 @@ def staggered(
 def among_available(
     draw: OneOfOwn, clients: range, block: Block, source: Source, first_step: int
 ) -> Schedule:
-    """Each client draws the rank of her step among *her own* ones in the block."""
+    """Each client draws the rank of its step among *its own* ones in the block."""
     begin = block.first_step - first_step
     window = slice(begin, begin + block.steps)
     free = draw.available[clients.start : clients.stop, window]
@@ -113,7 +113,7 @@ def _one_step(block: Block, clients: range, came: NDArray[np.int64]) -> Schedule
 
 
 def _who_came(n: int, probability: float, source: Source) -> NDArray[np.int64]:
-    """Which of ``n`` come when each does with ``probability`` on her own, ascending.
+    """Indices of those of ``n`` who come, each with ``probability`` on its own, ascending.
 
     Few: their number first, then who they are, so that the cost is that of the few. Many: a
     coin each, which then is cheaper.
@@ -144,7 +144,7 @@ def _subset_each(clients: int, window: int, picks: int, source: Source) -> NDArr
 def _floyd(clients: int, window: int, picks: int, source: Source) -> NDArray[np.int32]:
     """Floyd's algorithm, one round for all clients at a time; shape (picks, clients).
 
-    Round r draws from {0, …, window − picks + r}; who hits a slot that she already holds
+    Round r draws from {0, …, window − picks + r}; a client that hits a slot that it already holds
     takes the topmost one, which nobody can hold yet.
     """
     held = np.empty((picks, clients), dtype=np.int32)
@@ -201,7 +201,7 @@ def draw(
             (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must agree.
         block: one of ``blocks(law)``.
         source: where draws come from; `turnout.randomness.OSRandomness` on a device.
-        client: draw for this client alone, as her own device does; None draws for everybody.
+        client: draw for this client alone, as its own device does; None draws for everybody.
 
     Returns:
         the schedule of the block's steps. Its law is exactly that of the spec, given that

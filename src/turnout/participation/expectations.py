@@ -1,4 +1,4 @@
-"""What a law promises on average: check-ins a step, and steps in which nobody comes.
+"""Expectations under a law: check-ins a step, and steps in which nobody comes.
 
 Notation
     n  population
@@ -138,7 +138,7 @@ _CANDIDATES: DrawTable[Callable[[Any, int], tuple[int, float]]] = DrawTable(
         Staggered: lambda draw, n: (draw.window * draw.clients_per_slot, 1 / draw.window),
     },
 )
-"""How many clients may come at each step, and the chance of each."""
+"""The number of clients that may come at each step, and the chance of each."""
 
 
 def _turns(
@@ -148,7 +148,7 @@ def _turns(
     draw = span.draw
     chances, alike = EXPECTED[draw].turns(draw, clients, population, steps)
     length, together = draw.steps, 1
-    if isinstance(draw, Kept):  # her turns of all epochs come and stay away together
+    if isinstance(draw, Kept):  # a client's turns of all epochs come and stay away together
         length, together = draw.slot.steps, draw.epochs
     sums = np.add.reduceat(chances, np.arange(0, steps, length), axis=1)
     most = draw.picks if isinstance(draw, KOf) else 1

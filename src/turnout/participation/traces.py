@@ -18,7 +18,7 @@ from turnout.spec import AvailabilityCheckIn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceStatistics:
-    """What a trace says about its clients; unknown slots are in no denominator.
+    """Statistics of a trace's clients; unknown slots are in no denominator.
 
     Attributes:
         known_fraction: known slots among all.
@@ -44,14 +44,14 @@ def availability_law(
         ParameterError: another shape or other values, or parameters the law refuses.
 
     Guarantees:
-        no client ever comes at a step in which she is not known to be available.
+        no client ever comes at a step in which it is not known to be available.
     """
     available = _checked(trace) == 1  # NaN equals nothing: unknown is not drawn from.
     return AvailabilityCheckIn(available, window, probability)
 
 
 def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) -> TraceStatistics:
-    """What a report says about a trace.
+    """The report's record of a trace.
 
     Args:
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).

@@ -6,16 +6,9 @@ from turnout.core.lazy import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.plans.laws import AvailabilitySection
-    from turnout.plans.plan import Plan, read_plan
+    from turnout.plans.plan import Plan, example_plan, read_plan
     from turnout.plans.preparation import PreparedPlan, prepare
-    from turnout.plans.questions import (
-        SCHEMES,
-        Question,
-        parse_query,
-        priced,
-        solvable,
-        solved,
-    )
+    from turnout.plans.questions import SCHEMES, Question, parse_query, solvable
     from turnout.plans.refusals import all_keys
     from turnout.plans.sweeps import Sweep, sweep
 
@@ -23,9 +16,9 @@ __getattr__ = loaded_on_demand(
     __name__,
     {
         "laws": "AvailabilitySection",
-        "plan": "Plan read_plan",
+        "plan": "Plan example_plan read_plan",
         "preparation": "PreparedPlan prepare",
-        "questions": "SCHEMES Question parse_query priced solvable solved",
+        "questions": "SCHEMES Question parse_query solvable",
         "refusals": "all_keys",
         "sweeps": "Sweep sweep",
     },
@@ -39,11 +32,10 @@ __all__ = [
     "Question",
     "Sweep",
     "all_keys",
+    "example_plan",
     "parse_query",
     "prepare",
-    "priced",
     "read_plan",
     "solvable",
-    "solved",
     "sweep",
 ]

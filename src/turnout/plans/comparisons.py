@@ -1,15 +1,15 @@
-"""A comparison: what every method says at every value."""
+"""A comparison: ε by every method at every value."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.plans.sweeps import ShuffleSweep, Sweep, sweep
+from turnout.plans.sweeps import ShuffleSweep, Sweep
 from turnout.spec import Relation
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Curve:
     quotes: Sequence[Quote | str]
 
     def blanks(self, values: Sequence[float]) -> list[tuple[float, str]]:
-        """Where there is no number, and why."""
+        """The methods without a number, with their reasons."""
         pairs = zip(values, self.quotes, strict=True)
         return [(value, quote) for value, quote in pairs if isinstance(quote, str)]
 
@@ -34,9 +34,9 @@ class Curve:
         return all(isinstance(quote, str) for quote in self.quotes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What accounting said at every value of what is swept, a curve for each method."""
+    """ε at every value of what is swept, a curve for each method."""
 
     asked: Sweep
     values: Sequence[float]
@@ -48,14 +48,11 @@ class Comparison:
         return method.relation or self.asked.relation
 
 
-def compare(
-    flags: Mapping[str, object], watch: Callable[[int, int], None] = lambda done, of: None
-) -> Comparison:
-    """Every method at every value of the sweep that flags ask for; see `turnout.plans.sweep`.
+def compared(asked: Sweep, watch: Callable[[int, int], None] = lambda done, of: None) -> Comparison:
+    """Every method at every value of a sweep.
 
     ``watch`` is told how many of how many points are done.
     """
-    asked = sweep(flags)
     values, started = asked.values(), time.perf_counter()
     methods, settings = _family(asked, values)
     quotes: list[list[Quote | str]] = [[] for _ in methods]

@@ -59,7 +59,7 @@ def section_of(kind: type[Any]) -> type[LawSection]:
 
 
 class AvailabilitySection(Section):
-    """In each window each client draws among the steps in which a trace saw her available."""
+    """In each window each client draws among the steps in which a trace saw it available."""
 
     law: Literal["availability"] = Field(description=LAW)
     trace: str = Field(

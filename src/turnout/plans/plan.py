@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,6 +78,15 @@ class Plan(Section):
             raise ParameterError("plan", name, f"a TOML file, but {_lowered(error)}") from None
         return cls.from_mapping(tables)
 
+    def to_toml(self) -> str:
+        """The plan as a TOML text, defaults written out; `from_toml` gives it back."""
+        tables = self.model_dump(mode="json", exclude_none=True).items()
+        return "\n".join(
+            f"[{name}]\n"
+            + "".join(f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in table.items())
+            for name, table in tables
+        )
+
     def law(self, population: int) -> ParticipationLaw:
         """The participation law, for a number of clients.
 
@@ -105,6 +116,19 @@ def read_plan(path: Path) -> str:
         raise ParameterError("plan", str(path), "a TOML file that exists") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"plan {path} cannot be read: {_lowered(error)}") from None
+
+
+def example_plan(name: str) -> Path:
+    """The file of an example plan.
+
+    Raises:
+        ParameterError: there is none of that name.
+    """
+    folder = Path(str(resources.files("turnout.plans") / "examples"))
+    known = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in known:
+        raise ParameterError("example", name, f"one of {', '.join(known)}")
+    return folder / f"{name}.toml"
 
 
 def _lowered(error: Exception) -> str:

@@ -37,7 +37,7 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
     """The plan with its noise calibrated (or checked) and its guarantee.
 
     A law that needs a trace file (``law = "availability"``) is built by whoever reads files; any
-    other is the plan's own. The scheme's proved ε never exceeds the plan's target.
+    other is the plan's own. The scheme's ε upper bound never exceeds the plan's target.
 
     Raises:
         ParameterError: the noise that the plan names does not give the ε that it names.
@@ -66,11 +66,11 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
 
 
 def costliest_clients(scheme: Scheme) -> Scheme:
-    """The scheme with fewer clients but the same worst ε, where each has windows of her own.
+    """The scheme with fewer clients but the same worst ε, where each has windows of its own.
 
-    A client costs no less than another who has, for each window of the other, one of her own
+    A client costs no less than another who has, for each window of the other, one of its own
     that is no larger: an average over fewer slots is larger in convex order, and more windows
-    are more releases. Who is outdone like that needs no price of her own.
+    are more releases. A client that is dominated needs no price of its own.
     """
     law = scheme.participation
     if not isinstance(law, AvailabilityCheckIn) or law.population == 0:

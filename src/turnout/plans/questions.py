@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -18,9 +17,7 @@ from turnout.plans.shuffles import (
     MISSING_LEVEL,
     SHUFFLED,
     CountedCheckInSection,
-    SelfSamplingShuffleSection,
     Shuffled,
-    SubsampledShuffleSection,
     counted_population,
     shuffled_flags,
     shuffled_scheme,
@@ -29,8 +26,7 @@ from turnout.spec import CheckIn, Relation, ReleaseRule, Scheme
 from turnout.spec.registry import all_laws, law_names
 
 if TYPE_CHECKING:
-    from turnout.accounting import Guarantee
-    from turnout.accounting.calibration import Calibration, Unknown
+    from turnout.accounting.calibration import Unknown
 
 _CHECK_IN = law_names(CheckIn).plan
 _LAWS = {
@@ -42,16 +38,16 @@ _SECTIONS = {
     law: CountedCheckInSection if law == _CHECK_IN else SECTIONS[law] for law in _LAWS.values()
 }
 SCHEMES = _LAWS | {name: name for name in SHUFFLED}
-"""What a question calls a law, and what its section (a plan's, where plans have it) calls it."""
+"""A question's name of a law, by the name of its section (a plan's, where plans have it)."""
 GAUSSIAN = "gaussian"
 """The randomizer of a question that names none and trusts a coordinator."""
 NOISE, DELTA = "noise", "delta"
-"""What can be solved for besides the parameters of a law; noise by its randomizer's own name."""
+"""The unknowns besides the parameters of a law; noise by its randomizer's own name."""
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 
 
 class PrivacyTarget(Section):
-    """Relation, δ and a target."""
+    """A privacy target: relation, δ and perhaps ε."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
     delta: OpenUnit = Field(description="the δ of (ε, δ)")
@@ -70,7 +66,7 @@ else:
 
 
 class Question(Section):
-    """A randomizer, a participation law and a promise."""
+    """A randomizer, a participation law and a privacy target."""
 
     randomizer: AnySection
     participation: _Participation
@@ -78,7 +74,7 @@ class Question(Section):
 
     @property
     def scheme(self) -> Scheme:
-        """What is asked about."""
+        """The scheme that is asked about."""
         law, target = self.participation, self.target
         if isinstance(law, Shuffled):
             return shuffled_scheme(law, self.randomizer.spec())
@@ -90,6 +86,23 @@ class Question(Section):
             target.release,
             population=counted_population(law, target.release) if counted else None,
         )
+
+    @property
+    def target_epsilon(self) -> float:
+        """The ε that must hold.
+
+        Raises:
+            ParameterError: none was given.
+        """
+        if self.target.epsilon is None:
+            raise ParameterError("--epsilon", MISSING, "a finite number above 0")
+        return self.target.epsilon
+
+    @property
+    def randomizer_words(self) -> dict[str, Any]:
+        """The randomizer's name and parameters, as they were given."""
+        given = self.randomizer.model_dump()
+        return {"name": given.pop("randomizer"), **given}
 
     def answered(self, unknown: str, value: float) -> Self:
         """The question with a value for one parameter of one of its parts."""
@@ -138,7 +151,7 @@ def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Ques
         raise ParameterError("--epsilon0", MISSING, MISSING_LEVEL)
     law = {"law": SCHEMES[str(scheme)], **given}
     parts = {"randomizer": randomizer, "participation": law, "target": target}
-    with _flags_named():
+    with flags_named():
         try:
             question = Question.model_validate(parts)
         except ValidationError as error:
@@ -156,7 +169,7 @@ def _check_law(given: Mapping[str, object], scheme: str) -> None:
 
 
 @contextmanager
-def _flags_named() -> Iterator[None]:
+def flags_named() -> Iterator[None]:
     """Gives parameters that are refused the names of their flags."""
     try:
         yield
@@ -178,62 +191,8 @@ def _any_of(words: list[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def priced(question: Question) -> Guarantee:
-    """What the question's noise is worth.
-
-    Raises:
-        UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
-        NumericalError: nothing can be certified.
-    """
-    from turnout.accounting import price
-
-    with _flags_named():
-        return price(question.scheme, question.target.delta, question.target.tolerance)
-
-
-def solved(question: Question, unknown: str = NOISE) -> tuple[Question, Calibration]:
-    """The value of one unknown that spends the question's ε.
-
-    Args:
-        question: asked with the same unknown.
-        unknown: one of `solvable`, or `NOISE`.
-
-    Returns:
-        the question with that value in its place, and what was found. The bounds on ε of both
-        `epsilon_upper` and, where it has an answer, `price` are at most the target.
-
-    Raises:
-        ParameterError: no target.
-        UnsupportedError: no sound analysis is known, or no value meets the target.
-        NumericalError: nothing can be certified.
-    """
-    from turnout.accounting.calibration import calibrate, calibrate_delta, guessed_delta
-
-    target = question.target
-    if target.epsilon is None:
-        raise ParameterError("--epsilon", MISSING, "a finite number above 0")
-    if unknown == DELTA:
-        scheme, sought = question.scheme, _unknown(DELTA)
-        if isinstance(question.participation, Shuffled):
-            sought = guessed_delta(scheme, target.epsilon)
-        found = calibrate_delta(scheme, target.epsilon, tolerance=target.tolerance, unknown=sought)
-        return question.answered(DELTA, found.value), found
-    unknown = _named(unknown, question.randomizer.randomizer)
-    # A sharp price of a mixture takes seconds: that of the answer alone must do.
-    mixed = isinstance(question.participation, SelfSamplingShuffleSection)
-    with _flags_named():
-        found = calibrate(
-            lambda value: question.answered(unknown, value).scheme,
-            _within_question(_unknown(unknown), question),
-            target.epsilon,
-            target.delta,
-            tolerance=None if mixed else target.tolerance,
-        )
-    return question.answered(unknown, found.value), found
-
-
 def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
-    """What can be solved for, by the names of flags without their dashes."""
+    """The unknowns that can be solved for, by the names of flags without their dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     fields = _law(scheme).model_fields
@@ -256,8 +215,8 @@ def _owners() -> dict[str, list[str]]:
     return owners
 
 
-def _named(unknown: str, randomizer: str) -> str:
-    """The unknown's own name."""
+def own_name(unknown: str, randomizer: str) -> str:
+    """The name of an unknown, which for `NOISE` is the randomizer's."""
     return RANDOMIZERS[randomizer].noise or unknown if unknown == NOISE else unknown
 
 
@@ -265,7 +224,7 @@ def _stand_in(
     unknown: str, scheme: str, randomizer: str, given: Mapping[str, object]
 ) -> dict[str, float]:
     """The most private value of what is asked for, under the name of its flag."""
-    unknown = _named(unknown, randomizer)
+    unknown = own_name(unknown, randomizer)
     allowed, key = solvable(scheme, randomizer), unknown.replace("-", "_")
     if unknown not in allowed:
         raise ParameterError("--solve-for", unknown, f"one of {', '.join(map(repr, allowed))}")
@@ -278,49 +237,8 @@ def _stand_in(
 
 
 def _unknown(name: str) -> Unknown:
-    """What accounting knows of one of `solvable`."""
+    """Accounting's description of one of `solvable`."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 
     return DELTA_UNKNOWN if name == DELTA else UNKNOWNS[name]
-
-
-def _within_question(unknown: Unknown, question: Question) -> Unknown:
-    """The unknown within the limits that the rest leaves, and where to look first."""
-    law = question.participation
-    if isinstance(law, Shuffled):
-        return _shuffled_unknown(unknown, question, law)
-    for each in law.parameters():
-        if each.name == unknown.name and hasattr(law, str(each.at_most)):
-            return replace(unknown, most=getattr(law, str(each.at_most)))
-        if each.at_most == unknown.name:
-            return replace(unknown, least=getattr(law, each.name))
-    if unknown.name == "standard-deviation":
-        from turnout.accounting.calibration import most_deviation
-
-        moved = 2 * question.randomizer.model_dump()["sensitivity"]  # where others move as well
-        least = unknown.least * moved
-        return replace(unknown, least=least, most=most_deviation(moved), start=float(moved))
-    return unknown
-
-
-def _shuffled_unknown(unknown: Unknown, question: Question, law: Shuffled) -> Unknown:
-    """What is asked of shuffled messages, begun where a rule of thumb meets the target."""
-    from turnout.accounting.calibration import guessed
-
-    epsilon = question.target.epsilon or 0.0
-    if isinstance(law, SubsampledShuffleSection):
-        if unknown.name == "sampled":
-            unknown = replace(unknown, most=law.clients)
-        if unknown.name == "clients":
-            unknown = replace(unknown, least=law.sampled)
-    if unknown.name == "epsilon0":
-        unshuffled = epsilon / law.rounds  # costs no more with a shuffler
-        start = min(max(unshuffled, unknown.least), unknown.most)
-        unknown = replace(unknown, start=start, power=max(1.0, start / 2))  # about as e^{ε₀/2}
-    return guessed(
-        lambda value: question.answered(unknown.name, value).scheme,
-        unknown,
-        epsilon,
-        question.target.delta,
-    )

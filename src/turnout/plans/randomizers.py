@@ -1,4 +1,4 @@
-"""What protects one contribution, as a question names it: one section for each randomizer."""
+"""Randomizers of one contribution, as questions name them: one section for each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TableSection(RandomizerSection):
     noise: ClassVar[str | None] = None
     randomizer: Literal["table"] = Field(description=KIND)  # type: ignore[assignment]
     pair_file: str = Field(
-        description="CSV file of the outcomes' probabilities with and without her: columns "
+        description="CSV file of the outcomes' probabilities with and without the client: columns "
         "present and absent"
     )
 

@@ -143,7 +143,7 @@ def _members(annotation: Any) -> list[Any]:
 def _known_keys(
     path: str, table: type[BaseModel] | None, model: type[BaseModel], naming: Naming
 ) -> str:
-    """What is allowed in place of an unknown key, with the likeliest meant one."""
+    """The keys that are allowed in place of an unknown key, the likeliest meant one first."""
     prefix, _, key = path.rpartition(".")
     here = list(table.model_fields) if table else []
     near = [f"{prefix}.{name}".strip(".") for name in difflib.get_close_matches(key, here, 1)]
@@ -154,7 +154,7 @@ def _known_keys(
 
 
 def _purpose(path: str, table: type[BaseModel] | None) -> str:
-    """What a missing key is for."""
+    """The purpose of a missing key."""
     name = path.rpartition(".")[2]
     if table is None or name not in table.model_fields:
         return "a value"

@@ -21,7 +21,7 @@ from turnout.spec import Relation, ReleaseRule
 
 
 class DataSection(Section):
-    """What the clients hold."""
+    """The clients' data."""
 
     name: Literal["digits", "mnist", "fashion-mnist"] = Field(description="the data set")
     clients: Count | None = Field(
@@ -37,7 +37,7 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    """What is trained."""
+    """The model that is trained."""
 
     name: Literal["logistic", "tanh-cnn-13k", "tanh-cnn-26k"] = Field(description="the model")
     features: Literal["pixels", "standardized", "scattering"] = Field(
@@ -46,16 +46,16 @@ class ModelSection(Section):
 
 
 class ClientSection(Section):
-    """What a client does when she takes part: one gradient, or several local steps."""
+    """A client's work in a step: one gradient, or several local steps."""
 
-    steps: Count = Field(1, description="gradient steps over all her records")
+    steps: Count = Field(1, description="gradient steps over all the client's records")
     learning_rate: Positive = Field(
-        1.0, description="size of each; with one step of size 1 her update is her gradient"
+        1.0, description="size of each; with one step of size 1 the update is the gradient"
     )
 
 
 class PrivacySection(Section):
-    """The promise: relation, δ, and a target ε or a noise multiplier (or both, to check)."""
+    """The privacy target: relation, δ, and a target ε or a noise multiplier (or both, to check)."""
 
     relation: Relation = Field(description="the neighbouring relation; there is no default")
     delta: OpenUnit = Field(description="the δ of (ε, δ)")
@@ -79,7 +79,7 @@ class PrivacySection(Section):
 
 
 class ProtocolSection(Section):
-    """What a step makes of those who came."""
+    """The release of a step, by the check-ins."""
 
     release: ReleaseRule = Field(
         ReleaseRule.AGGREGATED,
@@ -106,7 +106,7 @@ class ProtocolSection(Section):
 
 
 class OptimizerSection(Section):
-    """How the model moves."""
+    """The server's optimizer."""
 
     name: Literal["sgd", "nesterov", "adam"] = Field("sgd", description="the rule")
     learning_rate: Positive = Field(description="factor of every move, before the schedule")
@@ -136,7 +136,7 @@ class OptimizerSection(Section):
 
 
 class RunSection(Section):
-    """Everything that changes neither the promise nor the method."""
+    """Everything that changes neither the guarantee nor the method."""
 
     seed: CountFromZero = Field(
         1, description="of the simulation; a deployed run has no seed, its randomness is the OS's"

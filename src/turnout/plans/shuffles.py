@@ -14,20 +14,9 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, Probability, Section
 from turnout.plans.laws import LAW, section_of
-from turnout.spec import (
-    CheckIn,
-    EveryStep,
-    FixedSize,
-    ParticipationLaw,
-    Relation,
-    ReleaseRule,
-    Scheme,
-    SelfSampling,
-    SpeakingOrder,
-    TrustModel,
-)
-from turnout.spec.randomizers import Randomizer, is_adaptive
+from turnout.spec import CheckIn, Randomizer, ReleaseRule, Scheme, SpeakingOrder
 from turnout.spec.registry import shuffled_randomizers
+from turnout.spec.shuffles import RELATION, shuffled
 
 CLIENTS = "clients there are, all of whom follow the protocol"
 ROUNDS = "rounds, each of which is shuffled afresh"
@@ -35,8 +24,6 @@ ORDER = "who may know which client sends which message"
 MISSING_LEVEL = (
     "the ε₀ of one message, or --noise-multiplier for Gaussian noise of each client's own"
 )
-RELATION = Relation.REPLACE_ONE
-"""The one relation of shuffled messages, whose number everybody sees."""
 
 
 class ShuffleSection(Section):
@@ -46,10 +33,6 @@ class ShuffleSection(Section):
     clients: Count = Field(description=CLIENTS)
     rounds: Count = Field(1, description=ROUNDS)
     order: SpeakingOrder | None = Field(None, description=ORDER)
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return EveryStep(self.rounds)
 
 
 class SubsampledShuffleSection(Section):
@@ -66,23 +49,15 @@ class SubsampledShuffleSection(Section):
         checks.at_most("clients", self.clients, sampled=self.sampled)
         return self
 
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return FixedSize(self.sampled, self.clients, self.rounds)
-
 
 class SelfSamplingShuffleSection(Section):
-    """Each round each client, by her own coin, sends a message with probability ``rate``."""
+    """Each round each client sends a message with probability ``rate``, drawn on the client."""
 
     law: Literal["self-sampling-shuffle"] = Field(description=LAW)
     rate: Probability = Field(description="chance of a client in a round")
     clients: Count = Field(description=CLIENTS)
     rounds: Count = Field(1, description=ROUNDS)
     order: SpeakingOrder | None = Field(None, description=ORDER)
-
-    def spec(self, population: int) -> ParticipationLaw:
-        """The law."""
-        return SelfSampling(self.rate, self.rounds)
 
 
 class CountedCheckInSection(section_of(CheckIn)):
@@ -102,18 +77,8 @@ SHUFFLED: Mapping[str, type[Shuffled]] = {
 
 
 def shuffled_scheme(law: Shuffled, randomizer: Randomizer) -> Scheme:
-    """A scheme of shuffled messages, in a hidden order if nothing is said and it matters."""
-    order = law.order
-    if order is None and is_adaptive(randomizer):
-        order = SpeakingOrder.HIDDEN  # which the answer then prints among what it assumes
-    return Scheme(
-        randomizer,
-        law.spec(law.clients),
-        RELATION,
-        trust=TrustModel.SHUFFLED,
-        population=law.clients,
-        order=order,
-    )
+    """The scheme of shuffled messages, in a hidden order if nothing is said and it matters."""
+    return shuffled(randomizer, **law.model_dump(exclude={"law"}))
 
 
 def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -> dict[str, object]:
@@ -126,7 +91,7 @@ def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -
     if relation != RELATION.value:
         expected = (
             f"{RELATION.value}, the default with --scheme {scheme}: everybody sees how many "
-            "messages there are, so whether she took part is not hidden"
+            "messages there are, so whether a client took part is not hidden"
         )
         raise ParameterError("--relation", relation, expected)
     if release is not None:
@@ -141,7 +106,7 @@ def shuffled_flags(scheme: str, given: dict[str, object], unknown: str | None) -
 
 
 def counted_population(law: CountedCheckInSection, release: ReleaseRule) -> int | None:
-    """How many clients hide each other at a check-in.
+    """The number of clients that hide each other at a check-in.
 
     Raises:
         ParameterError: a number of clients where it counts for nothing.

@@ -1,4 +1,4 @@
-"""What `turnout compare` is asked: one setting in which one parameter is swept."""
+"""The question of `turnout compare`: one setting in which one parameter is swept."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, OpenUnit, Positive, Section
 from turnout.plans.refusals import MISSING, refusal
-from turnout.plans.shuffles import RELATION, SHUFFLED
+from turnout.plans.shuffles import SHUFFLED
 from turnout.spec import Relation
+from turnout.spec.shuffles import RELATION
 
 _DIGITS = 4  # of swept values that are not whole
 _MOST_POINTS = 1000
@@ -31,7 +32,7 @@ class Sweep(Section):
     parameters: ClassVar[tuple[str, ...]]
     """All that may be swept or are shown as fixed."""
     kept: ClassVar[tuple[str, ...]]
-    """What a setting has besides."""
+    """The other parameters of the setting."""
 
     # Each family says what they may be.
     against: Any
@@ -43,6 +44,7 @@ class Sweep(Section):
     points: Count = Field(12, description="how many values, evenly spaced in their logarithm")
     clients: Count | None = Field(None, description="clients whose messages are shuffled")
     tolerance: OpenUnit = Field(1e-2, description="largest (upper − lower) / upper asked for")
+    listed: tuple[float, ...] = Field((), description="the values, where they are not spaced so")
 
     @property
     def key(self) -> str:
@@ -56,6 +58,8 @@ class Sweep(Section):
 
     def values(self) -> list[float]:
         """The values, rising, each once."""
+        if self.listed:
+            return sorted(set(self.listed))
         spaced = np.geomspace(self.first, self.last, self.points)
         if self.whole:
             return sorted({round(value) for value in spaced})
@@ -178,7 +182,7 @@ def _check_point(asked: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(asked: Sweep, given: Mapping[str, object]) -> None:
-    """What is swept has ends and no value besides; everything else has one."""
+    """The swept parameter has ends and no value besides; every other one has a value."""
     if asked.key in given:
         raise ParameterError(
             _flag(asked.key), given[asked.key], f"nothing beside --against {asked.against}"

@@ -1,4 +1,4 @@
-"""Who may check in: the coordinator's side of a participation law.
+"""Admission of check-ins: the coordinator's side of a participation law.
 
 The law promises how often a client takes part. Whether a device drew its slot as it should
 cannot be seen from here, but that it comes at most as often as the law allows, and only where

@@ -46,7 +46,7 @@ class Client:
         return dict(self._states)
 
     def on_step(self, opened: StepOpened) -> CheckIns | None:
-        """What it says when it hears that a step is open: a check-in, or nothing."""
+        """The client's reply when it hears that a step is open: a check-in, or nothing."""
         moved = {slot: self._after(slot, _slot_event(slot, opened.step)) for slot in self._states}
         speaks = any(
             moved[slot] is ClientState.CHECKED_IN and state is ClientState.WAITING
@@ -95,7 +95,7 @@ class Client:
 
 
 def _slot_event(slot: int, step: int) -> ClientEvent:
-    """How an open step looks from a slot."""
+    """The view of an open step from a slot."""
     if step < slot:
         return ClientEvent.SLOT_AHEAD
     return ClientEvent.SLOT_NOW if step == slot else ClientEvent.SLOT_PAST

@@ -94,7 +94,7 @@ class Coordinator:
 
     @property
     def state(self) -> CoordinatorState:
-        """Where it stands."""
+        """The coordinator's state."""
         return self._state
 
     @property
@@ -104,7 +104,7 @@ class Coordinator:
 
     @property
     def mechanism_state(self) -> State:
-        """What the mechanism keeps after the last step; to be stored, never to be changed."""
+        """The mechanism's state after the last step; to be stored, never to be changed."""
         return self._mechanism_state
 
     def open_step(self) -> StepOpened:
@@ -207,7 +207,7 @@ class Coordinator:
             )
 
     def _places(self, clients: ClientIds) -> NDArray[np.int64]:
-        """Where these clients stand among the requested ones; refused unless all are due."""
+        """Positions of these clients among the requested ones; refused unless all are due."""
         places = np.searchsorted(self._requested, clients)
         found = places < self._requested.size
         found[found] = self._requested[places[found]] == clients[found]

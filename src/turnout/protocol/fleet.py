@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.participation import Schedule
+from turnout.participation.schedule import Schedule
 from turnout.protocol.messages import CheckIns, ClientIds, StepOpened, UpdateRequests, ascending
 from turnout.protocol.tables import CLIENT_TABLE, ClientEvent, ClientState, Fault
 
@@ -58,7 +58,7 @@ class Fleet:
         return self._schedule.first_step + self._schedule.steps
 
     def states(self, step: int) -> list[ClientState]:
-        """Where each participation in a step stands, in the order of ``schedule.at(step)``."""
+        """State of each participation in a step, in the order of ``schedule.at(step)``."""
         return [STATES[code] for code in self._states[self._span(step)]]
 
     def on_step(self, opened: StepOpened) -> CheckIns:
@@ -77,7 +77,7 @@ class Fleet:
         self._move(self._span(step), clients, ClientEvent.REFUSED, step)
 
     def on_request(self, request: UpdateRequests) -> ClientIds:
-        """Who answers a request: all who are asked, or nobody and an error.
+        """The clients that answer a request: all that are asked, or none and an error.
 
         Raises:
             RemoteProtocolError: somebody asked has not checked in or has answered.
@@ -90,7 +90,7 @@ class Fleet:
         self._move(self._span(step), None, ClientEvent.CLOSED, step)
 
     def _span(self, step: int) -> slice:
-        """Where the participations of a step lie."""
+        """Positions of the participations of a step."""
         index = step - self._schedule.first_step
         if not 0 <= index < self._schedule.steps:
             raise LocalProtocolError(
@@ -111,7 +111,7 @@ class Fleet:
         self._touched = max(self._touched, span.stop)
 
     def _places(self, span: slice, clients: ClientIds, step: int) -> NDArray[np.int64]:
-        """Where these clients of a step lie."""
+        """Positions of these clients of a step."""
         here = self._schedule.clients[span]
         if ascending(here) and np.array_equal(here, clients):
             return np.arange(span.start, span.stop)

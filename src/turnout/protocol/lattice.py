@@ -163,7 +163,7 @@ class Lattice:
             )
 
     def encode(self, update: LatticeUpdate) -> bytes:
-        """What goes over the wire: little-endian int32, nothing else.
+        """The bytes on the wire: little-endian int32, nothing else.
 
         Raises:
             LocalProtocolError: not an update that `check` accepts.

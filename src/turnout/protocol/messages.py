@@ -1,4 +1,4 @@
-"""What coordinator and clients say to each other.
+"""Messages between coordinator and clients.
 
 Each message may speak for one client (a network) or for a batch (a simulation). Client ids
 are whole numbers from 0 that whoever authenticates the clients hands out.
@@ -56,7 +56,7 @@ class CheckIns:
 
 
 class Verdict(IntEnum):
-    """What became of one check-in."""
+    """The outcome of one check-in."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -81,12 +81,12 @@ class Receipt:
 
     @property
     def accepted(self) -> ClientIds:
-        """Who is checked in now."""
+        """The clients that are checked in now."""
         return self.clients[self.verdicts == Verdict.ACCEPTED]
 
     @property
     def refused(self) -> ClientIds:
-        """Who is not."""
+        """The clients that are not."""
         return self.clients[self.verdicts != Verdict.ACCEPTED]
 
 
@@ -119,7 +119,7 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What a step leaves behind.
+    """The outcome of a step.
 
     The counts are for the operator: where the release rule does not show them the guarantee
     assumes that the adversary does not see them, so they are kept out of the text form of this

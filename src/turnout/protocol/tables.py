@@ -15,14 +15,14 @@ from turnout.core.errors import LocalProtocolError, RemoteProtocolError
 
 
 class Fault(Enum):
-    """Who broke the rules."""
+    """The party that broke the rules."""
 
     LOCAL = "this endpoint was driven wrongly"
     REMOTE = "the other endpoint broke the protocol"
 
 
 class CoordinatorState(StrEnum):
-    """Where the coordinator stands."""
+    """The states of the coordinator."""
 
     IDLE = "idle"
     """Between steps; the next one may be opened."""
@@ -35,7 +35,7 @@ class CoordinatorState(StrEnum):
 
 
 class CoordinatorEvent(StrEnum):
-    """What can happen to the coordinator."""
+    """The events of the coordinator."""
 
     OPEN_STEP = "open step"
     CHECK_INS = "check-ins"
@@ -46,7 +46,7 @@ class CoordinatorEvent(StrEnum):
 
 
 class ClientState(StrEnum):
-    """Where one participation (one drawn slot of one client) stands."""
+    """The states of one participation (one drawn slot of one client)."""
 
     WAITING = "waiting"
     """The slot is drawn and lies ahead."""
@@ -63,7 +63,7 @@ class ClientState(StrEnum):
 
 
 class ClientEvent(StrEnum):
-    """What can happen to one participation, in the words of docs/device-protocol.md."""
+    """The events of one participation, in the words of docs/device-protocol.md."""
 
     SLOT_AHEAD = "earlier step opens"
     SLOT_NOW = "own step opens"

@@ -1,4 +1,4 @@
-"""What a client sends: randomizers with their exact privacy level and their bytes."""
+"""Randomizers: a client's messages, with their exact privacy level and their bytes."""
 
 from turnout.randomizers.categorical import KaryRandomizedResponse
 from turnout.randomizers.gaussian import GaussianRandomizer

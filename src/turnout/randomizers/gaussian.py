@@ -54,7 +54,7 @@ class GaussianRandomizer(NoisyNumber):
 
     @property
     def law(self) -> GaussianNoise:
-        """What prices the message."""
+        """The law that prices the message."""
         return GaussianNoise(self.noise_multiplier)
 
     def delta(self, epsilon: float) -> float:

@@ -33,7 +33,7 @@ class OneBitHadamard(IndexedRandomizer):
         heavy hitters, ICML 2019; thesis, Section 7.3.2. There the clients are divided among the
         rows; here each row is drawn, so that the estimate is unbiased for these very clients.
 
-    The message is one bit where the rows are public, log₂ K + 1 bits where a client sends hers.
+    The message is one bit where the rows are public, log₂ K + 1 bits where a client sends its own.
     There may be up to 2⁶¹ items; a server cannot decode all of so many at once, but some
     (`turnout.estimation.prefix_search`).
 

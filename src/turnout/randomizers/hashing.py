@@ -36,7 +36,7 @@ class LocalHashing(IndexedRandomizer):
 
     Source: Bassily, Smith, Local, private, efficient protocols for succinct histograms, STOC 2015
         (g = 2, BLH); Wang, Blocki, Li, Jha, USENIX Security 2017 (g = e^ε + 1, OLH). There each
-        client has a function of her own and the server works n·k steps; this family has the same
+        client has a function of its own and the server works n·k steps; this family has the same
         mean and variance for every item.
 
     Attributes:

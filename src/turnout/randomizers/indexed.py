@@ -1,10 +1,10 @@
 """Randomizers that answer a question drawn without looking at the item.
 
 Notation: F questions (`index_count`), R replies (`reply_count`), m of them preferred
-(`preferred_count`); a the *blanket*, the probability with which a client ignores her item.
+(`preferred_count`); a the *blanket*, the probability with which a client ignores its item.
 
-A client draws a question uniformly. With probability a she gives a uniform reply, otherwise a
-uniform one among those that her item prefers. So a preferred reply has probability a/R + (1 − a)/m
+A client draws a question uniformly. With probability a it gives a uniform reply, otherwise a
+uniform one among those that its item prefers. So a preferred reply has probability a/R + (1 − a)/m
 and any other one a/R, whose ratio is r = 1 + (1 − a)·R/(a·m); a = R/(R + m(r − 1)).
 
 Source of the decomposition: Balle, Bell, Gascón, Nissim, The privacy blanket of the shuffle model,
@@ -39,7 +39,7 @@ class IndexedRandomizer(FrequencyRandomizer):
     """A message is question · R + reply, from 0 to F·R − 1.
 
     Attributes:
-        public: whether the questions are public randomness: then a client sends her reply alone,
+        public: whether the questions are public randomness: then a client sends its reply alone,
             and the server is told the questions (`draw_questions` makes them).
     """
 
@@ -134,7 +134,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         Args:
             values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
             source: where the clients' randomness comes from.
-            questions: the public questions, shape (n,); without them each client draws her own.
+            questions: the public questions, shape (n,); without them each client draws its own.
 
         Returns:
             int64 array of shape (n,), from 0 to F·R − 1.

@@ -1,4 +1,4 @@
-"""What every randomizer of one item out of k says about itself."""
+"""The interface of randomizers of one item out of k."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class FrequencyRandomizer(ABC):
-    """A client's one message about the one item she holds, of ``items`` possible ones.
+    """A client's one message about the one item it holds, of ``items`` possible ones.
 
     Guarantees:
         Every message's probability is a fraction that `probabilities` states; the largest ratio of
@@ -74,7 +74,7 @@ class FrequencyRandomizer(ABC):
     @property
     @abstractmethod
     def law(self) -> PureRandomizer:
-        """What prices a message. `PureRandomizer` where public questions tell clients apart."""
+        """The law that prices a message; `PureRandomizer` where questions tell clients apart."""
 
     @abstractmethod
     def probabilities(self, item: int) -> Sequence[Fraction]:
@@ -85,7 +85,7 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def score(self, message: int, item: int) -> int:
-        """What a message, by its number, adds to an item's score; for small cases."""
+        """The amount that a message, by its number, adds to an item's score; for small cases."""
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum of `score` for every item, exactly, shape (k,).

@@ -81,7 +81,7 @@ class LaplaceRandomizer(NoisyNumber):
 
     @property
     def law(self) -> NonAdaptiveRandomizer:
-        """What prices the message."""
+        """The law that prices the message."""
         return NonAdaptiveRandomizer(self.epsilon0)
 
     @property

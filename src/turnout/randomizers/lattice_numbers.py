@@ -48,7 +48,7 @@ class NoisyNumber(ABC):
     @property
     @abstractmethod
     def unit(self) -> float:
-        """What a message's number counts, in the unit of ``clip``."""
+        """The value of a message's number, in the unit of ``clip``."""
 
     @property
     @abstractmethod

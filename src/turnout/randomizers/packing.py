@@ -55,7 +55,7 @@ def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
 
 
 def unpack_fields(data: bytes, clients: int, radices: tuple[int, ...]) -> NDArray[np.int64]:
-    """What `pack_fields` packed, shape (clients, len(radices)).
+    """The fields that `pack_fields` packed, shape (clients, len(radices)).
 
     Raises:
         ParameterError: a wrong length, padding that is not 0, or a number that none can have.

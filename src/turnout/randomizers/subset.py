@@ -28,7 +28,7 @@ _ONE = np.uint64(1)
 class SubsetSelection(BitmapRandomizer):
     """With probability c a uniform ω-set with the client's item, otherwise one without it.
 
-    c = ωe^ε/(ωe^ε + k − ω), so all sets with her item are e^ε times as likely as the others.
+    c = ωe^ε/(ωe^ε + k − ω), so sets with the client's item are e^ε times as likely as others.
 
     Source: Ye, Barg, Optimal schemes for discrete distribution estimation under locally
         differential privacy, IEEE Trans. Inf. Theory 2018; Wang et al., arXiv:1607.08025.

@@ -25,7 +25,7 @@ LARGEST_DEVIATION = 2.0**40
 """The largest s: a draw stays far inside int64, also when 2²⁰ draws are summed."""
 
 ENCLOSURE = 2.0**-35
-"""How far the table's z(V) may be from the truth."""
+"""The largest error of the table's z(V)."""
 
 _OCTAVES, _CELLS_LOG2 = 16, 7
 _CELLS = 2**_CELLS_LOG2

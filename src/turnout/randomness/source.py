@@ -24,7 +24,7 @@ _CHUNK = 2**20
 
 
 class Source(ABC):
-    """Where draws come from.
+    """A source of uniform draws.
 
     Guarantees:
         every method is exact given that `below` is: no float enters a comparison.

@@ -1,4 +1,4 @@
-"""How a release and its keys are stored: a line of text, a header, the bits, a checksum.
+"""The file format of a release and its keys: a line of text, a header, the bits, a checksum.
 
 A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) · header (JSON,
 keys sorted) · payload · SHA-256 of everything before it. One content has one such form, and no

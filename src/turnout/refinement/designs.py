@@ -1,4 +1,4 @@
-"""What a client's value becomes before noise is added, and how noise is spread over a group.
+"""Designs: the message of a client's value before noise, and the law of the noise on a group.
 
 A design is public. `OneBit` asks one yes-no question of each client (thesis §7.4); `Direct` adds
 noise to the value itself, so that whoever knows all of the noise recovers the value (§7.5).
@@ -28,7 +28,7 @@ _DRAWS = 32
 
 @dataclass(frozen=True)
 class OneBit:
-    """One bit a client: whether her value lies in the half of all values she is asked about.
+    """One bit a client: whether its value lies in the half of all values it is asked about.
 
     Attributes:
         size: how many values, at least 2.
@@ -45,7 +45,7 @@ class OneBit:
 
     @cached_property
     def questions(self) -> Questions:
-        """Who is asked what."""
+        """The public columns by client."""
         return Questions(self.size, self.seed, self.variant)
 
     @property
@@ -65,11 +65,11 @@ class OneBit:
 
     @property
     def totals_shape(self) -> tuple[int, int]:
-        """Of a histogram of messages."""
+        """Shape of a histogram of messages."""
         return 2, self.questions.order
 
     def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """What noise is added to."""
+        """The noiseless messages of values."""
         return self.questions.truths(values, first)
 
     def totals(self, messages: NDArray[np.int64], first: int) -> NDArray[np.int64]:
@@ -142,7 +142,7 @@ class Direct:
 
     @cached_property
     def group(self) -> Group:
-        """Where values, noise and messages live; values are its first ``size`` elements."""
+        """The group of values, noise and messages; values are its first ``size`` elements."""
         if self.family == "projective":
             singer_set(self.prime, self.dimension)  # Refuses what is no space.
             return Group(points(self.prime, self.dimension))
@@ -190,11 +190,11 @@ class Direct:
 
     @property
     def totals_shape(self) -> tuple[int, int]:
-        """Of a histogram of messages."""
+        """Shape of a histogram of messages."""
         return 1, self.group.order
 
     def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """What noise is added to: the values."""
+        """The noiseless messages of values: the values."""
         del first
         return values
 
@@ -295,7 +295,7 @@ def _contrast(order: int, heavy: int, epsilon: float) -> float:
 
 
 def _total_variance(size: int, order: int, inverse_power: float, contrast: float) -> float:
-    """What a client adds to the variance of all values, in the mean over where these lie."""
+    """The variance that a client adds over all values, in the mean over where these lie."""
     return inverse_power * size / (order * contrast) ** 2
 
 

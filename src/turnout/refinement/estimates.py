@@ -17,7 +17,7 @@ from turnout.refinement.multilevel import MultiLevel
 
 @dataclass(frozen=True, eq=False)
 class LevelEstimate:
-    """What one analyst knows about the distribution of values.
+    """One analyst's estimate of the distribution of values.
 
     Attributes:
         epsilon: the level's stated ε: pure, of one client's message, local model.

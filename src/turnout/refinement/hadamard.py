@@ -1,8 +1,8 @@
 """Yes-no questions from a Hadamard matrix, one a client, and the way back to frequencies.
 
 H is Sylvester's matrix of order K, the least power of two that holds all values: H[x, c] is +1
-where x and c share an even number of binary ones. Client i is asked whether H[x, c_i] = +1; her
-column c_i is public and has nothing to do with her value.
+where x and c share an even number of binary ones. Client i is asked whether H[x, c_i] = +1; its
+column c_i is public and has nothing to do with its value.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Questions:
         return 1 - (shared & 1).astype(np.int64)
 
     def totals(self, answers: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """How many said no and yes about each column, shape (2, K)."""
+        """The numbers of replies no and yes about each column, shape (2, K)."""
         cells = self.columns(first, len(answers)) + self.order * answers
         return np.bincount(cells, minlength=2 * self.order).reshape(2, self.order)
 

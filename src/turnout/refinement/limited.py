@@ -5,7 +5,7 @@ for whoever's honest answer is yes, and for everybody else; H₂ the binary entr
 
 From R = H₂(1/(e^ε+1)) on nothing is gained by more. Below, the thesis makes "yes" rare (q with
 H₂(q) = R). Here fewer clients are asked instead, by a public coin with probability
-R/H₂(1/(e^ε+1)), and each of these uses all the randomness that she needs: given the public
+R/H₂(1/(e^ε+1)), and each of these uses all the randomness that it needs: given the public
 coins, the same R bits a client on average, and a smaller error at every R.
 """
 
@@ -59,7 +59,7 @@ class LimitedAnswers:
 
     Attributes:
         size: how many values, at least 2.
-        epsilon: privacy level of a client's answer, for any value she may have.
+        epsilon: privacy level of a client's answer, for any value it may have.
         randomness_bits: R: entropy of the answer given the value and the public seed.
         seed: public: who is asked at all, and about what.
 
@@ -79,7 +79,7 @@ class LimitedAnswers:
 
     @cached_property
     def questions(self) -> Questions:
-        """Who is asked about which column."""
+        """The public columns by client."""
         return Questions(self.size, self.seed)
 
     @cached_property
@@ -136,7 +136,7 @@ class LimitedAnswers:
         return answers
 
     def totals(self, answers: NDArray[np.uint8], first: int = 0) -> NDArray[np.int64]:
-        """How many who were asked said no and yes about each column, shape (2, K)."""
+        """The numbers of replies no and yes about each column among those asked, shape (2, K)."""
         total = np.zeros((2, self.questions.order), dtype=np.int64)
         for start in range(0, len(answers), _BLOCK):
             block = answers[start : start + _BLOCK].astype(np.int64)

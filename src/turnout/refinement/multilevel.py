@@ -4,7 +4,7 @@ Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j =
 and takes it off: Y^j = Y^d − L^j has the law of the ε_j mechanism, exactly. Analysts who pool
 their keys know what the one with the largest ε knows.
 
-Unit: one client with one value; T values of hers, each with noise of its own, have T·ε.
+Unit: one client with one value; T values of one client, each with noise of its own, have T·ε.
 Trust: local; whoever holds all keys of a release must be trusted like the analyst of the largest ε.
 """
 
@@ -78,7 +78,7 @@ class MultiLevel:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return self.design.size
 
     @property
@@ -93,7 +93,7 @@ class MultiLevel:
 
     @cached_property
     def symbol_type(self) -> np.dtype[np.unsignedinteger]:
-        """What messages and keys are held in."""
+        """The integer type of messages and keys."""
         return np.dtype(np.min_scalar_type(self.design.group.order - 1))
 
     def encode(
@@ -105,7 +105,7 @@ class MultiLevel:
             values: whole numbers from 0 to size − 1, shape (n,), one a client.
             source: the operating system's by default.
             first: number of the first of these clients; blocks of clients may be encoded
-                apart, each client under her own number.
+                apart, each client under its own number.
 
         Returns:
             messages of shape (n,) and keys of shape (d − 1, n), row j for level ``epsilons[j]``.
@@ -143,7 +143,7 @@ class MultiLevel:
     def at_level(
         self, messages: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
-        """What the holder of ``key`` sees: messages less the noise that the key undoes."""
+        """The view of the holder of ``key``: messages less the noise that the key undoes."""
         if messages.shape != key.shape:
             raise ParameterError("key", key.shape, f"the messages' shape {messages.shape}")
         seen = self.design.group.subtract(messages.astype(np.int64), key.astype(np.int64))

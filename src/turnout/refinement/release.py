@@ -32,7 +32,7 @@ class KeyMismatchError(StorageError):
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What everybody may see.
+    """The public part of a release.
 
     Attributes:
         levels: the mechanism; all of it is public.
@@ -119,7 +119,7 @@ class Release:
         return self.levels.at_level(self.messages, noise).astype(np.int64)
 
     def _noise(self, key: Key) -> NDArray[np.unsignedinteger]:
-        """What the key undoes, once it is certain that it is this release's."""
+        """The noise that the key undoes, once it is certain that it is this release's."""
         if key.release != self.digest:
             raise KeyMismatchError(
                 f"the key for epsilon = {key.epsilon:g} belongs to release {key.release[:12]}, "
@@ -138,7 +138,7 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """What one analyst must keep secret.
+    """The secret of one analyst.
 
     Attributes:
         release: `Release.digest` of the release that it opens.

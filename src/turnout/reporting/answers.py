@@ -1,32 +1,56 @@
-"""Answers to questions about a scheme, printed and as JSON."""
+"""Answers to questions about a scheme: as tables and as JSON."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from turnout import plans
-from turnout.plans.answers import Answer
 from turnout.reporting.footnotes import Footnotes
 from turnout.reporting.guarantees import guarantee_record, guarantee_table
-from turnout.spec import TrustModel
+from turnout.reporting.scheme_words import law_words, randomizer_words
+from turnout.spec import Scheme
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from turnout.accounting import Guarantee
     from turnout.accounting.calibration import Calibration
+    from turnout.accounting.meaning.explanation import Explanation
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answer:
+    """A scheme and its guarantee.
+
+    Attributes:
+        seconds: how long the accounting took.
+        randomizer: its name and parameters as the user put them; None: those of the scheme.
+        calibration: the value that was solved for, which stands in its place in the scheme.
+        target: the ε that it had to meet.
+        explanation: what the guarantee means for one client, if that was asked for.
+    """
+
+    scheme: Scheme
+    guarantee: Guarantee
+    seconds: float
+    randomizer: Mapping[str, Any] | None = None
+    calibration: Calibration | None = None
+    target: float | None = None
+    explanation: Explanation | None = None
 
 
 def answer_record(answer: Answer) -> dict[str, Any]:
     """The answer as JSON-ready values."""
-    scheme, randomizer = _echo(answer.question)
     record: dict[str, Any] = {
-        "randomizer": randomizer,
+        "randomizer": _randomizer(answer),
         **guarantee_record(answer.guarantee),
         **_footnotes(answer).record(),
-        "scheme": scheme,
+        "scheme": law_words(answer.scheme),
         "seconds": answer.seconds,
     }
-    if answer.found is not None:
-        record = {**_calibration_record(answer.found), **record}
+    if answer.calibration is not None:
+        record = {**_calibration_record(answer.calibration), **record}
     if answer.explanation is not None:
         from turnout.reporting.explanation import explanation_record
 
@@ -34,18 +58,15 @@ def answer_record(answer: Answer) -> dict[str, Any]:
     return record
 
 
-def show(answer: Answer, *, as_json: bool) -> None:
-    """Prints an answer on stdout."""
-    if as_json:
-        print(json.dumps(answer_record(answer), indent=2, allow_nan=False))
-        return
-    from rich.console import Console
-
-    scheme, randomizer = _echo(answer.question)
-    rows = {"scheme": _in_words(scheme), "randomizer": _in_words(randomizer)}
-    if (found := answer.found) is not None:
-        target = answer.question.target.epsilon or 0.0
-        rows[found.unknown.name.replace("-", " ")] = _calibration_words(found, target)
+def answer_table(answer: Answer) -> Table:
+    """The answer as a table."""
+    rows = {
+        "scheme": _in_words(law_words(answer.scheme)),
+        "randomizer": _in_words(_randomizer(answer)),
+    }
+    if (found := answer.calibration) is not None:
+        name = found.unknown.name.replace("-", " ")
+        rows[name] = _calibration_words(found, answer.target or 0.0)
     table = guarantee_table(answer.guarantee, "", rows)
     for name, value in _footnotes(answer).rows().items():
         table.add_row(name, value)
@@ -55,11 +76,15 @@ def show(answer: Answer, *, as_json: bool) -> None:
         table.add_row()
         for name, value in explanation_rows(answer.explanation).items():
             table.add_row(name, value)
-    Console().print(table)
+    return table
+
+
+def _randomizer(answer: Answer) -> dict[str, Any]:
+    return dict(answer.randomizer or randomizer_words(answer.scheme.randomizer))
 
 
 def _footnotes(answer: Answer) -> Footnotes:
-    return Footnotes.of(answer.question.scheme, answer.guarantee.delta)
+    return Footnotes.of(answer.scheme, answer.guarantee.delta)
 
 
 def _in_words(part: dict[str, Any]) -> str:
@@ -72,19 +97,6 @@ def _in_words(part: dict[str, Any]) -> str:
 def _short(value: object) -> str:
     """A value, without the zeros of a whole float."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _echo(question: plans.Question) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The question's law and randomizer under the user's own words."""
-    names = {law: name for name, law in plans.SCHEMES.items()}
-    fields = question.participation.model_dump(exclude_none=True)
-    noise, shuffled = question.randomizer.model_dump(), question.scheme.trust is TrustModel.SHUFFLED
-    law = {"name": names[fields.pop("law")], **fields}
-    if question.scheme.order is not None:
-        law["order"] = question.scheme.order.value
-    if not shuffled:
-        law["release"] = question.target.release.value
-    return law, {"name": noise.pop("randomizer"), **noise}
 
 
 def _calibration_record(found: Calibration) -> dict[str, Any]:

@@ -6,13 +6,13 @@ so there a method is a row.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from turnout.accounting import Side
 from turnout.plans.comparisons import Comparison, Curve
@@ -34,21 +34,27 @@ _NAMES = {
 _NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
 
 
-def show(comparison: Comparison, *, as_json: bool) -> None:
-    """Prints a comparison: the tables and everything that they do not say, or JSON."""
-    if as_json:
-        print(json.dumps(comparison_record(comparison), indent=2, allow_nan=False))
-        return
-    console = Console()
+def comparison_text(comparison: Comparison) -> Group:
+    """A comparison: the tables and everything that they do not say."""
+    parts: list[RenderableType] = []
     if not isinstance(comparison.asked, ShuffleSweep):
-        console.print(_by_value(comparison))
+        parts.append(_by_value(comparison))
     else:
-        console.print(_shuffle_title(comparison.asked), highlight=False, markup=False)
-        for table in _by_method(comparison, console.width):
-            console.print()
-            console.print(table)
-    for line in ["", *_notes(comparison), "", *_blanks(comparison)]:
-        console.print(line, highlight=False, markup=False)
+        parts += [Text(_shuffle_title(comparison.asked)), _ByMethod(comparison)]
+    lines = ["", *_notes(comparison), "", *_blanks(comparison)]
+    return Group(*parts, *map(Text, lines))
+
+
+class _ByMethod:
+    """Tables that are as wide as what they are printed on."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in _by_method(self._comparison, options.max_width):
+            yield ""
+            yield table
 
 
 def comparison_record(comparison: Comparison) -> dict[str, Any]:
@@ -107,7 +113,7 @@ def _of_a_point(comparison: Comparison) -> Table:
     table.add_column("bound", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("ε at most", justify="right")
-    table.add_column("at least", justify="right")
+    table.add_column("lower bound", justify="right")
     for curve in comparison.curves:
         quote, lower = curve.quotes[0], curve.method.side is Side.LOWER
         numbers = ["" if lower and not isinstance(quote, str) else _up(quote), _below(quote)]
@@ -151,7 +157,7 @@ def _by_value(comparison: Comparison) -> Table:
         table.add_column(_heading(curve.method), justify="right", overflow="fold")
         columns.append([_up(quote) for quote in curve.quotes])
         if curve.method is comparison.curves[0].method:
-            table.add_column("at least", justify="right")
+            table.add_column("lower bound", justify="right")
             columns.append([_below(quote) or _BLANK for quote in curve.quotes])
     for value, *row in zip(comparison.values, *columns, strict=True):
         table.add_row(_said(comparison, value), *row)
@@ -183,7 +189,7 @@ def _heading(method: Method[Any]) -> str:
 
 
 def _notes(comparison: Comparison) -> Iterable[str]:
-    """What the columns are, and whom they protect against what."""
+    """The legend of the columns: what each bounds, and which relation it is about."""
     asked = comparison.asked
     for curve in comparison.curves:
         method = curve.method

@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: where it is (on stderr) and how it ended (on stdout)."""
+"""Terminal output of a run: its progress (on stderr) and its result (on stdout)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import rich.console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from turnout.reporting.folder import PAGE, PICTURES, SIMULATOR
 from turnout.reporting.guarantees import guarantee_table
@@ -60,23 +61,7 @@ class Console:
 
     def report(self, summary: Summary, folder: Path) -> None:
         """The end of a run."""
-        outcome = summary.outcome
-        history, prepared = outcome.history, outcome.prepared
-        rows = {
-            "test accuracy": f"[bold]{outcome.accuracy:.2%}[/bold] (loss {outcome.loss:.4f})",
-            "steps": f"{history.check_ins.size:,}",
-            "noise multiplier": f"{prepared.noise.noise_multiplier:.5g}",
-            "training time": f"{outcome.seconds:.1f} s",
-        }
-        if summary.trace is not None:
-            everyone = summary.trace.everyone.accuracy
-            rows["with every phone present"] = (
-                f"{everyone:.2%}: absence costs {100 * (everyone - outcome.accuracy):.2f} points"
-            )
-        title = f"{prepared.plan.model.name} on {prepared.plan.data.name}"
-        table = guarantee_table(prepared.guarantee, title, rows)
-        table.add_row("simulator's view", _counts(outcome))
-        self._out.print(table)
+        self._out.print(run_table(summary))
         places = (
             ("report", folder / PAGE),
             ("pictures", folder / PICTURES),
@@ -84,6 +69,27 @@ class Console:
         )
         for name, path in places:
             self._out.print(f"  {name}: {path}", soft_wrap=True, highlight=False)
+
+
+def run_table(summary: Summary) -> Table:
+    """The end of a run: how good the model is, and what was promised to whom."""
+    outcome = summary.outcome
+    history, prepared = outcome.history, outcome.prepared
+    rows = {
+        "test accuracy": f"[bold]{outcome.accuracy:.2%}[/bold] (loss {outcome.loss:.4f})",
+        "steps": f"{history.check_ins.size:,}",
+        "noise multiplier": f"{prepared.noise.noise_multiplier:.5g}",
+        "training time": f"{outcome.seconds:.1f} s",
+    }
+    if summary.trace is not None:
+        everyone = summary.trace.everyone.accuracy
+        rows["with every phone present"] = (
+            f"{everyone:.2%}: absence costs {100 * (everyone - outcome.accuracy):.2f} points"
+        )
+    title = f"{prepared.plan.model.name} on {prepared.plan.data.name}"
+    table = guarantee_table(prepared.guarantee, title, rows)
+    table.add_row("simulator's view", _counts(outcome))
+    return table
 
 
 def _counts(outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 
 from turnout.estimation.private.answers import Cost, Frequencies, Mean
@@ -17,7 +17,7 @@ from turnout.spec import Relation, TrustModel
 _ERRORS = ("± noise", "± noise and\nsampling")
 
 
-def show_frequencies(found: Frequencies, labels: Sequence[str], top: int) -> None:
+def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Group:
     """The most frequent items, and what that costs."""
     said = f"{100 * found.confidence:g} % interval"
     both = np.array_equal(found.low, found.population_low)
@@ -34,25 +34,26 @@ def show_frequencies(found: Frequencies, labels: Sequence[str], top: int) -> Non
             f"{found.noise_errors[item]:.4f}",
             f"{found.population_errors[item]:.4f}",
         )
-    _show(table, found, "frequencies", len(labels) - top)
+    return _with_cost(table, found, "frequencies", len(labels) - top)
 
 
-def show_mean(found: Mean, names: Sequence[str], top: int) -> None:
+def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
     """The first coordinates, and what that costs."""
     table = _table("coordinate", "mean", *_ERRORS)
     shown = zip(names, found.value, found.noise_errors, found.population_errors, strict=True)
     for name, value, noise, both in list(shown)[:top]:
         table.add_row(name, f"{value:.5g}", f"{noise:.3g}", f"{both:.3g}")
-    _show(table, found, "mean", len(names) - top)
+    return _with_cost(table, found, "mean", len(names) - top)
 
 
-def show_search(found: HeavyHitters, top: int) -> None:
+def search_table(found: HeavyHitters, top: int) -> Group:
     """The values that were named, and what that costs."""
     table = _table("value", "estimate", "± noise")
     shown = zip(found.items, found.values, found.noise_errors, strict=True)
     for name, value, noise in list(shown)[:top]:
         table.add_row(name, f"{value:.4f}", f"{noise:.4f}")
-    _show(table, found, f"values of a share above {found.threshold:g}", len(found.items) - top)
+    what = f"values of a share above {found.threshold:g}"
+    return _with_cost(table, found, what, len(found.items) - top)
 
 
 def search_record(found: HeavyHitters) -> dict[str, Any]:
@@ -122,18 +123,16 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _show(table: Table, found: Frequencies | Mean | HeavyHitters, what: str, more: int) -> None:
-    console = Console()
+def _with_cost(
+    table: Table, found: Frequencies | Mean | HeavyHitters, what: str, more: int
+) -> Group:
+    """A table of estimates between its heading and what they cost."""
     said = "about " if found.clients is None else ""
-    console.print(f"{what} among {said}{found.about:,.0f} clients", highlight=False)
-    console.print(table, highlight=False)
-    if more > 0:
-        console.print(f"and {more:,} more (--top, --json)", highlight=False)
+    lines = [f"and {more:,} more (--top, --json)"] if more > 0 else []
     costs = Table.grid(padding=(0, 2))
     for name, text in {**_error_rows(found), **_cost_rows(found)}.items():
         costs.add_row(name, text)
-    console.print()
-    console.print(costs, highlight=False)
+    return Group(f"{what} among {said}{found.about:,.0f} clients", table, *lines, "", costs)
 
 
 def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
@@ -158,7 +157,7 @@ def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 
 
 def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
-    """What an estimate costs, in words."""
+    """The privacy cost of an estimate, in words."""
     cost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}

@@ -1,4 +1,4 @@
-"""What an ε means for one person, in words and as JSON."""
+"""The meaning of an ε for one person, in words and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def explanation_record(explanation: Explanation) -> dict[str, Any]:
             {
                 "false_positive_rate": rate,
                 **{
-                    name: _named("rate", explanation.found(name, rate))
+                    name: _named("rate", explanation.true_positive_rate(name, rate))
                     for name in explanation.trade_offs
                 },
             }
@@ -35,7 +35,7 @@ def explanation_record(explanation: Explanation) -> dict[str, Any]:
 
 
 def _guess(explanation: Explanation, prior: float) -> dict[str, float]:
-    """What holds at one prior."""
+    """Accuracy and certainty of the best attacker at one prior."""
     sure = explanation.certainty(prior)
     return {
         "prior": prior,
@@ -50,9 +50,9 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
     """The explanation in words, row by row."""
     relation = explanation.guarantee.relation
     rows = {
-        "as a bet": f"two worlds: {RELATIONS[relation]}. {WATCHERS[explanation.guarantee.trust]} "
-        "bets on one of them, at even odds. He wins "
-        f"{_percent(explanation.success(EVEN))} of such bets; a coin wins 50 %",
+        "membership inference": f"accuracy {_percent(explanation.success(EVEN))}; chance "
+        f"level 50 %. {WATCHERS[explanation.guarantee.trust]} guesses, at even odds, which of two "
+        f"worlds holds: {RELATIONS[relation]}",
         "advantage": f"{_percent(explanation.advantage)}: true minus false positives, at the best "
         "threshold",
     }
@@ -62,14 +62,14 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
     }
     worst = Bounds(0.0, 0.0)
     for name in explanation.trade_offs:
-        worst = worst | explanation.found(name, SHOWN_RATE)
+        worst = worst | explanation.true_positive_rate(name, SHOWN_RATE)
     blind = f"{100 * SHOWN_RATE:g} %"
-    rows["true positives"] = f"{_percent(worst)} at {blind} false positives; a coin finds {blind}"
+    rows["true positives"] = f"{_percent(worst)} at {blind} false positives; chance level {blind}"
     return {**rows, "Gaussian": _gaussian(explanation)}
 
 
 def _prior_in_words(explanation: Explanation, prior: float) -> str:
-    """How often somebody with that prior is right, and how sure he becomes."""
+    """Accuracy and certainty of an attacker with that prior, in a sentence."""
     success, blind = explanation.success(prior), max(prior, 1.0 - prior)
     gain = success.upper - blind
     right = f"{_percent(success)} of the time, without looking {100 * blind:g} %"

@@ -1,4 +1,4 @@
-"""What an answer says under its guarantee: what it rests on, and what would be left without it."""
+"""Footnotes of a guarantee: its assumptions, and the privacy that is left without them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnout.spec import (
 
 _HINT = (
     "--clients says how many clients there are; if they all follow the protocol, their noise hides "
-    "her too, and a smaller ε may be proved"
+    "this client too, and a smaller ε may be proved"
 )
 _AS_PURE = "any ε₀-DP randomizer; the lower bound is that of the worst one"
 _PUBLISHED = "clones 2021 (Feldman, McMillan and Talwar 2021, Theorem 3.1)"
@@ -33,13 +33,13 @@ _DRAWN_UNSEEN = "each client draws the step of a window unseen"
 
 @dataclass(frozen=True, slots=True)
 class Unshuffled:
-    """What the messages of one client are worth to somebody who sees that they are hers.
+    """The privacy of one client's messages against somebody who sees whose they are.
 
     Attributes:
         epsilon: of all rounds together, never below the true one; None where nothing is proved.
         delta: its own δ; 0 where ε is pure.
         each: what one message is worth.
-        rounds: messages she sends at most.
+        rounds: messages that the client sends at most.
     """
 
     epsilon: float | None
@@ -86,13 +86,13 @@ class Footnotes:
 
         shuffled = scheme.trust is TrustModel.SHUFFLED
         averaged = scheme.release.shows_counts
-        promised = _assumed(scheme)
-        hopeful = averaged and not promised and scheme.relation is not Relation.ADD_REMOVE
+        assumed = _assumed(scheme)
+        hopeful = averaged and not assumed and scheme.relation is not Relation.ADD_REMOVE
         of_class = isinstance(scheme.randomizer, NonAdaptiveRandomizer) and not shuffled
         return cls(
             unshuffled(scheme, delta) if shuffled else None,
             published_epsilon(scheme, delta),
-            promised,
+            assumed,
             _AS_PURE if of_class else None,
             _HINT if hopeful else None,
         )
@@ -121,7 +121,7 @@ class Footnotes:
 
 
 def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
-    """What shuffled messages would be worth if everybody saw who sent which.
+    """The privacy of shuffled messages if everybody saw who sent which.
 
     T messages of an (ε₀, δ₀)-randomizer are (T·ε₀, T·δ₀)-private together; Gaussian ones add up to
     one, which is priced exactly.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
-    """The guarantee as JSON-ready values; ``epsilon`` is the proved upper bound."""
+    """The guarantee as JSON-ready values; ``epsilon`` is the upper bound."""
     record = {
         **bounds_record(guarantee.epsilon),
         "delta": guarantee.delta,
@@ -68,13 +68,13 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     for name, value in rows.items():
         table.add_row(name, value)
     epsilon = guarantee.epsilon
-    table.add_row("ε (proved)", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
-    table.add_row("ε at least", at_least(epsilon, 5))
+    table.add_row("ε upper bound", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
+    table.add_row("ε lower bound", at_least(epsilon, 5))
     for name, value in bracket_rows(guarantee).items():
         table.add_row(name, value)
     table.add_row("δ", f"{guarantee.delta:g}")
     for name, bounds in guarantee.directions.items():
-        ends = f"{rounded_up(bounds.upper, 5)} (at least {at_least(bounds, 5)})"
+        ends = f"{rounded_up(bounds.upper, 5)} (lower bound {at_least(bounds, 5)})"
         table.add_row(f"direction {name}", f"{ends}: {DIRECTIONS[name]}")
     for name, value in kind_rows(guarantee.relation, guarantee.unit, guarantee.trust):
         table.add_row(name, value)

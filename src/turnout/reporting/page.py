@@ -32,7 +32,7 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
         title=f"Private training on {plan.data.name}",
         subtitle=_subtitle(summary),
         cards=_cards(summary),
-        promise=_promise(summary),
+        guarantee_text=_guarantee_text(summary),
         guarantee=_guarantee(summary),
         sections=_sections(drawn),
         run=_run(summary),
@@ -89,7 +89,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     return _named(
         ("Test accuracy", f"{outcome.accuracy:.2%}", f"loss {outcome.loss:.4f}"),
         (
-            "ε, proved",
+            "ε upper bound",
             rounded_up(guarantee.epsilon.upper),
             f"at δ = {guarantee.delta:g}, {guarantee.relation.value}",
         ),
@@ -124,7 +124,7 @@ def _named(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
     return [dict(zip(("name", "value", "note"), card, strict=True)) for card in cards]
 
 
-def _promise(summary: Summary) -> list[str]:
+def _guarantee_text(summary: Summary) -> list[str]:
     """The guarantee in words."""
     guarantee = summary.outcome.prepared.guarantee
     words = _certainty(summary.outcome.prepared)
@@ -201,7 +201,7 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:
-    """What the trace did, row by row."""
+    """The trace's effects, row by row."""
     statistics, everyone = trace.statistics, trace.everyone
     lost = everyone.accuracy - summary.outcome.accuracy
     noise = everyone.prepared.noise.noise_multiplier

@@ -1,4 +1,4 @@
-"""What a terminal shows, on stderr, once an answer has taken a while."""
+"""Progress on stderr, once an answer has taken a while."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from turnout.reporting.guarantees import guarantee_record
 from turnout.simulation import History
 
 if TYPE_CHECKING:
-    from turnout.participation import TraceStatistics
+    from turnout.participation.traces import TraceStatistics
 
 TRACKED = ("dp-accounting", "numpy", "scipy", "torch")
 """Packages whose versions a report records."""
@@ -36,6 +36,7 @@ class Outcome:
         expected_empty_steps: the law's mean number of steps at which nobody comes.
         spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.
         spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
+        parameters: of the final model, shape ``(dimension,)``.
     """
 
     prepared: PreparedPlan
@@ -45,6 +46,7 @@ class Outcome:
     expected_empty_steps: float
     spent_steps: NDArray[np.int64]
     spent: NDArray[np.float64]
+    parameters: NDArray[np.floating]
 
     @property
     def accuracy(self) -> float:
@@ -63,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceFindings:
-    """What an availability trace has to do with a run.
+    """The role of an availability trace in a run.
 
     Attributes:
         statistics: of the trace itself; unknown slots are in no denominator.

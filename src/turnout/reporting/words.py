@@ -1,4 +1,4 @@
-"""What the words of a guarantee mean, for a reader who never saw them before."""
+"""Meanings of the words of a guarantee, for a reader who never saw them before."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from turnout.spec import PrivacyUnit, Relation, TrustModel
 
 RELATIONS = {
     Relation.ADD_REMOVE: "this client took part, or was never there",
-    Relation.ZERO_OUT: "this client took part with her data, or with an empty record",
+    Relation.ZERO_OUT: "this client took part with its data, or with an empty record",
     Relation.REPLACE_ONE: "this client's data are these, or any other",
 }
 """The two worlds that must look alike."""
 
 UNITS = {PrivacyUnit.CLIENT: "everything that one client holds"}
-"""What is protected as one."""
+"""The unit that is protected."""
 
 TRUST = {
     TrustModel.CENTRAL: "the coordinator is trusted: it sees single updates and who checks in "
@@ -23,27 +23,27 @@ TRUST = {
     TrustModel.LOCAL: "nobody is trusted: each message is private on its own",
     TrustModel.SHUFFLED: "a shuffler is trusted to hide who sent what",
 }
-"""Who could break the promise."""
+"""The parties that could break the guarantee."""
 
 WATCHERS = {
     TrustModel.CENTRAL: "Somebody who knows all else and sees every released model",
-    TrustModel.LOCAL: "Somebody who knows all else and sees her messages",
+    TrustModel.LOCAL: "Somebody who knows all else and sees the client's messages",
     TrustModel.SHUFFLED: "Somebody who knows what all others hold and sees all shuffled messages",
 }
-"""Against whom the promise holds."""
+"""The adversary against whom the guarantee holds."""
 
 DIRECTIONS = {
-    "remove": "she took part; could anybody tell?",
-    "add": "she did not take part; could anybody rule her out?",
-    "replace": "her data are these, not others; could anybody tell?",
+    "remove": "the client took part; could anybody tell?",
+    "add": "the client did not take part; could anybody tell?",
+    "replace": "the client's data are these, not others; could anybody tell?",
 }
-"""What each direction of the comparison asks."""
+"""The question of each direction of the comparison."""
 CLAIMS = {
-    Relation.ADD_REMOVE: ("she took part", "she was never there"),
-    Relation.ZERO_OUT: ("she took part with her data", "her record was empty"),
-    Relation.REPLACE_ONE: ("her data are these", "her data are others"),
+    Relation.ADD_REMOVE: ("the client took part", "the client was never there"),
+    Relation.ZERO_OUT: ("the client took part with its data", "its record was empty"),
+    Relation.REPLACE_ONE: ("the client's data are these", "the client's data are others"),
 }
-"""What a guesser may say, in either world."""
+"""The attacker's claim in either world."""
 
 
 def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[tuple[str, str]]:
@@ -56,10 +56,10 @@ def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[
 
 
 def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relation) -> str:
-    """The promise to one client about an attacker with even odds.
+    """The guarantee to one client about an attacker with even odds.
 
-    Upper bounds on how sure he becomes of presence and of absence are the two ``sides``, both in
-    [0, 1], from `turnout.accounting.meaning.membership` at the prior ½.
+    Upper bounds on the attacker's certainty of presence and of absence are the two ``sides``, both
+    in [0, 1], from `turnout.accounting.meaning.membership` at the prior ½.
     """
     presence, absence = map(sure, sides)
     claim, denial = CLAIMS[relation]

@@ -1,4 +1,4 @@
-"""What a device computes, in formats with names: enough to compute it without reading the plan.
+"""The computation of a device, in formats with names: enough to compute it without the plan.
 
 A format that is not named here is refused. A new one is a new name, and no new version of the
 protocol: devices that know it take part in tasks that name it.
@@ -54,7 +54,7 @@ class Computation:
 
     @classmethod
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
-        """What a plan asks of the clients, for inputs of that shape."""
+        """The computation that a plan asks of the clients, for inputs of that shape."""
         return cls(
             ARCHITECTURES[plan.model.name],
             FEATURES[plan.model.features],
@@ -83,7 +83,7 @@ class Computation:
 
     @classmethod
     def from_documents(cls, model: dict[str, Any], client: dict[str, Any]) -> Self:
-        """What the two documents say."""
+        """The computation of the two documents."""
         architecture, features = model["architecture"], model["features"]
         return cls(
             architecture["format"],

@@ -1,4 +1,4 @@
-"""Who came at the last released step, in this process's memory alone.
+"""The clients that came at the last released step, in this process's memory alone.
 
 The storage forgets it with the release. A client that missed the answer to its last request
 sends the request again, most often within seconds: that is what this is for. After a restart,

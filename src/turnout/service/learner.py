@@ -1,4 +1,4 @@
-"""How a release moves the model: the plan's optimiser, with its state as bytes."""
+"""The server's model step on a release: the plan's optimizer, with its state as bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def packed(state: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def unpacked(data: bytes) -> State:
-    """What `packed` wrote.
+    """The state that `packed` wrote.
 
     Raises:
         StorageError: anything else.
@@ -84,5 +84,5 @@ def to_bytes(parameters: NDArray[np.floating]) -> bytes:
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """What `to_bytes` wrote; a copy."""
+    """The parameters that `to_bytes` wrote; a copy."""
     return np.frombuffer(data, dtype=PARAMETERS).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What was released and what it cost, as a chain of records that cannot be changed unnoticed.
+"""A ledger: releases and their costs, as a chain of records that cannot be changed unnoticed.
 
 Each record holds the digest of the one before, the first one that of the charter. A chain does
 not notice an old copy of itself put back; heads that left the coordinator do (`Head`).
@@ -16,7 +16,7 @@ from turnout.core.errors import StorageError
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a ledger is: ``steps`` are released, and the digest of the last record.
+    """A ledger's head: ``steps`` are released, and the digest of the last record.
 
     Before the first release ``digest`` is the charter's.
     """
@@ -29,7 +29,7 @@ class Head:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave."""
+        """The head that ``str`` wrote."""
         steps, separator, digest = text.partition(":")
         head = cls(int(steps), bytes.fromhex(digest))
         whole = separator and len(head.digest) == 32 and head.steps >= 0
@@ -76,7 +76,7 @@ class Record:
 
     @classmethod
     def from_document(cls, fields: dict[str, Any]) -> Self:
-        """What `document` gave.
+        """The ledger that `document` wrote.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError, OverflowError: anything else.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, prepare
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.service import learner as learning
@@ -23,7 +23,7 @@ from turnout.service.wire import SECRET_BYTES, Invitation
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NewTask:
-    """What a new task begins with.
+    """A new task before it is stored.
 
     ``parameters`` are the first model, little-endian float32: the one that a simulation of the
     plan begins with.

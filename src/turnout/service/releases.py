@@ -1,4 +1,4 @@
-"""What a step's end makes of the stored updates: one charge, one noisy sum, one model, one record.
+"""The end of a step: one charge, one noisy sum, one model, one record, from the stored updates.
 
 Nothing here talks to anybody. A release that is stored is read back, never drawn again.
 """
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.aggregates import IntegerSum, Noise
 from turnout.core.errors import StorageError
-from turnout.protocol import Coordinator, IntegerSum, Noise, Updates
-from turnout.protocol import Release as StepRelease
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.messages import Release as StepRelease
+from turnout.protocol.messages import Updates
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.learner import Learner
@@ -57,7 +59,7 @@ class Releases:
 
     @property
     def head(self) -> Head:
-        """How far the ledger is."""
+        """The ledger's head."""
         return Head(len(self._digests) - 1, self._digests[-1])
 
     def holds(self, head: Head) -> bool:
@@ -136,7 +138,7 @@ def _packed(state: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def _unpacked(initial: Mapping[str, NDArray[Any]], data: bytes) -> dict[str, NDArray[Any]]:
-    """What `_packed` wrote of a state with the names, types and shapes of ``initial``.
+    """The state that `_packed` wrote, with the names, types and shapes of ``initial``.
 
     Before schema 4 every step had a minibatch in its place: the same bytes where the mechanism has
     one, and zeros where it has no state.

@@ -1,4 +1,4 @@
-"""What goes over the network: paths, headers, signed bytes, answers (docs/device-protocol.md).
+"""The wire format: paths, headers, signed bytes, answers (docs/device-protocol.md).
 
 Device and coordinator both take these from here; a device in another language takes them from
 the document, whose test vectors are held against this module.
@@ -34,11 +34,11 @@ NONCE_BYTES, SECRET_BYTES, KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 16, 32, 32
 _INVITATION = "turnout1."
 
 NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading a body raises that holds something else."""
+"""The errors of reading a body that holds something else."""
 
 
 class Phase(StrEnum):
-    """What the step in progress takes."""
+    """The requests that the step in progress takes."""
 
     CHECK_INS = "check-ins"
     ANSWERS = "answers"
@@ -47,7 +47,7 @@ class Phase(StrEnum):
 
 
 class Answer(StrEnum):
-    """What became of a signed request, as its JSON says it under ``answer``."""
+    """The outcome of a signed request, as its JSON says it under ``answer``."""
 
     ACCEPTED = "accepted"
     LATE = "late"
@@ -188,7 +188,7 @@ class SignedRequest:
 
 
 def head_bytes(task: str, head: Head) -> bytes:
-    """What the coordinator signs to say how far its ledger is."""
+    """The bytes that the coordinator signs to state its ledger's head."""
     return f"{HEAD_FORMAT}\n{task}\n{head}".encode("ascii")
 
 
@@ -204,7 +204,7 @@ class SignedHead:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave."""
+        """The head that ``str`` wrote."""
         head, separator, signature = text.rpartition(":")
         signed = cls(Head.parsed(head), bytes.fromhex(signature))
         if not separator or len(signed.signature) != SIGNATURE_BYTES or str(signed) != text:
@@ -254,7 +254,7 @@ class Receipt:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """What `encoded` gave.
+        """The message that `encoded` wrote.
 
         Raises:
             ValueError: anything else.
@@ -277,7 +277,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What the operator hands to one device: all that it needs before the first contact.
+    """The invitation that the operator hands to one device: all that it needs before the first
+    contact.
 
     It draws its slots by the law in it, and keeps to the charter whose digest is ``task``.
 
@@ -310,7 +311,7 @@ class Invitation:
 
     @classmethod
     def decoded(cls, token: str) -> Self:
-        """What `encoded` gave.
+        """The invitation that `encoded` wrote.
 
         Raises:
             ParameterError: no such token; its secret is not shown.

@@ -28,12 +28,12 @@ from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Algorithm, ClientStates, ClientStore
+    from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, after each step; running time includes that of earlier parts.
+    """The progress of a run, after each step; running time includes that of earlier parts.
 
     Attributes:
         step: steps done.

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.participation import Schedule, blocks, draw_run
-from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
+from turnout.core.aggregates import Noise
+from turnout.participation.drawing import draw_run
+from turnout.participation.schedule import Schedule, blocks
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.fleet import Fleet
 from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
+from turnout.protocol.messages import CheckIns, Release, Updates
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, RunIdentity
 from turnout.simulation.clients import Clients
@@ -22,12 +26,12 @@ from turnout.simulation.history import History, Recorder
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Algorithm, ClientStates, ClientStore, ServerState
+    from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore, ServerState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
-    """What stays the same during a run; `turnout.simulation.Simulation` explains the fields."""
+    """The constants of a run; `turnout.simulation.Simulation` explains the fields."""
 
     scheme: Scheme
     algorithm: Algorithm
@@ -44,7 +48,7 @@ class Setup:
 
     @property
     def mechanism(self) -> Mechanism:
-        """What a step does with updates."""
+        """The mechanism of a step."""
         return mechanism_for(
             self.scheme,
             self.clients.bound,
@@ -76,8 +80,8 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """What a step reads and replaces. One assignment commits a step, so whatever interrupts
-    it leaves the step before, whole.
+    """The state that a step reads and replaces. One assignment commits a step, so whatever
+    interrupts it leaves the step before, whole.
 
     Of the clients' states it has those that the last step changed, which go to the store when the
     next one begins.

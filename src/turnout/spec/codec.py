@@ -42,7 +42,7 @@ def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
-    """What `scheme_to_dict` gave.
+    """The scheme that `scheme_to_dict` wrote.
 
     Raises:
         ParameterError: something that no scheme consists of.
@@ -59,7 +59,7 @@ def law_to_dict(law: ParticipationLaw) -> dict[str, Any]:
 
 
 def law_from_dict(data: Mapping[str, Any]) -> ParticipationLaw:
-    """What `law_to_dict` gave.
+    """The law that `law_to_dict` wrote.
 
     Raises:
         ParameterError: none of turnout's laws, or one with a value outside its domain.

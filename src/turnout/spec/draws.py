@@ -30,7 +30,7 @@ class Bernoulli:
     """Guarantee: a client takes part in the block's one step with probability ``rate``.
 
     Attributes:
-        unseen: whether each client tosses her own coin, so that nobody else need know who comes.
+        unseen: whether each client draws its own coin (self-sampling), unseen by anybody else.
     """
 
     steps: ClassVar[int] = 1
@@ -88,10 +88,10 @@ class KOf:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Guarantee: a client draws by ``slot`` once and keeps her step in ``epochs`` epochs.
+    """Guarantee: a client draws by ``slot`` once and keeps its step in ``epochs`` epochs.
 
     Attributes:
-        slot: her draw, of one epoch's steps.
+        slot: the client's draw, of one epoch's steps.
         epochs: how often it is repeated; together they are one block.
     """
 
@@ -110,7 +110,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Staggered:
-    """Guarantee: a client takes part at most once, in one uniform slot of a window of her own.
+    """Guarantee: a client takes part at most once, in one uniform slot of a window of its own.
 
     Slots are 0 … ``slots − 1``, and the window of client j begins with slot
     ⌊j / clients_per_slot⌋. The first ``window − 1`` slots are a warm-up before the block's first
@@ -139,13 +139,13 @@ class Staggered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOfOwn:
-    """Guarantee: with ``probability`` a client takes part in one uniform step of *her own* ones.
+    """Guarantee: with ``probability`` a client takes part in one uniform step of *its own* ones.
 
     Attributes:
-        available: her own steps, bool, shape (clients, steps), of all of the draw's blocks one
+        available: its own steps, bool, shape (clients, steps), of all of the draw's blocks one
             after the other; not copied.
         steps: of a block; the last one may be shorter.
-        probability: of coming at all in a block in which she has a step.
+        probability: of coming at all in a block in which it has a step.
     """
 
     available: np.ndarray = field(repr=False)

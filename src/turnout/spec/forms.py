@@ -37,7 +37,7 @@ class Span:
 
 
 class Released(NamedTuple):
-    """What was released of a draw's blocks: whole ones, and steps of the one that was begun."""
+    """The released steps of a draw's blocks: whole ones, and steps of the one that was begun."""
 
     draw: Draw
     full: int
@@ -45,7 +45,7 @@ class Released(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a step stands: its span, the span's first step, and the number of its block."""
+    """The place of a step: its span, the span's first step, and the number of its block."""
 
     span: Span
     first_step: int
@@ -184,7 +184,7 @@ _cached = lru_cache(maxsize=256)(_form)
 
 
 class DrawTable(Generic[Row]):
-    """What one reader makes of each draw. A draw without a row is refused, never guessed.
+    """One reader's function of each draw. A draw without a row is refused, never guessed.
 
     Args:
         what: the reader's answer, as an error message names it.

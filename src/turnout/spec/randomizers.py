@@ -1,4 +1,4 @@
-"""What protects one contribution, as mathematics."""
+"""Randomizers of one contribution, as mathematics."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class KaryResponse(NonAdaptiveRandomizer):
 @asked_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """A uniform message of a half of all messages, that of the true value with e^{ε₀} to 1.
+    """Hadamard response: a uniform message of one half of all, the value's with e^{ε₀} to 1.
 
     Any two values' halves share a quarter of all messages.
     """
@@ -111,7 +111,7 @@ class HadamardResponse(NonAdaptiveRandomizer):
 @asked_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """The number of a uniform coordinate and its bit, which is true with e^{ε₀} to 1."""
+    """Sampled-bit randomized response: a uniform coordinate and its bit, true with e^{ε₀} to 1."""
 
 
 @asked_randomizer("discrete-gaussian")
@@ -134,10 +134,10 @@ class RoundedGaussianNoise(Checked):
 
 @dataclass(frozen=True, slots=True)
 class TableRandomizer:
-    """A mechanism with finitely many outcomes, by their probabilities with and without her.
+    """A mechanism with finitely many outcomes, by their probabilities with and without the client.
 
     Attributes:
-        present, absent: probabilities with and without her, in one order, shape (outcomes,).
+        present, absent: probabilities with and without the client, in one order, shape (outcomes,).
     """
 
     present: Sequence[float]
@@ -174,7 +174,7 @@ class PairRandomizer:
     Attributes:
         pair: an object with the members of `turnout.accounting.Pair`, such as
             `turnout.accounting.MonotonePair` of two densities.
-        infinity_mass: probability, with her, of outcomes that are impossible without her.
+        infinity_mass: probability, with the client, of outcomes that are impossible without it.
     """
 
     pair: object

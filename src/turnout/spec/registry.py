@@ -22,7 +22,7 @@ Law = TypeVar("Law", bound=type)
 
 
 class ParticipationLaw(Protocol):
-    """Who takes part when: a frozen dataclass that has a normal form.
+    """A participation law: a frozen dataclass that has a normal form.
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from turnout.core.errors import ParameterError
 from turnout.spec.forms import normal_form
@@ -30,14 +30,14 @@ class Relation(StrEnum):
 
 
 class PrivacyUnit(StrEnum):
-    """What "one record" means."""
+    """The unit of privacy: the meaning of "one record"."""
 
     CLIENT = "client"
     """Everything that one client holds."""
 
 
 class TrustModel(StrEnum):
-    """Whom the client must trust for the guarantee to hold."""
+    """The parties that the client must trust for the guarantee to hold."""
 
     CENTRAL = "central"
     """A coordinator that sees updates and check-in times and adds or guards the noise."""
@@ -48,7 +48,7 @@ class TrustModel(StrEnum):
 
 
 class SpeakingOrder(StrEnum):
-    """Who may know which client sends which message of a shuffled round.
+    """The knowledge of who sends which message of a shuffled round.
 
     Bounds for randomizers that earlier messages may choose hold for `HIDDEN` alone: who is known to
     speak first can be singled out by what later clients are asked (docs/errata.md has numbers). One
@@ -62,7 +62,7 @@ class SpeakingOrder(StrEnum):
 
 
 class ReleaseRule(StrEnum):
-    """How a step turns check-ins into one public model change.
+    """The release rule: how a step turns check-ins into one public model change.
 
     Guarantees (docs/design/protocols.md derives what each is worth):
         AGGREGATED: the sum of all clipped updates plus one Gaussian, divided by the *public
@@ -96,13 +96,13 @@ _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What happens, as mathematics: randomizer, who comes when, what is released, against whom.
+    """A scheme as mathematics: randomizer, participation law, release, relation, unit and trust.
 
     Attributes:
         relation: the neighbouring relation, by its member or its exact word, like release, unit
             and trust; it is held as the member. No default, on purpose.
-        population: clients there are, herself among them, who all follow the protocol; None where
-            nobody knows. Only what other clients' messages hide rests on it.
+        population: clients there are, the protected one among them, who all follow the protocol;
+            None where nobody knows. Only what other clients' messages hide rests on it.
         order: who may know which client sends which shuffled message, or its name; None where it
             is not declared. Only randomizers that earlier messages may choose rest on it: without
             `SpeakingOrder.HIDDEN` their shuffled messages have no price.
@@ -121,6 +121,20 @@ class Scheme:
     trust: TrustModel = TrustModel.CENTRAL
     population: int | None = None
     order: SpeakingOrder | None = None
+
+    if TYPE_CHECKING:  # members or their words go in, members come out
+
+        def __init__(  # noqa: PLR0917
+            self,
+            randomizer: Randomizer,
+            participation: ParticipationLaw,
+            relation: Relation | str,
+            release: ReleaseRule | str = ReleaseRule.AGGREGATED,
+            unit: PrivacyUnit | str = PrivacyUnit.CLIENT,
+            trust: TrustModel | str = TrustModel.CENTRAL,
+            population: int | None = None,
+            order: SpeakingOrder | str | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if type(self.randomizer) not in _RANDOMIZERS:

@@ -27,7 +27,7 @@ _STREAMS = SimulationStreams(_SEED)
 
 
 def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
-    """Fails unless an algorithm keeps the promises of `turnout.learning.Algorithm`.
+    """Fails unless an algorithm keeps the promises of `turnout.learning.algorithm.Algorithm`.
 
     Args:
         make: builds the algorithm on clients' data, entry by entry the clients'; at least two.
@@ -91,7 +91,7 @@ def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
 
 
 def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
-    """Whatever one client holds, it moves a sum by C at most; the engine clips what is mapped."""
+    """A client moves a sum by C at most, whatever it holds; the engine clips what is mapped."""
     for held in hostile:
         algorithm = make([held, *data[1:]])
         limit = algorithm.clip_norm * (1 + _SLACK)

@@ -17,7 +17,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 
 FALSE_ALARM = 1e-9
-"""How often an assertion may fail although the law is right."""
+"""The probability with which an assertion may fail although the law is right."""
 
 Observed = TypeVar("Observed")
 

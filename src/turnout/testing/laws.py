@@ -17,7 +17,9 @@ import numpy as np
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import UnsupportedError
-from turnout.participation import Schedule, blocks, draw, expected_check_ins
+from turnout.participation.drawing import draw
+from turnout.participation.expectations import expected_check_ins
+from turnout.participation.schedule import Schedule, blocks
 from turnout.protocol.admissions import Admissions
 from turnout.protocol.messages import Verdict
 from turnout.spec import (
@@ -49,7 +51,7 @@ def assert_law(
         law: who takes part when; its draws must be few enough to be enumerated.
         population: clients of the run.
         promise: what the law's docstring says of a client: probabilities of the sets of steps in
-            which she takes part; None to hold the readers against the sampler alone.
+            which the client takes part; None to hold the readers against the sampler alone.
     """
     assert normal_form(law).steps == law.steps, "steps"
     everybody: Sequence[ClientLaw] = [
@@ -101,7 +103,7 @@ def _assert_expected(
 
 
 def _assert_admitted(law: ParticipationLaw, population: int, client: int, own: ClientLaw) -> None:
-    """Whatever she may draw is admitted, and no more in any block than she may draw in it."""
+    """All that a client may draw is admitted, and no more in any block than it may draw in it."""
     for drawn in own:
         record = Admissions(law, population)
         taken = [step for step in drawn if _admits(record, client, step)]
@@ -109,7 +111,7 @@ def _assert_admitted(law: ParticipationLaw, population: int, client: int, own: C
     greedy = Admissions(law, population)
     admitted = [step for step in range(law.steps) if _admits(greedy, client, step)]
     possible = {step for steps in own for step in steps}
-    assert set(admitted) <= possible, f"client {client} is admitted where she has no chance"
+    assert set(admitted) <= possible, f"client {client} is admitted where it has no chance"
     for block in blocks(law):
         inside = range(block.first_step, block.first_step + block.steps)
         most = max(sum(step in inside for step in steps) for steps in own)
@@ -149,7 +151,7 @@ def _assert_priced(law: ParticipationLaw, everybody: Sequence[ClientLaw]) -> Non
 
 
 def _deltas(own: ClientLaw, steps: int, epsilon: float) -> tuple[float, float]:
-    """Exact δ at ε of her presence against her absence, and of the reverse."""
+    """Exact δ at ε of the client's presence against its absence, and of the reverse."""
     worlds: list[tuple[float, float]] = []
     for outputs in product((0, 1), repeat=steps):
         absent = [_ABSENT[output] for output in outputs]

@@ -6,16 +6,12 @@ import numpy as np
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Split, deal
-from turnout.learning import (
-    ClassificationTask,
-    Examples,
-    FedSGD,
-    Holdings,
-    Layered,
-    LocalTraining,
-    build_model,
-    featured,
-)
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.features import featured
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.local_updates import LocalTraining
+from turnout.learning.models import Layered, build_model
+from turnout.learning.tasks import ClassificationTask
 from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
 from turnout.training.optimizers import build_optimizer_of
@@ -64,7 +60,7 @@ def _examples(plan: Plan, split: Split) -> Examples:
 
 
 def _holdings(workload: Workload) -> Holdings:
-    """Who holds which record; where each holds one, client i holds record i."""
+    """The owner of each record; where each holds one, client i holds record i."""
     labels, population = workload.data.train.labels, workload.population
     if population == len(labels):
         return Holdings.one_each(population)

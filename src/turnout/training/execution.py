@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from turnout.participation import expected_check_ins, expected_empty_steps
+from turnout.participation.expectations import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome
 from turnout.simulation import FileCheckpoints, Progress, Simulation
@@ -20,7 +20,7 @@ EVALUATIONS = 60
 
 
 class Watcher(Protocol):
-    """Who is told how far a run is."""
+    """The observer that is told the progress of a run."""
 
     def phase(self, what: str) -> AbstractContextManager[None]:
         """Something that may take a while."""
@@ -33,13 +33,26 @@ class Watcher(Protocol):
         ...
 
 
-class InterruptedRunError(Exception):
-    """Ctrl-C: the run ended after a whole step, and its checkpoint is written."""
+class Unwatched:
+    """A watcher that tells nobody."""
 
-    def __init__(self, folder: Path, step: int, steps: int) -> None:
-        super().__init__(
-            f"stopped after step {step} of {steps}; go on with: turnout train --resume {folder}"
-        )
+    def phase(self, what: str) -> AbstractContextManager[None]:
+        """Nothing."""
+        return nullcontext()
+
+    def training(
+        self, what: str, steps: int, target: float | None
+    ) -> AbstractContextManager[Callable[[Progress, float], None]]:
+        """Nothing."""
+        return nullcontext(lambda progress, epsilon: None)
+
+
+class InterruptedRunError(Exception):
+    """Ctrl-C: the run ended after a whole step; its checkpoint, if it has a folder, is written."""
+
+    def __init__(self, folder: Path | None, step: int, steps: int) -> None:
+        resume = "" if folder is None else f"; go on with: turnout train --resume {folder}"
+        super().__init__(f"stopped after step {step} of {steps}{resume}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,16 +85,18 @@ class ReadyRun:
         )
         return cls(prepared, simulation, epsilon_curve(prepared, interval))
 
-    def carried_out(self, checkpoint: Path, what: str, folder: Path, watcher: Watcher) -> Outcome:
-        """The outcome, from the checkpoint on if there is one.
+    def carried_out(
+        self, checkpoint: Path | None, what: str, folder: Path | None, watcher: Watcher
+    ) -> Outcome:
+        """The outcome, from the checkpoint on if there is one; None keeps none.
 
         Raises:
             StorageError: the checkpoint is damaged or another run's.
             InterruptedRunError: Ctrl-C.
         """
         plan, law = self.prepared.plan, self.prepared.scheme.participation
-        store = FileCheckpoints(checkpoint)
-        earlier = store.load()
+        store = None if checkpoint is None else FileCheckpoints(checkpoint)
+        earlier = None if store is None else store.load()
         steps = self.simulation.steps
         with watcher.training(what, steps, plan.privacy.epsilon) as tell:
             result = self.simulation.run(
@@ -100,6 +115,7 @@ class ReadyRun:
             expected_empty_steps(law, self.prepared.population),
             self.curve.steps,
             self.curve.epsilon,
+            result.parameters,
         )
 
 

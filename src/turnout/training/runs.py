@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.participation import day_profile, trace_statistics
+from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
@@ -21,9 +21,9 @@ CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz",
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Where the report of a finished run is, and what it says."""
+    """The location of the report of a finished run, if it has one, and its summary."""
 
-    folder: Path
+    folder: Path | None
     summary: Summary
 
 
@@ -36,8 +36,8 @@ class _Job:
     everyone: ReadyRun | None
 
 
-def train(plan_file: Path, folder: Path, watcher: Watcher) -> Finished:
-    """Runs a plan and writes its report.
+def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finished:
+    """Runs a plan, from its file or as an object, and writes its report if there is a folder.
 
     Nothing is written before the plan is read, its data are at hand, its budget holds and its
     model fits.
@@ -46,15 +46,19 @@ def train(plan_file: Path, folder: Path, watcher: Watcher) -> Finished:
         ParameterError: the plan is refused, or the folder already holds something.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
-    text = read_plan(plan_file)
-    plan = Plan.from_toml(text, str(plan_file))
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ParameterError("--out", str(folder), "a new or empty folder (or use --resume)")
-    job = _job(plan, plan_file.parent, watcher)
-    section = plan.participation
-    if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
-        write(folder / TRACE, (plan_file.parent / section.trace).read_bytes())
-    write(folder / PLAN, text)
+    if isinstance(source, Plan):
+        plan, text, place = source, source.to_toml(), Path()
+    else:
+        text, place = read_plan(source), source.parent
+        plan = Plan.from_toml(text, str(source))
+    if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
+    job = _job(plan, place, watcher)
+    if folder is not None:
+        section = plan.participation
+        if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
+            write(folder / TRACE, (place / section.trace).read_bytes())
+        write(folder / PLAN, text)
     return _finished(job, folder, text, watcher)
 
 
@@ -67,7 +71,7 @@ def resume(folder: Path, watcher: Watcher) -> Finished:
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
     if not (folder / PLAN).is_file():
-        raise ParameterError("--resume", str(folder), f"a folder that holds a run ({PLAN})")
+        raise ParameterError("resume", str(folder), f"a folder that holds a run ({PLAN})")
     text = read_plan(folder / PLAN)
     plan = Plan.from_toml(text, str(folder / PLAN))
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
@@ -100,7 +104,7 @@ def _without_absences(workload: Workload) -> AvailabilityCheckIn:
     return AvailabilityCheckIn(present, section.window, section.probability)
 
 
-def _finished(job: _Job, folder: Path, text: str, watcher: Watcher) -> Finished:
+def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Finished:
     """Training, comparison and report."""
     outcome = job.run.carried_out(_checkpoint(folder, CHECKPOINT), "training", folder, watcher)
     trace = None
@@ -109,18 +113,23 @@ def _finished(job: _Job, folder: Path, text: str, watcher: Watcher) -> Finished:
         without = job.everyone.carried_out(place, "without absences", folder, watcher)
         trace = _findings(job.workload, outcome, without)
     summary = Summary(outcome, trace)
-    with watcher.phase("writing the report"):
-        (folder / REPORT).unlink(missing_ok=True)
-        write_report(folder, summary, text)
+    if folder is not None:
+        with watcher.phase("writing the report"):
+            (folder / REPORT).unlink(missing_ok=True)
+            write_report(folder, summary, text)
     return Finished(folder, summary)
 
 
-def _checkpoint(folder: Path, name: str) -> Path:
+def _checkpoint(folder: Path | None, name: str) -> Path | None:
     """A checkpoint's place in the simulator's view: it holds the counts of every step.
+
+    None without a folder.
 
     Raises:
         StorageError: the run is an earlier version's, or the folder cannot be made.
     """
+    if folder is None:
+        return None
     place, once = folder / SIMULATOR / name, folder / name
     if once.exists():
         raise StorageError(
@@ -135,7 +144,7 @@ def _checkpoint(folder: Path, name: str) -> Path:
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
-    """What the trace says, and what its absences cost."""
+    """The trace's statistics, and the cost of its absences."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None

@@ -54,7 +54,7 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
 
 
 def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
-    """ε after a number of steps; the worst client may change, so she is found anew."""
+    """ε after a number of steps; the worst client may change, so it is found anew."""
     from turnout.accounting import epsilon_upper
 
     law = scheme.participation

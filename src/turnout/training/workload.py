@@ -1,4 +1,4 @@
-"""What a plan's names stand for: data, trace, clients and participation law."""
+"""The objects that a plan's names stand for: data, trace, clients and participation law."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from turnout import datasets
 from turnout.core.errors import ParameterError
 from turnout.datasets import ImageData, MissingFileError
-from turnout.participation import availability_law
+from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.spec import ParticipationLaw
 
@@ -57,7 +57,7 @@ def gather(plan: Plan, folder: Path) -> Workload:
 
 
 def _population(plan: Plan, records: int, default: int) -> int:
-    """How many clients there are; each holds at least one record."""
+    """The number of clients; each holds at least one record."""
     clients = plan.data.clients or default
     if clients > records:
         raise ParameterError("data.clients", clients, f"at most {records}, the number of records")

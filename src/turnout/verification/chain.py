@@ -15,7 +15,7 @@ from turnout.verification.verdict import Fault
 
 
 def chain_faults(document: Document, terms: Terms) -> Iterator[Fault]:
-    """What is wrong with the records and the head, in the order of the file."""
+    """The faults of the records and the head, in the order of the file."""
     due, previous, spent = 0, bytes.fromhex(document.task), 0.0
     seen: set[int] = set()
     for record in document.records:
@@ -86,7 +86,7 @@ _STEP_FILE = re.compile(r"step-(\d{6,})\.f32")
 
 
 def model_faults(folder: Path, document: Document, terms: Terms) -> Iterator[Fault]:
-    """What is wrong with a folder that should hold the model after every released step."""
+    """The faults of a folder that should hold the model after every released step."""
     expected = [("initial.f32", terms.initial_model, None)]
     expected += [(f"step-{r.step:06d}.f32", r.model_digest, r.step) for r in document.records]
     for name, digest, step in expected:

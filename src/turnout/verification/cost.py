@@ -1,4 +1,4 @@
-"""What the released steps cost, worked out from the scheme alone, between two proved bounds.
+"""ε of the released steps, recomputed from the scheme alone, between two proved bounds.
 
 How far one client moves a release, in units of the clip norm, is taken from
 docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another,
@@ -25,12 +25,12 @@ from turnout.verification.windows import Run, Window, epsilon, run_law, two_boun
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """How ε is enclosed.
+    """The method by which ε is enclosed.
 
     Attributes:
-        lowers: runs that an adversary really gets, or could make of what he gets.
+        lowers: runs that an adversary really gets, or could make of what is seen.
         bounds: one run that is at least as bad as the truth, or two that are so one after the
-            other: to her absence and on to the other record.
+            other: to the null record and on to the other record.
         method: in a few words.
     """
 
@@ -41,7 +41,7 @@ class Analysis:
 
 @contextmanager
 def _certified() -> Iterator[None]:
-    """Whatever leaves float64 ends the computation: no number comes out of it."""
+    """Ends the computation where a number leaves float64: no number comes out of it."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             yield
@@ -85,7 +85,7 @@ def _most(found: Analysis, delta: float) -> float:
 
 
 def analysis(scheme: Scheme, steps: int) -> Analysis:
-    """How ε after the first ``steps`` steps is enclosed.
+    """The runs that enclose ε after the first ``steps`` steps.
 
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
@@ -102,7 +102,7 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
     replaced = scheme.relation is Relation.REPLACE_ONE
     always = all(type(span.draw) is Always for span in law.spans)
     if always and (replaced or scheme.relation is Relation.ZERO_OUT):
-        # Both worlds have her in every step: no hop over her absence, whatever the rule.
+        # Both worlds have the client in every step: no bound over its absence, whatever the rule.
         run = _runs(law, alone / 2 if replaced else alone, steps)[1]
         return Analysis((run,), (run,), "the exact law of every step")
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
@@ -110,15 +110,15 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
     if replaced:
         lowers = (lower, tuple(map(_sum_opposed, lower)))
         return Analysis(
-            lowers, (upper, upper), "opposite records' sums below, over her absence above"
+            lowers, (upper, upper), "opposite records' sums below, over the null record above"
         )
     if not one_client:
-        exact = "the exact law of her slots"
-        method = exact if lower == upper else "less than her slots below, more above"
+        exact = "the exact law of the client's slots"
+        method = exact if lower == upper else "less than the client's slots below, more above"
         return Analysis((lower,), (upper,), method)
     if scheme.relation is Relation.ADD_REMOVE:
-        return Analysis((lower,), (upper,), "she comes alone below, displaces somebody above")
-    return Analysis((lower,), (upper, back), "she comes alone below, over her absence above")
+        return Analysis((lower,), (upper,), "alone below, displacing another client above")
+    return Analysis((lower,), (upper, back), "alone below, over the null record above")
 
 
 def _sum_opposed(window: Window) -> Window:
@@ -127,7 +127,7 @@ def _sum_opposed(window: Window) -> Window:
 
 
 def _runs(law: Form, noise: float, steps: int) -> tuple[Run, Run]:
-    """Her presence against her absence after ``steps`` steps: (no worse than true, no better)."""
+    """Presence against absence after ``steps`` steps: (no worse than true, no better)."""
     lower: list[Window] = []
     upper: list[Window] = []
     for draw, full, rest in law.released(steps) if steps else ():
@@ -157,13 +157,13 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Run:
-    """Whole windows, and the one that was begun: she has come by now if her slot is past."""
+    """Whole windows, and the one that was begun: the client has come by now if its slot is past."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
 def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run, Run]:
-    """Her own window, of which as many slots are past as steps at most."""
+    """The client's own window, of which as many slots are past as steps at most."""
     whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
     run = (
         Window(noise, whole, whole / draw.window, full),
@@ -173,7 +173,7 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run
 
 
 def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Run, Run]:
-    """Her slot comes again in every epoch: in one that was begun surely or not at all."""
+    """The slot comes again in every epoch: in one that was begun surely or not at all."""
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
     epochs, left = divmod(rest, window)

@@ -17,7 +17,7 @@ _PREFIX, _SUFFIX = b'{"charter":', b"}"
 
 
 class DamagedError(Exception):
-    """What was read is no ledger; carries the `Fault`."""
+    """The error of a file that is no ledger; carries the `Fault`."""
 
     def __init__(self, what: str, step: int | None = None) -> None:
         super().__init__(what)

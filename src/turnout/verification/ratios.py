@@ -1,7 +1,7 @@
 """Laws of a likelihood ratio L, kept below or above the true one in convex order.
 
-L is how much likelier what an adversary saw is with her than without her; all expectations here
-are without her, where E L = 1. What he can do at ratio k are two expectations of convex functions:
+L is how much likelier what an adversary saw is with the client than without; all expectations here
+are without the client, where E L = 1. At ratio k an attack gains two convex expectations:
 
     remove: E[(L − k)₊]        add: E[(1 − k·L)₊]
 
@@ -60,8 +60,8 @@ class Law:
 
     Attributes:
         values: not negative, rising, shape ``(n,)``.
-        masses: their probabilities without her, shape ``(n,)``.
-        infinity_mass: probability with her (times the law's mean) of outcomes that tell for sure.
+        masses: their probabilities without the client, shape ``(n,)``.
+        infinity_mass: probability with the client (times the law's mean) of outcomes that tell.
         value_error, mass_error: bounds on the relative rounding error of each value and mass.
     """
 
@@ -86,7 +86,7 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """What the atoms in each cell add up to; the last cell is open above.
+    """The sums of the atoms in each cell; the last cell is open above.
 
     Attributes:
         edges: lower ends, from 0 on, rising, shape ``(n,)``.
@@ -120,9 +120,9 @@ class Cells:
 
 
 def gaussian(noise: float, side: Side) -> Law:
-    """The ratio of one step: she moves it by 1, its noise has standard deviation ``noise``.
+    """The ratio of one step: the client moves it by 1, its noise has standard deviation ``noise``.
 
-    X = e^{z/σ − 1/(2σ²)}, z standard normal without her and shifted by 1/σ with her.
+    X = e^{z/σ − 1/(2σ²)}, z standard normal without the client and shifted by 1/σ with it.
 
     Raises:
         NumericalError: so little noise that ratios leave float64.
@@ -137,8 +137,8 @@ def gaussian(noise: float, side: Side) -> Law:
 def opposed(noise: float, probability: float, side: Side) -> Law:
     """The ratio of one step between two records that move it by +1 and by −1.
 
-    In both worlds she takes the step with the given probability. The ratio rises with what the
-    step shows, so cells of what is shown are cells of the ratio.
+    In both worlds the client takes the step with the given probability. The ratio rises with what
+    the step shows, so cells of what is shown are cells of the ratio.
 
     Raises:
         NumericalError: so little noise that ratios leave float64.
@@ -238,10 +238,10 @@ def _quantiles(law: Law) -> Floats:
 
 
 def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Cells:
-    """Bins joined to at most `CELLS` cells, narrow where there is mass with or without her.
+    """Bins joined to at most `CELLS` cells, narrow where there is mass with or without the client.
 
-    A third of the cells each goes by the mass without her, by the mass with her, and evenly by
-    ln v; the cube root of mass makes Σ mass·width² least. Tails below ``cut`` get one cell.
+    A third of the cells each goes by the mass without the client, by the mass with it, and evenly
+    by ln v; the cube root of mass makes Σ mass·width² least. Tails below ``cut`` get one cell.
     """
     width = np.diff(log_edges)
     without, present = masses[1:] / masses.sum(), means[1:] / means.sum()

@@ -56,7 +56,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def _cost_table(verdict: Verdict) -> Table:
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("steps", "ε claimed", "ε at least", "ε at most", ""):
+    for name in ("steps", "ε claimed", "ε lower bound", "ε upper bound", ""):
         table.add_column(name, justify="right")
     for cost in verdict.costs:
         most = "" if cost.upper is None else f"{cost.upper:.6g}"

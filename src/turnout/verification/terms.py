@@ -52,7 +52,7 @@ _CLASSES: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the charter promises.
+    """The terms that a charter states.
 
     Attributes:
         delta, target: (ε, δ) that must not be exceeded.

@@ -1,7 +1,7 @@
-"""ε of a row of independent windows, in each of which she may take one step.
+"""ε of a row of independent windows, in each of which the client may take one step.
 
-A window of t steps, of which she takes with probability p exactly one, uniform, has the ratio
-L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `ratios.gaussian`; windows multiply.
+A window of t steps, of which the client takes with probability p exactly one, uniform, has the
+ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `ratios.gaussian`; windows multiply.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Window:
     """So many equal windows.
 
     Attributes:
-        noise: standard deviation of a step's noise, in units of what she moves it by.
+        noise: standard deviation of a step's noise, in units of what the client moves it by.
         steps: t.
         probability: p.
         count: how many.
-        opposed: she is compared not with her absence but with a record of hers that pulls to
+        opposed: the record is compared not with the null record but with one that pulls to
             the opposite side; of one step only.
     """
 
@@ -119,7 +119,7 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
 
 
 def two_bound_epsilon(first: Law, second: Law, delta: float) -> float:
-    """An upper bound on ε from one record over her absence to another; both laws are upper.
+    """An upper bound on ε from one record over the null record to another; both laws are upper.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
     """

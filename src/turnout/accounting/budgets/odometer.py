@@ -1,6 +1,6 @@
 """An odometer: a bound on what has been spent that holds whenever a run stops, for whatever reason.
 
-Notation: P, Q the worlds with and without her; L_n the privacy loss ln(dP/dQ) of the first n
+Notation: P, Q the worlds with and without the client; L_n the privacy loss ln(dP/dQ) of the first n
 windows, R_n(α) the sum of their Rényi divergences, w_α weights that sum to 1.
 
 However each next window is chosen from earlier releases, M_n = Σ w_α·e^{(α−1)(L_n − R_n(α))} has,
@@ -23,6 +23,7 @@ from typing import Any
 
 from turnout.accounting.budgets.terms import (
     Entries,
+    Entry,
     Terms,
     entries_from,
     require_kind,
@@ -47,7 +48,7 @@ _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 
 @dataclass(frozen=True, slots=True)
 class Odometer:
-    """What has been spent at any time, without a budget.
+    """The account of everything spent so far, without a budget.
 
     Guarantee: for each δ, whenever a run stops (for whatever reason, releases included) and for
     every event A that its releases decide,
@@ -86,6 +87,11 @@ class Odometer:
             raise ParameterError(
                 "weights", self.weights, "a share above 0 an order, at most 1 in all"
             )
+        if self.windows > self.most_windows:
+            raise ParameterError("entries", self.windows, f"at most {self.most_windows} windows")
+        for charge in (entry.charge for entry in self.entries):
+            if charge.orders != tuple(self.orders) or charge.left_out > self.left_out:
+                raise ParameterError("entries", charge, "charges of the odometer's own orders")
 
     @classmethod
     def of(
@@ -128,18 +134,20 @@ class Odometer:
         return sum(entry.count for entry in self.entries)
 
     def charge(self, scheme: Scheme) -> RenyiBounds:
-        """What one scheme costs, as a whole."""
+        """Rényi bounds of one scheme as a whole."""
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
-    def record(self, scheme: Scheme, label: str = "") -> Odometer:
-        """The odometer after one more scheme, recorded before it runs.
+    def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
+        """The odometer after a scheme was recorded ``times`` times, before it runs.
 
         Raises:
             BudgetExceededError: more windows than their cut tails were paid for.
         """
-        if self.windows >= self.most_windows:
-            raise BudgetExceededError(1, 0, "windows")
-        return replace(self, entries=with_entry(self.entries, self.charge(scheme), label))
+        left = self.most_windows - self.windows
+        if times > left:
+            raise BudgetExceededError(times, left, "windows")
+        fresh = Entry(self.charge(scheme), times, label)
+        return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
         """ε at this time; see the class for what it means.
@@ -182,7 +190,7 @@ class Odometer:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Odometer:
-        """What `to_dict` gave."""
+        """The odometer that `to_dict` wrote."""
         require_kind(data, _KIND)
         return cls(
             Terms.from_dict(data["terms"]),

@@ -1,4 +1,4 @@
-"""What a plan has spent after some of its steps, and what its budget still allows.
+"""The ε that a plan has spent after some of its steps, and the steps that its budget still allows.
 
 Everything here is for plans that do *not* look at results: phases, noise and numbers of windows
 are fixed before the data is touched, or depend on nothing that was released. ε's of phases do not
@@ -35,7 +35,7 @@ from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
 MOST_WINDOWS = 10**6
-"""Where counting what a budget allows ends."""
+"""The largest count of allowed runs that is searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class Ledger:
         """The blocks of all phases, for what comes after them in a filter.
 
         Raises:
-            UnsupportedError: the relation takes two hops, or clients have windows of their own.
+            UnsupportedError: the relation takes two neighbour bounds, or clients have windows of
+                their own.
         """
         done = [phase for phase in self.phases if phase.steps > 0]
         return merged(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
@@ -117,7 +118,8 @@ class Ledger:
             raise BudgetExceededError(found, epsilon)
 
     def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
-        """How many times one more scheme may be run so that ε of everything stays in a budget.
+        """The number of times that one more scheme may be run so that ε of everything stays in a
+        budget.
 
         Returns:
             A number whose ε is proved to be at most ``epsilon``, and the next one's is not (or
@@ -172,7 +174,7 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
-        """What `to_dict` gave."""
+        """The ledger that `to_dict` wrote."""
         require_kind(data, "ledger")
         phases = (
             Phase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
@@ -183,7 +185,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Where a plan stands.
+    """The state of a plan after some of its steps.
 
     Attributes:
         spent: ε of the steps done, proved.
@@ -205,7 +207,7 @@ class Remaining:
 
 
 def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remaining:
-    """What a plan has spent after some steps, and what the rest of it may do.
+    """The ε spent after some steps of a plan, and the steps that are left.
 
     A window that was begun is counted as done to its end, with the noise it began with: slots were
     drawn for all of it.

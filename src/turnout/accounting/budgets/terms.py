@@ -1,4 +1,4 @@
-"""What all windows of a ledger share: who is protected against what; and the entries in it."""
+"""The terms that all windows of a ledger share (relation, unit, trust), and its entries."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Terms:
                 raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
 
     def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
-        """The blocks of a scheme (of its first steps) that a filter charges: one hop.
+        """The blocks of a scheme (of its first steps) that a filter charges: one neighbour bound.
 
         Raises:
             ParameterError: relation, unit or trust differ.
-            UnsupportedError: the relation takes two hops here, or clients have windows of
-                their own.
+            UnsupportedError: the relation takes two neighbour bounds here, or clients have windows
+                of their own.
         """
         self.require(scheme)
         if is_per_client(scheme):
@@ -61,8 +61,8 @@ class Terms:
         parts = decompose(scheme, steps)
         if parts.replacement_against_null is not None:
             raise UnsupportedError(
-                f"{scheme.relation.value} takes two hops here, which filters and odometers do "
-                "not follow; keep the account under the relation of one hop"
+                f"{scheme.relation.value} takes two neighbour bounds here, which filters and "
+                "odometers do not follow; keep the account under add-remove"
             )
         return parts.record_against_null.upper
 
@@ -72,7 +72,7 @@ class Terms:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Terms:
-        """What `to_dict` gave."""
+        """The terms that `to_dict` wrote."""
         return cls(data["relation"], data["unit"], data["trust"])
 
 
@@ -129,11 +129,11 @@ class Entry:
 Entries = tuple[Entry, ...]
 
 
-def with_entry(entries: Entries, charge: RenyiBounds, label: str) -> Entries:
-    """The entries and one more charge, counted with the last one if that is the same."""
-    if entries and (entries[-1].charge, entries[-1].label) == (charge, label):
-        return (*entries[:-1], replace(entries[-1], count=entries[-1].count + 1))
-    return (*entries, Entry(charge, 1, label))
+def with_entry(entries: Entries, fresh: Entry) -> Entries:
+    """The entries and one more, counted with the last one if that is of the same charge."""
+    if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
+        return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
+    return (*entries, fresh)
 
 
 def entries_from(data: Mapping[str, Any]) -> Entries:

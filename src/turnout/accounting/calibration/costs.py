@@ -45,7 +45,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the bound at a value is, and which ε it must not exceed.
+    """A bound at a value, and the ε that it must not exceed.
 
     Attributes:
         cost: a proved upper bound on ε at a value; may raise NumericalError.
@@ -123,5 +123,5 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function meets 0; the nearer end where it does not."""
+    """The zero of a falling function; the nearer end where there is none."""
     return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle

@@ -1,7 +1,7 @@
-"""Where to look first for an unknown: the value at which a rule of thumb meets the target.
+"""The value of an unknown at which a rule of thumb meets the target: where the search begins.
 
-Rule: the privacy loss of a run is about Gaussian, with the sum of its blocks' squared spreads for
-its variance. Nothing here is part of a guarantee; it only says where to look.
+Rule: the privacy loss of a run is about Gaussian, with the sum of its blocks' squared loss
+deviations for its variance. Nothing here is part of a guarantee; it only says where to look.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnout.spec import Scheme
 
 _CLOSE = 1e-3  # to which ln value is found
 _STEP = 0.05  # of ln value, over which the slope is taken
-_BELOW_THE_END = 0.1  # of ln spread, where a target lies beyond what spreads reach
+_BELOW_THE_END = 0.1  # of ln deviation, where a target lies beyond what deviations reach
 _LEAST_DELTA, _MOST_DELTA = 1e-30, 0.5  # where δ is looked for first
 _LARGEST_JUMP = 4.0  # from a value that is about right
 

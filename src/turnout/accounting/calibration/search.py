@@ -140,7 +140,7 @@ class Search:
 
 
 def _chord(missed: Tried, met: Tried) -> float:
-    """Where the straight line between the ends of a bracket meets the target."""
+    """The value at which the straight line between the ends of a bracket meets the target."""
     share = missed.excess / (missed.excess - met.excess)
     return missed.position + share * (met.position - missed.position)
 

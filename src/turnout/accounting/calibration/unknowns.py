@@ -1,4 +1,4 @@
-"""What can be asked for: the one parameter of a scheme that is not given."""
+"""The parameters of a scheme that can be solved for."""
 
 from __future__ import annotations
 
@@ -83,4 +83,4 @@ UNKNOWNS: Mapping[str, Unknown] = {unknown.name: unknown for unknown in _ALL}
 """Parameters of a scheme, by name."""
 
 DELTA = Unknown("delta", True, 1e-300, 0.999999, start=1e-6, power=0.0, largest_jump=1e5)
-"""δ is part of the promise, not of the scheme."""
+"""δ is part of the privacy target, not of the scheme."""

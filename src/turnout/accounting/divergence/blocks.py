@@ -1,6 +1,6 @@
 """Independent blocks, of which a run is made, and what must be computed for a scheme: runs of them.
 
-A scheme's neighbours are one hop apart or two, each bounded by a run from above and from below.
+A scheme's neighbours are one neighbour bound apart or two, each a run from above and from below.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairBlock:
-    """One step in which she takes part with a probability, independently of other steps."""
+    """One step in which the client takes part with a probability, independently of other steps."""
 
     pair: Pair
     probability: float = 1.0
@@ -70,7 +70,7 @@ class PairBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """The exact curves."""
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
-        # Without her nothing is impossible with her, unless she surely comes.
+        # Without the client nothing is impossible with it, unless it surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
         return CurvePair(side, [remove], [add], (self.probability * self.infinity_mass, zero))
 
@@ -128,7 +128,7 @@ Run = Sequence[tuple[Block, int]]
 
 @dataclass(frozen=True, slots=True)
 class NeighbourBound:
-    """One hop between neighbours: blocks that bound it from above and from below.
+    """A neighbour bound: blocks that bound one pair of neighbours from above and from below.
 
     Attributes:
         upper: composed, at least as bad as the truth.
@@ -159,13 +159,13 @@ class NeighbourBound:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """What must be computed for a scheme.
+    """The neighbour bounds that must be computed for a scheme.
 
     Attributes:
-        record_against_null: her real record against her absence (the reference).
-        other: the neighbouring record against the same reference, where the relation takes
-            two hops (replace-one; zero-out where the null record displaces somebody); None
-            where the reference *is* the neighbour.
+        record_against_null: the client's record against the null record (the reference).
+        other: the neighbouring record against the same reference,
+            where the relation takes two neighbour bounds (replace-one; zero-out where the null
+            record displaces somebody); None where the reference *is* the neighbour.
     """
 
     record_against_null: NeighbourBound
@@ -184,7 +184,7 @@ def merged(*runs: Run) -> Run:
 def joined(parts: Sequence[Decomposition]) -> Decomposition:
     """Several decompositions as one, about the same client.
 
-    A part that takes one hop where others take two makes its whole way in the first of them.
+    A part that takes one neighbour bound where others take two counts in the first of them alone.
     """
     bounds = [part.record_against_null for part in parts]
     others = [

@@ -2,16 +2,17 @@
 
 X ≤_cx X' means E f(X) ≤ E f(X') for every convex f; both directions of a hockey-stick
 divergence are expectations of convex functions of X, so a law that is larger in this order
-gives a proved upper bound and a smaller one a proved lower bound. In terms of put prices
-p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and call prices c(k) = E[(X − k)₊] = p(k) + 1 − k:
+gives a proved upper bound and a smaller one a proved lower bound. In terms of reverse hockey sticks
+p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and hockey sticks c(k) = E[(X − k)₊] = p(k) + 1 − k:
 
 * X ≤_cx X' iff p ≤ p' everywhere (equal means). A law on the grid has a piecewise linear p
   with kinks at grid points, so *any* convex polygon above (below) p is an upper (lower) law.
 * Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
   neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
 
-The put price is accurate in the lower tail and the call price in the upper one, so masses are
-second differences of puts up to where calls round less, and of calls from there on.
+The reverse hockey stick is accurate in the lower tail and the hockey stick in the upper one, so
+masses are second differences of reverse ones up to where the others round less, and of those from
+there on.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """Where the tangents of cells touch: the middle, or further right in a tail that is steep.
+    """The points at which the tangents of cells touch: the middle, or further right in a steep
+    tail.
 
     A tangent falls to 0 at the mean excess E[X − k | X > k] behind its point k. It must not do
     so before the cell ends, or the polygon would end there.
@@ -151,8 +153,8 @@ def upper_law(pair: Pair, grid: Grid) -> GridLaw:
 def lower_law(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridLaw:
     """A law Y ≤_cx X on a grid up to its cap.
 
-    Where the two polygons, of puts and of calls, do not fit together, the law is below X only in
-    the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
+    Where the two polygons, of both kinds of hockey stick, do not fit together, the law is below X
+    only in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
     """
     points, switch = grid.points, _switch(grid)
     touching = _touching_points(pair, grid)
@@ -219,14 +221,14 @@ def _errors(pair: Pair, points: FloatArray, switch: int) -> FloatArray:
 
 
 def _hockey_stick_errors(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Rounding of call prices under tangents, at each end of the cells."""
+    """Rounding of hockey sticks under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_above(pair, touching))
 
 
 def _reverse_hockey_stick_errors(
     pair: Pair, points: FloatArray, touching: FloatArray
 ) -> FloatArray:
-    """Rounding of put prices under tangents, at each end of the cells."""
+    """Rounding of reverse hockey sticks under tangents, at each end of the cells."""
     return _at_ends(points, *tail_roundings_below(pair, touching))
 
 
@@ -243,7 +245,7 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
 
 
 def _switch(grid: Grid) -> int:
-    """The first point, but not point 0, above the mean 1, from where calls round less than puts."""
+    """The first point above 0 and the mean 1 from where hockey sticks round less than reverse."""
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
@@ -253,7 +255,8 @@ def _lower_reverse_hockey_sticks(
     values = under_tangents(
         points, touching, reverse_hockey_stick(pair, touching), pair.q_below(touching)
     )
-    # By the choice of the origin the first tangent passes through (origin, 0). A put price is
+    # By the choice of the origin the first tangent passes through (origin, 0). A reverse hockey
+    # stick is
     # never negative: the polygon leaves 0 one point after its last negative value.
     values[0] = 0.0
     negative = np.flatnonzero(values < 0)
@@ -263,7 +266,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Call prices under the tangents from some point on; the first one must not be used."""
+    """Hockey sticks under the tangents from some point on; the first one must not be used."""
     if touching.size == 0:
         return np.zeros(0)
     values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
@@ -284,7 +287,7 @@ def under_tangents(
 
 
 def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
-    """A polygon under a call price, kept above the price's own floor max(1 − k, 0).
+    """A polygon under a hockey stick, kept above the price's own floor max(1 − k, 0).
 
     Where a tangent cuts that floor the polygon follows the floor up to one point further, so
     that every chord still lies under a tangent or under the floor.
@@ -301,9 +304,9 @@ def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> Floa
 def _masses(
     step: float, reverse_hockey_sticks: FloatArray, hockey_sticks: FloatArray
 ) -> FloatArray | None:
-    """Masses from puts up to a point and calls from it on.
+    """Masses from reverse hockey sticks up to a point and hockey sticks from it on.
 
-    None where there are no calls, or where atoms leave the two without a convex joint.
+    None where there are no hockey sticks, or where atoms leave the two without a convex joint.
     """
     if hockey_sticks.size < 2:
         return None

@@ -34,9 +34,9 @@ class Direction(StrEnum):
     """Which of the two worlds the adversary gains from."""
 
     REMOVE = "remove"
-    """H_K(P‖Q): she is present, and an event is likelier for it."""
+    """H_K(P‖Q): the client is present, and an event is likelier for it."""
     ADD = "add"
-    """H_K(Q‖P): she is absent, and an event is likelier for it."""
+    """H_K(Q‖P): the client is absent, and an event is likelier for it."""
 
 
 class Side(StrEnum):
@@ -89,7 +89,7 @@ class PairCurve:
 
 @dataclass(frozen=True, slots=True)
 class DilutedCurve:
-    """The curve of (1 − p) Q + p P against Q: she comes with probability p only.
+    """The curve of (1 − p) Q + p P against Q: the client comes with probability p only.
 
     Source: accounting.md, "Check-in probability": X becomes (1 − p) + pX. Exact.
     """
@@ -129,12 +129,12 @@ class DilutedCurve:
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassCurve:
-    """The curve of a pair of which P has some mass where Q has none: there she is found out.
+    """The curve of a pair of which P has some mass where Q has none: the infinity mass.
 
-    δ = leak + (1 − leak)·δ'(K/(1 − leak)) in the remove direction, δ'(K·(1 − leak)) in the add
+    δ = m + (1 − m)·δ'(K/(1 − m)) in the remove direction, δ'(K·(1 − m)) in the add
     direction, δ' being the curve of the ratio scaled to mean 1. Exact but for rounding, and for
-    K·(1 − leak) < 1 in the add direction; the leak counts once, however many steps a window has,
-    for she takes part in one.
+    K·(1 − m) < 1 in the add direction; the infinity mass counts once, however many steps a window
+    has, for the client takes part in one.
     """
 
     base: Curve
@@ -196,12 +196,12 @@ def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
 def with_infinity_mass(
     base: Curve, direction: Direction, side: Side, infinity_mass: float
 ) -> Curve:
-    """``base`` itself where nothing leaks."""
+    """``base`` itself where there is no infinity mass."""
     return base if infinity_mass == 0.0 else InfinityMassCurve(base, direction, side, infinity_mass)
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
-    """``base`` itself where she surely comes."""
+    """``base`` itself where the client surely comes."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 

@@ -30,11 +30,11 @@ from turnout.spec import (
 
 @dataclass(frozen=True, slots=True)
 class DominatingPair:
-    """What an adversary gets from one step in which she takes part, at worst.
+    """The worst-case view of one step in which a client takes part.
 
     Attributes:
         pair: law of the likelihood ratio, scaled to mean 1.
-        infinity_mass: probability that the step shows for sure that she takes part.
+        infinity_mass: probability that the step shows for sure that the client takes part.
     """
 
     pair: Pair
@@ -63,7 +63,7 @@ def _(randomizer: LaplaceNoise, sensitivity: float) -> DominatingPair:
 
 @dominating.register
 def _(randomizer: PureRandomizer, sensitivity: float) -> DominatingPair:
-    # The promise holds between any two inputs, however far apart.
+    # The guarantee holds between any two inputs, however far apart.
     return DominatingPair(PurePair(randomizer.epsilon0))
 
 
@@ -104,6 +104,6 @@ def _(randomizer: PairRandomizer, sensitivity: float) -> DominatingPair:
 def _only_against_absence(randomizer: object, sensitivity: float) -> None:
     if sensitivity != 1.0:
         raise UnsupportedError(
-            f"{type(randomizer).__name__} compares her with her absence only; replace-one, fixed "
-            "sizes and one-client releases compare her with another client"
+            f"{type(randomizer).__name__} compares a client with its absence only; replace-one, "
+            "fixed sizes and one-client releases compare it with another client"
         )

@@ -98,7 +98,7 @@ class _Sums:
     def _from(
         self, threshold: FloatArray, outwards: float, side: Literal["left", "right"]
     ) -> tuple[FloatArray, FloatArray]:
-        """Where sums begin, and where they begin for points that may be across the strike."""
+        """Indices at which sums begin, and the same for points that may be across the threshold."""
         absolute, relative = self.nearly
         shifted = threshold + outwards * (absolute + relative * np.abs(threshold))
         return (
@@ -221,7 +221,7 @@ def _range(trials: FloatArray, share: float, forgotten: float) -> tuple[FloatArr
 
 
 def _left_out(window: int, masses: FloatArray) -> float | None:
-    """What may be left out of each count, nothing if possible; None where counts are too many."""
+    """The mass that may be left out of each count, 0 if possible; None for too many counts."""
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
     if choices <= math.log(_MOST_STATES):

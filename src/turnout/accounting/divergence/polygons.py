@@ -157,7 +157,7 @@ def nodes_down_to(
 ) -> FloatArray:
     """K's from 1 to where an upper bound falls below δ, as dense as the curve is bent.
 
-    Around ε = 0 there are ``density`` nodes a spread, about the standard deviation of the loss.
+    Around ε = 0 there are ``density`` nodes a deviation, about the standard deviation of the loss.
     """
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / loss_deviation
     unit = loss_deviation / density

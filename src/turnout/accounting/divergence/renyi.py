@@ -32,7 +32,7 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
 
 FloatArray = np.ndarray
-_STEPS_A_DEVIATION = 50  # loss grid: its step as a part of the block's spread
+_STEPS_A_DEVIATION = 50  # loss grid: its step as a part of the block's loss deviation
 _FEWEST, _MOST = 2**10, 2**15  # points of each half of the grid
 _REFINEMENTS = 3
 _LISTS = ("orders", "remove", "add")  # of what is written
@@ -111,7 +111,7 @@ class RenyiBounds:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiBounds:
-        """What `to_dict` gave."""
+        """The curve that `to_dict` wrote."""
         lists = (tuple(_number(value) for value in data[name]) for name in _LISTS)
         return cls(*lists, left_out=data["left_out"])
 

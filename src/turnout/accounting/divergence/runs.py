@@ -11,7 +11,7 @@ from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon
 from turnout.accounting.divergence.loss_laws import LossLaw, loss_law, reach_of
 from turnout.core import checks
 
-_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's spread
+_FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 

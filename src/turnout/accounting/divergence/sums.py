@@ -7,7 +7,7 @@ written as
     φ(z) = z^c·(1 + m (z − 1) + (z − 1)² R̂(z)),   R_j = E[(V − c − j − 1)₊],
                                                    R_{−i} = E[(c − V − i + 1)₊]
 
-for j ≥ 0 and i ≥ 1, call and put prices in bins around a centre c near E[V], m = E[V] − c. Only R̂
+for j ≥ 0 and i ≥ 1, hockey sticks in bins around a centre c near E[V], m = E[V] − c. Only R̂
 comes from an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about
 the variance, so the error of t·ln φ stays of order u·log N whatever t is.
 

@@ -1,1 +1,1 @@
-"""What participation laws cost: check-in windows, one record replaced, k steps of a window."""
+"""Prices of participation laws: check-in windows, one record replaced, k steps of a window."""

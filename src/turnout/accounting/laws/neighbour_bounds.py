@@ -1,4 +1,4 @@
-"""What participation costs: her presence against her absence in the steps that one draw decided."""
+"""Neighbour bounds of participation: a client's presence against its absence, by the draw."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnout.spec.forms import DrawTable, Released
 
 
 def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
-    """Her presence against her absence in the steps that one draw decided.
+    """A client's presence against its absence in the steps that one draw decided.
 
     ``upper`` is what one step shows at the largest sensitivity, ``lower`` what is really attained.
     """
@@ -38,7 +38,7 @@ def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: S
 
 
 def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    # In a begun window she has come so far with probability p₀·rest/window, then uniformly.
+    # In a begun window the client has come so far with probability p₀·rest/window, then uniformly.
     begun = (rest, draw.probability * rest / draw.steps, 1 if rest else 0)
     return _windows(worst, (draw.steps, draw.probability, full), begun)
 
@@ -46,7 +46,7 @@ def _one_of(draw: OneOf, worst: DominatingPair, full: int, rest: int, side: Side
 def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     window, probability = draw.slot.steps, draw.slot.probability
     epochs, left = divmod(rest, window)
-    # Of a begun epoch she has taken part in at most the whole and at least nothing.
+    # Of a begun epoch the client has taken part in at most the whole and at least nothing.
     begun = epochs + (side is Side.UPPER and epochs > 0 and left > 0)
     run: list[tuple[Block, int]] = []
     for times, count in ((draw.epochs, full), (begun, 1)):
@@ -57,7 +57,7 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """What a slot shows that she holds so many times: Gaussian ratios multiply to a Gaussian's."""
+    """The pair of a slot that is held ``times`` times: Gaussian ratios multiply to a Gaussian's."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
@@ -97,29 +97,29 @@ NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
             tight=False,
         ),
         Kept: _Analysis(_kept, "exact law of random allocation, one slot kept in all epochs"),
-        Staggered: _Analysis(_staggered, "exact law of random allocation in her own window"),
+        Staggered: _Analysis(_staggered, "exact law of random allocation in its own window"),
     },
 )
-"""Her presence against her absence, by the draw.
+"""Presence against absence of a client, by the draw.
 
 `Cohort` fixes how many come, so that nobody is just absent, and of `OneOfOwn` each
-client has a price of her own (`window_bound`).
+client has a price of its own (`window_bound`).
 """
 
 
 def window_bound(
     upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
 ) -> NeighbourBound:
-    """One client of an availability law, by how many steps she has in each window."""
+    """The bound of one client of an availability law, by its number of steps in each window."""
     counts = sorted(Counter(size for size in sizes if size > 0).items())
     above, below = (
         _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
     )
-    return NeighbourBound(above, below, "exact law of random allocation in her own windows")
+    return NeighbourBound(above, below, "exact law of random allocation in its own windows")
 
 
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
-    """Windows by their steps, her chance to come in one, and how many there are of them."""
+    """The blocks of windows, by their steps, the chance to come in one, and their number."""
     return [
         (AllocationBlock(worst.pair, steps, chance, worst.infinity_mass), count)
         for steps, chance, count in windows

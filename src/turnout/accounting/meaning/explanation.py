@@ -1,4 +1,4 @@
-"""What the best attacker can do against a scheme, as functions of its privacy profile.
+"""The best attacker against a scheme, as functions of its privacy profile.
 
 docs/explanation.md says what each number is and what is proved about it.
 """
@@ -50,10 +50,10 @@ class Explanation:
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
-        """How often the best guess is right."""
+        """Accuracy of the best attack."""
         return bayes_success(self.profile, prior)
 
-    def found(self, direction: str, rate: float) -> Bounds:
+    def true_positive_rate(self, direction: str, rate: float) -> Bounds:
         """True positives at a false positive rate."""
         curve = self.trade_offs[direction]
         found = curve.true_positive_rate(rate)
@@ -66,7 +66,7 @@ class Explanation:
 
 
 def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
-    """What a scheme's guarantee means for one client.
+    """The meaning of a scheme's guarantee for one client.
 
     ``prior``: what an attacker thinks beforehand, strictly between 0 and 1, besides `EVEN`.
 
@@ -81,6 +81,6 @@ def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) ->
     profile = profile_down_to(scheme, guarantee.delta, marks)
     try:
         fit = gaussian_fit(profile, guarantee.delta)
-    except NumericalError:  # two hops may prove no more at ε = 0 than δ ≤ 1
+    except NumericalError:  # two neighbour bounds may prove no more at ε = 0 than δ ≤ 1
         fit = None
     return Explanation(guarantee, priors, profile, fit)

@@ -1,8 +1,8 @@
-"""Membership inference: how well the best attacker guesses whether she took part.
+"""Membership inference: how well the best attacker guesses whether the client took part.
 
-Notation: π is the attacker's prior probability of P ("she took part"); after seeing the view x
-with likelihood ratio X(x) = dP/dQ his odds are π/(1 − π)·X. All statements are about the best
-possible attacker, who knows everything but whether she took part; real ones do worse. Priors
+Notation: π is the attacker's prior probability of P ("the client took part"); after seeing the view
+x with likelihood ratio X(x) = dP/dQ the odds are π/(1 − π)·X. All statements are about the best
+possible attacker, who knows everything but whether the client took part; real ones do worse. Priors
 and δ lie strictly between 0 and 1; others raise ParameterError.
 """
 
@@ -59,10 +59,10 @@ class Certainty:
     """Bounds on the posterior of either world that is exceeded with probability at most δ.
 
     Attributes:
-        presence: of P ("she took part"). No attacker, whatever part of the releases he sees, has
-            a posterior above ``upper`` with probability more than δ; one who is told no more than
-            whether the likelihood ratio passed some threshold has one of at least ``lower`` with
-            probability δ. The probability is that in world P; in world Q it is smaller.
+        presence: of P ("the client took part"). No attacker, whatever part of the releases is seen,
+            has a posterior above ``upper`` with probability more than δ; one who is told no more
+            than whether the likelihood ratio passed some threshold has one of at least ``lower``
+            with probability δ. The probability is that in world P; in world Q it is smaller.
         absence: of Q, likewise, with the worlds exchanged.
     """
 

@@ -2,7 +2,7 @@
 
 A price is one point of it. What ε means for a person (`trade_off`, `membership`) needs all of it.
 
-Notation: P is the world in which she took part, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
+Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward*
 is H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total
 variation distance.
 """
@@ -33,7 +33,7 @@ LARGEST_EPSILON = 600.0
 
 _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ's at which one window's curves are sharp
 _RUN_HINTS = (1e-2,)  # one composed curve serves several decades
-_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two hops
+_SPLITS = np.linspace(0.0, 1.0, 41)  # of ε between two neighbour bounds
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # more than a sum of two positive products errs by
 _POINTS = 600  # of the grid of `profile_down_to`
 _MARGINS = (100.0, 10.0, 1.0)  # how far below δ it should reach, if it can
@@ -194,7 +194,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
 
     Raises:
         UnsupportedError: no sound analysis is known, or clients have windows of their own, so
-            that each has a profile of her own.
+            that each has a profile of its own.
         NumericalError: no curve can be certified.
     """
     checks.open_unit(sharp_to=sharp_to)
@@ -202,7 +202,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
     if is_per_client(scheme):
         raise UnsupportedError(
             "clients with windows of their own have profiles of their own; ask for that of a "
-            "check-in with her windows"
+            "check-in with its windows"
         )
     parts = decompose(scheme)
     uppers = _uppers(parts, sharp_to, refinement)
@@ -266,7 +266,7 @@ def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
 def _uppers(
     parts: Decomposition, sharp_to: float, refinement: int
 ) -> list[_Sharpest] | list[_TwoBounds]:
-    """Upper curves forward and backward, by one hop or by two."""
+    """Upper curves forward and backward, by one neighbour bound or by two."""
 
     def sharpest(run: Run, direction: Direction) -> _Sharpest:
         return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)

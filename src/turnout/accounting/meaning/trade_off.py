@@ -1,8 +1,8 @@
 """Trade-off curves: which errors somebody who tells two worlds apart cannot avoid.
 
-A test says "she took part" or "she did not". α is the chance of the first where it is wrong (a
-false positive, under Q), f(α) the least chance of the second where it is wrong (a miss, under
-P). f is convex and decreasing, and f(α) = 1 − α is what a coin gets.
+A test says "the client took part" or "it did not". α is the chance of the first where it is wrong
+(a false positive, under Q), f(α) the least chance of the second where it is wrong (a miss, under
+P). f is convex and decreasing, and f(α) = 1 − α is chance level.
 
 Source: Dong, Roth & Su, "Gaussian differential privacy", 2022, Proposition 2.12; here for two
 directions that differ. Every test obeys P(A) − K·Q(A) ≤ H_K(P‖Q) and Q(A') − K·P(A') ≤
@@ -51,11 +51,11 @@ class TradeOff:
 
     @classmethod
     def of(cls, profile: Profile) -> TradeOff:
-        """The trade-off of "she took part; could anybody tell?" (the remove direction)."""
+        """The trade-off of "the client took part; could anybody tell?" (the remove direction)."""
         return cls(profile.forward, profile.backward)
 
     def inverse(self) -> TradeOff:
-        """The trade-off of "she did not take part; could anybody rule her out?" (add)."""
+        """The trade-off of "the client did not take part; could anybody tell?" (add)."""
         return TradeOff(self.backward, self.forward)
 
     def symmetric(self) -> TradeOff:
@@ -67,7 +67,7 @@ class TradeOff:
         return TradeOff(worst, worst)
 
     def lower(self, alpha: FloatArray) -> FloatArray:
-        """What f is never below, at each α, shape of ``alpha``; convex and decreasing."""
+        """A lower bound on f at each α, shape of ``alpha``; convex and decreasing."""
         alpha = _rates(alpha)
         best = _highest(
             alpha,
@@ -77,7 +77,7 @@ class TradeOff:
         return np.clip(best - _ROUNDING, 0.0, 1.0 - alpha)
 
     def upper(self, alpha: FloatArray) -> FloatArray:
-        """What f is never above, at each α, shape of ``alpha``; convex and decreasing."""
+        """An upper bound on f at each α, shape of ``alpha``; convex and decreasing."""
         alpha = _rates(alpha)
         best = _highest(alpha, self.forward.polygon, self.backward.polygon)
         return np.clip(best + _ROUNDING, 0.0, 1.0 - alpha)

@@ -96,7 +96,7 @@ def theorem_4_1(
     *,
     poisson: PoissonPrice = engine_poisson,
 ) -> float:
-    """ε of one check-in in a window, from Poisson sampling that happened to take her.
+    """ε of one check-in in a window, from Poisson sampling that happened to take the client.
 
     Source: Theorem 4.1 ("decomposition"): δ(ε) ≤ δ_Poisson(ε')/λ' with λ' = 1 − (1 − λ)^t,
     e^{ε'} = 1 + λ'(e^ε − 1). Its Lemma 4.2 has a gap (docs/errata.md, random allocation 3).

@@ -181,7 +181,7 @@ class RenyiLowerFormula:
     rounds: int = 1
 
     def divergence(self, order: int) -> float:
-        """What R_α is at least, at a whole order 2 ≤ α ≤ A."""
+        """A lower bound on R_α, at a whole order 2 ≤ α ≤ A."""
         checks.count(2, order=order)
         _check_order(order, self.largest_order)
         return float(self._divergences(np.array([float(order)]))[0])

@@ -1,4 +1,4 @@
-"""What a paper's result claims, in a form that a program can read."""
+"""Claims of papers' results, in a form that a program can read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.spec import Relation
 
 
 class Status(StrEnum):
-    """How far a result may be trusted."""
+    """The status of a result."""
 
     PROVED = "proved"
     """A proved bound in the range that the function accepts."""

@@ -1,4 +1,4 @@
-"""What may be asked of a private estimate, and what the answer says about itself."""
+"""Requests for private estimates, and the privacy cost that an answer states."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ MODELS = ("local", "shuffled", "central")
 
 @dataclass(frozen=True)
 class PrivacyRequest:
-    """What is asked of any estimate.
+    """A request for any estimate: the model and its ε, δ and relation.
 
     Attributes:
         epsilon: ε; ε₀ of a message in the local model.
-        model: one of `MODELS`.
+        trust: one of `MODELS`, whom a client trusts.
         delta: δ; needed for "shuffled", allowed for "central".
         relation: "add-remove" or "replace-one"; needed for "central".
         bits: most bits of a message.
     """
 
     epsilon: float
-    model: str
+    trust: str
     delta: float | None = None
     relation: str | None = None
     bits: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon)
-        if self.model not in MODELS:
-            raise ParameterError("model", self.model, f"one of {', '.join(MODELS)}")
+        if self.trust not in MODELS:
+            raise ParameterError("trust", self.trust, f"one of {', '.join(MODELS)}")
         if self.delta is not None:
             checks.open_unit(delta=self.delta)
-        if self.model == "local" and self.delta is not None:
+        if self.trust == "local" and self.delta is not None:
             raise ParameterError("delta", self.delta, "none: the local model's ε is pure")
-        if self.model == "shuffled" and self.delta is None:
+        if self.trust == "shuffled" and self.delta is None:
             raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
         allowed = (
-            ("add-remove", "replace-one") if self.model == "central" else (None, "replace-one")
+            ("add-remove", "replace-one") if self.trust == "central" else (None, "replace-one")
         )
         if self.relation not in allowed:
             expected = " or ".join(name for name in allowed if name)
-            raise ParameterError("relation", self.relation, f"{expected} (model {self.model})")
-        if self.model == "central" and self.bits is not None:
+            raise ParameterError("relation", self.relation, f"{expected} (model {self.trust})")
+        if self.trust == "central" and self.bits is not None:
             raise ParameterError("bits", self.bits, "none: in the central model no message is sent")
 
 
@@ -131,7 +131,7 @@ def _added(noise: FloatArray, both: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an estimate costs one client, and whom she trusts.
+    """The privacy cost of an estimate to one client, and its trust model.
 
     Attributes:
         epsilon: ε, never below the true one.
@@ -141,7 +141,7 @@ class Cost:
         trust: "local", "shuffled" or "central".
         mechanism: what made the estimate private.
         reason: why that one.
-        local_epsilon: exact ε₀ of her message; None where she sends her value as it is.
+        local_epsilon: exact ε₀ of the client's message; None where it sends its value as it is.
         message_bits: bits of all of a client's messages, as they are serialised; None where it
             sends its value as it is.
         public_randomness: what everybody knows beforehand.
@@ -162,7 +162,7 @@ class Cost:
     public_randomness: str = "none"
     assumptions: tuple[str, ...] = ()
     messages: int = 1
-    held: str = "one row of the file is one client, all that she holds"
+    held: str = "one row of the file is one client, all that it holds"
 
     unit = "client"
-    """Whom ε protects: all that `held` says of one client."""
+    """The unit that ε protects: all that `held` says of one client."""

@@ -129,7 +129,7 @@ def mean_randomizer(
         epsilon: ε₀, above 0, at most 30.
         radius: r, the largest norm.
         bits: most bits of a message; None: any number.
-        public: whether each client may have public randomness of her own, which would tell a
+        public: whether each client may have public randomness of its own, which would tell a
             shuffler's audience who sent what.
 
     >>> mean_randomizer("l2", 300, 4.0, 1.0)[0].message_bits
@@ -163,7 +163,7 @@ def _code(
 
 
 def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> Cost:
-    """What a message costs on its own."""
+    """The privacy of one message on its own."""
     return Cost(
         randomizer.epsilon0,
         0.0,
@@ -180,7 +180,7 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
 
 
 def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
-    """What clipping adds to the error, as predicted and as bounded; privacy does not rest on it."""
+    """The error that clipping adds, as predicted and as bounded; privacy does not rest on it."""
     if not isinstance(randomizer, L2Randomizer) or randomizer.worst_squared_bias == 0.0:
         return ()
     kashin = isinstance(randomizer.rotation, KashinFrame)

@@ -1,4 +1,4 @@
-"""Clients' values in a file, one row a client, read block by block."""
+"""Clients' values, in a file or in memory, one row a client, read block by block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,27 @@ from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
 BLOCK_ROWS = 2**15
 _BLOCK_NUMBERS = 2**21  # numbers of a block of vectors, 16 MiB
 _SUFFIXES = (".npy", ".csv", ".parquet")
-_LETTERS = "\0abcdefghijklmnopqrstuvwxyz*"  # by their numbers; find gives −1, the last, elsewhere
+
+
+class Rows(Protocol):
+    """Clients' values in memory."""
+
+    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
+        """One column as it is, a block at a time, each of shape (rows,)."""
+        ...
+
+    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+        """Columns of numbers, a block at a time, each of shape (rows, columns)."""
+        ...
 
 
 def item_blocks(
-    path: Path, size: int, labels: Sequence[str] = (), column: str | None = None
+    data: Path | Rows, size: int, labels: Sequence[str] = (), column: str | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """Items of clients as whole numbers below ``size``, a block at a time.
 
     Args:
-        path: .npy of shape (n,), or .csv with a header, or .parquet.
+        data: a path to .npy of shape (n,), or .csv with a header, or .parquet; or rows.
         size: k, how many items there are.
         labels: what they are called; without them the file holds whole numbers.
         column: of a file with several.
@@ -36,38 +47,8 @@ def item_blocks(
         UnsupportedError: a .parquet file without pyarrow.
     """
     places = {label: place for place, label in enumerate(labels)}
-    for entries in entry_blocks(path, column):
+    for entries in entry_blocks(data, column):
         yield _codes(entries, size, places)
-
-
-def word_blocks(path: Path, letters: int, column: str | None = None) -> Iterator[NDArray[np.int64]]:
-    """Clients' words as whole numbers below 2^(5·letters), a block at a time.
-
-    Args:
-        path: .npy of shape (n,), or .csv with a header, or .parquet.
-        letters: how many count, at most 12; what is beyond is cut off. Case does not count.
-        column: of a file with several.
-    """
-    for entries in entry_blocks(path, column):
-        yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
-
-
-def word_code(word: str, letters: int) -> int:
-    """A word as five bits a letter: 1 to 26 for a to z, 27 for anything else, 0 for none.
-
-    >>> word_of(word_code("Ana-Maria", 5), 5)
-    'ana*m'
-    """
-    code = 0
-    for letter in word.strip().lower()[:letters].ljust(letters, _LETTERS[0]):
-        code = code << 5 | (_LETTERS.find(letter) % len(_LETTERS))
-    return code
-
-
-def word_of(code: int, letters: int) -> str:
-    """The word that a number stands for; ``*`` where there was no letter from a to z."""
-    shifts = range(5 * (letters - 1), -1, -5)
-    return "".join(_LETTERS[min(code >> s & 31, 27)] for s in shifts).replace(_LETTERS[0], "")
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -85,11 +66,12 @@ def read_labels(path: Path) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
+def vector_blocks(data: Path | Rows, columns: Sequence[str] = ()) -> Iterator[NDArray[np.float64]]:
     """Vectors of clients, float64 of shape (rows, d), a block at a time.
 
     Args:
-        path: .npy of shape (n, d), or (n,) for d = 1; or .csv or .parquet with columns of numbers.
+        data: a path to .npy of shape (n, d), or (n,) for d = 1; or to .csv or .parquet with columns
+            of numbers; or rows.
         columns: which columns, in this order; all of them if none is named.
 
     Raises:
@@ -97,7 +79,12 @@ def vector_blocks(path: Path, columns: Sequence[str] = ()) -> Iterator[NDArray[n
         ParameterError: a cell that is no finite number.
         UnsupportedError: a .parquet file without pyarrow.
     """
-    for block in _guarded(path, lambda: _number_blocks(path, columns)):
+    if isinstance(data, Path):
+        path = data
+        blocks = _guarded(path, lambda: _number_blocks(path, columns))
+    else:
+        blocks = data.vectors(columns)
+    for block in blocks:
         if not np.all(np.isfinite(block)):
             raise ParameterError("values", "something else", "finite numbers in every row")
         yield block
@@ -149,7 +136,7 @@ def _codes(
         try:
             return np.array([places[str(entry)] for entry in entries], dtype=np.int64)
         except KeyError:
-            expected = f"the {len(places)} names of --labels only"
+            expected = f"the {len(places)} names of all values (--labels, categories) only"
             raise ParameterError("values", "something else", expected) from None
     array = np.asarray(entries)
     if array.dtype.kind not in "iu":
@@ -157,20 +144,23 @@ def _codes(
             # Text of whole numbers only: neither 1.0 nor an empty cell is one.
             array = np.array([whole_number(str(entry)) for entry in entries], dtype=np.int64)
         except (ValueError, OverflowError):
-            expected = "whole numbers (or --labels FILE, which names all values)"
-            raise ParameterError("values", "something else", expected) from None
+            given = str(array.dtype) if array.dtype.kind == "f" else "something else"
+            expected = "whole numbers (or the names of all values: --labels, categories)"
+            raise ParameterError("values", given, expected) from None
     if array.size and (array.min() < 0 or array.max() >= size):
         raise ParameterError("values", "something else", f"values from 0 to {size - 1}")
     return array.astype(np.int64)
 
 
-def entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
+def entry_blocks(data: Path | Rows, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
     """The entries of one column as the file has them, a block at a time.
 
     Raises:
         InputFileError: the file cannot be read as that, or is empty.
     """
-    return _guarded(path, lambda: _entry_blocks(path, column))
+    if isinstance(data, Path):
+        return _guarded(data, lambda: _entry_blocks(data, column))
+    return data.entries(column)
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
@@ -179,8 +169,7 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
         array = _array(path)
         if array.ndim != 1 or array.dtype.names:
             raise InputFileError(f"{path}: expected one dimension, one value a client")
-        for start in range(0, len(array), BLOCK_ROWS):
-            yield array[start : start + BLOCK_ROWS]
+        yield from array_entries(array)
         return
     chosen = () if column is None else (column,)
     if path.suffix == ".csv":
@@ -198,10 +187,7 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
         array = _array(path)
         if array.ndim not in (1, 2) or array.dtype.kind not in "iuf" or 0 in array.shape[1:]:
             raise InputFileError(f"{path}: expected numbers of shape (clients, dimension)")
-        step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
-        for start in range(0, len(array), step):
-            block = np.asarray(array[start : start + step], dtype=np.float64)
-            yield block.reshape(len(block), -1)
+        yield from array_vectors(array)
         return
     if path.suffix == ".csv":
         for rows in _csv_blocks(path, columns):
@@ -217,6 +203,20 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
         if any(part.dtype.kind not in "iuf" for part in held):
             raise ParameterError("values", "something else", "a number in each cell")
         yield np.stack(held, axis=1).astype(np.float64)
+
+
+def array_entries(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The entries of an array of one dimension, a block at a time."""
+    for start in range(0, len(array), BLOCK_ROWS):
+        yield array[start : start + BLOCK_ROWS]
+
+
+def array_vectors(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+    """The rows of an array of numbers of one or two dimensions, a block at a time."""
+    step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
+    for start in range(0, len(array), step):
+        block = np.asarray(array[start : start + step], dtype=np.float64)
+        yield block.reshape(len(block), -1)
 
 
 def _array(path: Path) -> NDArray[Any]:
@@ -295,15 +295,28 @@ def _chosen(
     path: Path, columns: Sequence[str], header: Sequence[str], single: bool
 ) -> tuple[str, ...]:
     """The columns to read, if the file has each of them once."""
+    try:
+        return chosen_columns(columns, header, single=single)
+    except ParameterError as error:
+        raise InputFileError(f"{path}: {error}") from None
+
+
+def chosen_columns(
+    columns: Sequence[str], header: Sequence[str], *, single: bool
+) -> tuple[str, ...]:
+    """The columns to read: those that are named, or all; one only where ``single``.
+
+    Raises:
+        ParameterError: none is named, or one is not there, or not once.
+    """
     known = ", ".join(header)
     if not columns and header and (not single or len(header) == 1):
         columns = header
     if not columns:
-        raise InputFileError(f"{path}: name its columns with --column: {known}")
+        raise ParameterError("column", None, f"one of {known}")
     for name in columns:
-        if (times := list(header).count(name)) != 1:
-            many = "no column" if not times else f"{times} columns"
-            raise InputFileError(f"{path}: it has {many} {name!r}; name its columns: {known}")
-    if len(set(columns)) != len(columns):
-        raise InputFileError(f"{path}: a column is named twice with --column")
+        if list(header).count(name) != 1:
+            raise ParameterError("column", name, f"a column that is there once, of {known}")
+        if list(columns).count(name) != 1:
+            raise ParameterError("column", name, "each column named once")
     return tuple(columns)

@@ -36,7 +36,7 @@ from turnout.estimation.private.choices import (
     local_cost,
     mean_randomizer,
 )
-from turnout.estimation.private.columns import item_blocks, vector_blocks
+from turnout.estimation.private.columns import Rows, item_blocks, vector_blocks
 from turnout.estimation.private.shuffled import shuffled_frequencies, shuffled_mean
 from turnout.randomness import Source
 
@@ -47,7 +47,7 @@ _FAR = 1e100  # A radius whose squares are numbers still, and so are those of it
 
 
 def frequencies(
-    path: Path,
+    data: Path | Rows,
     items: int,
     privacy: PrivacyRequest,
     source: Source,
@@ -61,7 +61,7 @@ def frequencies(
     """Shares of the clients that hold each item.
 
     Args:
-        path: a file with one item a row, see `item_blocks`.
+        data: a path to a file, or rows, with one item a row, see `item_blocks`.
         items: k; public, not taken from the data.
         privacy: what is asked.
         source: where randomness comes from.
@@ -78,9 +78,9 @@ def frequencies(
         raise ParameterError("confidence", confidence, "at least 0.5")
 
     def blocks() -> Iterator[NDArray[np.int64]]:
-        return item_blocks(path, items, labels, column)
+        return item_blocks(data, items, labels, column)
 
-    if privacy.model == "central":
+    if privacy.trust == "central":
         return central_frequencies(
             blocks(),
             items,
@@ -90,7 +90,7 @@ def frequencies(
             post_processing=post_processing,
             confidence=confidence,
         )
-    if privacy.model == "local":
+    if privacy.trust == "local":
         randomizer, reason = frequency_randomizer(privacy.epsilon, items, mechanism, privacy.bits)
         cost = local_cost(randomizer, reason)
     else:
@@ -122,7 +122,7 @@ def _frequencies(found: FrequencyEstimate, confidence: float, cost: Cost) -> Fre
 
 
 def mean(
-    path: Path,
+    data: Path | Rows,
     norm: str,
     radius: float,
     privacy: PrivacyRequest,
@@ -134,7 +134,7 @@ def mean(
     """The mean of the clients' vectors, each clipped to a ball.
 
     Args:
-        path: a file with one vector a row, see `vector_blocks`.
+        data: a path to a file, or rows, with one vector a row, see `vector_blocks`.
         norm: one of `NORMS`.
         radius: of the ball; public, not taken from the data.
         privacy: what is asked.
@@ -148,18 +148,18 @@ def mean(
     if norm not in NORMS:
         raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
 
-    if privacy.model != "shuffled" and mechanism != "auto":
+    if privacy.trust != "shuffled" and mechanism != "auto":
         raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
 
     def blocks() -> Iterator[FloatArray]:
-        return vector_blocks(path, columns)
+        return vector_blocks(data, columns)
 
     dimension = next(blocks()).shape[1]
-    if privacy.model == "central":
+    if privacy.trust == "central":
         return central_mean(
             blocks(), privacy, source, norm=norm, dimension=dimension, radius=radius
         )
-    if privacy.model == "local":
+    if privacy.trust == "local":
         randomizer, reason = mean_randomizer(norm, dimension, privacy.epsilon, radius, privacy.bits)
         cost = local_cost(randomizer, reason)
     else:
@@ -192,5 +192,5 @@ def answered_mean(found: MeanEstimate, cost: Cost) -> Mean:
 
 
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
-    """How many rows there are, which takes a reading of its own."""
+    """The number of rows, which takes a reading of its own."""
     return sum(len(block) for block in blocks())

@@ -35,7 +35,7 @@ def user_mean(
     Args:
         path: a file, see `vector_blocks`: one sample a row, with a column that says whose; or,
             without ``client``, one client a row, whose samples of one number are its columns.
-        epsilon: ε₀ of both messages of a client, for all her samples together.
+        epsilon: ε₀ of both messages of a client, for all its samples together.
         radius: samples lie in [−radius, radius]^d.
         deviation: samples are about so far from a common mean, each coordinate (sub-Gaussian).
         source: where randomness comes from.
@@ -50,7 +50,7 @@ def user_mean(
     means, held = _means(path, columns, client)
     if client is None:
         if samples is not None:
-            raise ParameterError("samples", samples, "none without --client: all columns are hers")
+            raise ParameterError("samples", samples, "none without --client: one row is a client")
         samples = held
     elif samples is None:
         raise ParameterError("samples", samples, "beside --client, a whole number of at least 1")
@@ -61,7 +61,7 @@ def user_mean(
     cost = Cost(
         found.epsilon,
         0.0,
-        "pure, exact: of both messages of a client, about all her rows",
+        "pure, exact: of both messages of a client, about all its rows",
         "replace-one",
         "local",
         "UserLevelMean",
@@ -75,7 +75,7 @@ def user_mean(
             f"deviation {deviation:g} at most; then no client's mean is cut but for a chance of "
             f"{scheme.failure:.2g}",
         ),
-        held="all rows with her name" if client else "one row of the file, all that she holds",
+        held="all rows with its name" if client else "one row of the file, all that it holds",
     )
     about_offset = answered_mean(found.offset, cost)
     rows = "clients' means, where none of them is cut"

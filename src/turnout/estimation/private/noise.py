@@ -53,7 +53,7 @@ class SumNoise:
         return rounded_gaussian(self.deviation, size, read)
 
     def half_width(self, confidence: float) -> float:
-        """What one number's noise stays within with that probability, in units."""
+        """The bound on one number's noise that holds with that probability, in units."""
         if self.law == "laplace":
             t, s = self.scale
             return t / s * math.log(1 / (1 - confidence)) + 1
@@ -144,7 +144,7 @@ def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) ->
 
 
 def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
-    """How many coins of probability 1/e fall True before the first that does not."""
+    """The number of coins of probability 1/e that fall True before the first that does not."""
     count = np.zeros(size, dtype=np.int64)
     open_ = np.arange(size)
     while open_.size:

@@ -3,7 +3,7 @@
 Where all items can be listed, every message is about all of them, and Holm's test picks out those
 above a threshold. Where they cannot, each client is publicly asked about a prefix of one length,
 and prefixes are followed (`turnout.estimation.prefix_search`). Either way a client sends one
-message, so one ε₀ is all that she pays, however many lengths there are.
+message, so one ε₀ is all that it pays, however many lengths there are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from turnout.estimation.heavy_hitters import check_error
 from turnout.estimation.prefix_search import PrefixSearch
 from turnout.estimation.private.answers import Cost
 from turnout.estimation.private.choices import frequency_randomizer, local_cost
-from turnout.estimation.private.columns import item_blocks, word_blocks, word_of
+from turnout.estimation.private.columns import entry_blocks, item_blocks
+from turnout.estimation.private.words import word_blocks, word_of
 from turnout.randomness import Source
 
 MOST_LISTED = 2**14
@@ -78,7 +79,7 @@ def heavy_hitters(
     """Items that more than a share ``threshold`` of the clients hold.
 
     Args:
-        path: a file with one item a row, see `item_blocks` and `word_blocks`.
+        path: a file with one item a row, see `item_blocks`.
         epsilon: ε₀ of a client's one message, at most 30.
         threshold: in [0, 1); public, not taken from the data.
         source: where randomness comes from.
@@ -94,7 +95,7 @@ def heavy_hitters(
         checks.count(letters=letters)
         checks.at_most(str(MOST_BITS // LETTER_BITS), MOST_BITS // LETTER_BITS, letters=letters)
         return _searched(
-            lambda: word_blocks(path, letters, column),
+            lambda: word_blocks(entry_blocks(path, column), letters),
             PrefixSearch(epsilon, LETTER_BITS * letters),
             (threshold, error),
             source,
@@ -139,7 +140,7 @@ def _searched(
     source: Source,
     name: Callable[[int], str],
 ) -> HeavyHitters:
-    """What a search down the prefixes names; each client is asked about one length alone."""
+    """The items that a search down the prefixes names; a client is asked about one length alone."""
     parts: list[list[NDArray[np.int64]]] = [[] for _ in search.lengths]
     clients = 0
     for block in blocks():

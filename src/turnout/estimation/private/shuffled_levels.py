@@ -24,7 +24,7 @@ _MOST_TRIALS, _PATIENCE = 40, 2
 
 @dataclass(frozen=True)
 class Affordable(Generic[Made]):
-    """What was made at the largest level found, and what it costs.
+    """The randomizer made at the largest level found, and its price.
 
     Attributes:
         made: at that level.
@@ -55,7 +55,7 @@ def largest_affordable(
     epsilon: float,
     start: float | None = None,
 ) -> Affordable[Made]:
-    """What a level gives that is as large as a target ε allows.
+    """The randomizer of a level that is as large as a target ε allows.
 
     Whatever `make` does at different levels, what is returned was priced as it is: only how near
     the target it comes rests on prices that rise with the level.
@@ -91,7 +91,7 @@ def largest_affordable(
 
 @lru_cache(maxsize=64)
 def level_of_any(clients: int, epsilon: float, delta: float) -> float:
-    """The ε₀, up to 30, that any one fixed randomizer may have for (ε, δ); at least ε."""
+    """The ε₀, up to 30, that any one non-adaptive randomizer may have for (ε, δ); at least ε."""
 
     def price(level: float) -> float:
         return shuffled_price([(NonAdaptiveRandomizer(level), 1)], clients, delta)

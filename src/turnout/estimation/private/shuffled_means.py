@@ -59,7 +59,7 @@ class ShuffledMean:
         return self.randomizer.mse_bound(self.clients)
 
     def __str__(self) -> str:
-        """What is sent, and at which privacy."""
+        """The messages that are sent, and their privacy, as text."""
         return (
             f"{self.messages} messages of {self.clients:,} clients, {self.randomizer.message_bits} "
             f"bits a client; ε = {self.epsilon:g} at δ = {self.delta:g} ({self.relation}), unit: "

@@ -1,4 +1,4 @@
-"""What a step does with updates: one mechanism a file, named as the scheme's release rule is.
+"""Mechanisms, one a file, named as the scheme's release rule is.
 
 A scheme's mechanism is built by `mechanism_for`. One of your own needs no name here: whatever has
 the members of `Mechanism` can be handed to a coordinator.

@@ -23,7 +23,7 @@ from turnout.randomness import Source
 from turnout.spec import Randomizer
 
 State = Mapping[str, NDArray[Any]]
-"""What a mechanism keeps from step to step: arrays by name, of the same types and shapes always.
+"""A mechanism's state from step to step: arrays by name, of the same types and shapes always.
 They are never changed in place."""
 
 
@@ -47,7 +47,7 @@ class Released:
 class SensitivityBound(Protocol):
     """The first half, on the client: what one client can move the sum by is at most C.
 
-    `turnout.protocol.Clipping` (floating point) and `turnout.protocol.Lattice` (whole numbers).
+    `clipping.Clipping` (floating point) and `lattice.Lattice` (whole numbers).
     """
 
     @property
@@ -135,7 +135,7 @@ class Mechanism(Protocol):
         ...
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """Who is asked for an update, of those who checked in; both in increasing order."""
+        """The clients asked for an update, of those who checked in; both in increasing order."""
         ...
 
     def initial_state(self) -> State:

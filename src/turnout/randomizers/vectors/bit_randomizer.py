@@ -1,4 +1,4 @@
-"""What randomizers have in common that send a few sampled bits, each turned over at random."""
+"""The shared base of randomizers that send a few sampled bits, each flipped at random."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class BitRandomizer(VectorRandomizer):
 
     @property
     def law(self) -> PureRandomizer:
-        """What prices a whole message, see `SampledBits.law`."""
+        """The law that prices a whole message, see `SampledBits.law`."""
         return super().law if self.public_seed is not None else self.bits.law
 
     @property
     def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """What prices each word, see `SampledBits.laws`."""
+        """The laws that price each word, see `SampledBits.laws`."""
         return super().laws if self.public_seed is not None else self.bits.laws
 
     @property

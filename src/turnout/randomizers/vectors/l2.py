@@ -201,7 +201,7 @@ class L2Randomizer(VectorRandomizer):
         return self.rotation.backward(self.inner.mean(total, clients)[None])[0]
 
     def bias(self, values: ArrayLike) -> FloatArray:
-        """What clipping takes away on average, given the rotation."""
+        """The mean part that clipping removes, given the rotation."""
         kept = self.spread(values).mean(axis=0, keepdims=True)
         return self.rotation.backward(kept)[0] - np.mean(np.asarray(values), axis=0)
 

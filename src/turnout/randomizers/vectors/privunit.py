@@ -1,7 +1,8 @@
-"""Unit vectors at full precision: a direction that is in a cap about hers, or is outside of it.
+"""Unit vectors at full precision: a direction that is in a cap about the client's, or is outside of
+it.
 
 Notation
-    x       her unit vector, V the vector sent
+    x       the client's unit vector, V the vector sent
     γ, q    the cap ⟨x, V⟩ ≥ γ, and its share of the uniform law
     p       probability that V is in the cap; there the law is uniform, and so it is outside
     m       E⟨x, V⟩, so that V/m has mean x
@@ -37,12 +38,12 @@ from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
 
 _SLACK = 2.0**-36
-"""How far, relatively, a computed q is allowed to be from the true one; it is good to 1e-12."""
+"""The largest relative error allowed to a computed q; it is good to 1e-12."""
 
 
 @dataclass(frozen=True)
 class CapRandomizer(VectorRandomizer):
-    """What PrivUnit and PrivUnitG share.
+    """The shared base of PrivUnit and PrivUnitG.
 
     Attributes:
         dimension: d ≥ 2.
@@ -167,7 +168,7 @@ class CapRandomizer(VectorRandomizer):
         return np.ascontiguousarray(messages, dtype="<f4").tobytes()
 
     def unpack(self, data: bytes, clients: int) -> NDArray[np.float32]:
-        """What `pack` packed."""
+        """The messages that `pack` packed."""
         if len(data) != 4 * self.dimension * clients:
             raise ParameterError("data", len(data), f"{4 * self.dimension * clients} bytes")
         return np.frombuffer(data, dtype="<f4").reshape(clients, self.dimension)

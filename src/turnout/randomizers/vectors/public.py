@@ -48,7 +48,7 @@ class PublicRandomness:
 
         Args:
             clients: numbers of clients.
-            parts: which part of her words, from 0 to ``all_parts`` − 1, for each.
+            parts: which part of the client's words, from 0 to ``all_parts`` − 1, for each.
             part_words: words in a part, a multiple of 4.
             all_parts: parts that each client has.
         """

@@ -76,7 +76,7 @@ def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class SampledBits:
-    """What one client says about a vector in [−1, 1]^D.
+    """One client's sampled bits of a vector in [−1, 1]^D.
 
     Attributes:
         samples: s, from 1 to D.
@@ -114,14 +114,14 @@ class SampledBits:
 
     @property
     def law(self) -> NonAdaptiveRandomizer:
-        """What prices all words together, if their coordinates are private."""
+        """The law that prices all words together, if their coordinates are private."""
         if self.samples * self.levels == 1:
             return sampled_bit(self.epsilon0, self.dimension)
         return bits_together(self.flips, self.samples)
 
     @property
     def laws(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
-        """What prices the words one by one, and how many there are of each."""
+        """The laws that price the words one by one, and the number of each."""
         found: Counter[NonAdaptiveRandomizer] = Counter()
         for size, times in Counter(self.groups.tolist()).items():
             if self.shared and self.levels > 1:
@@ -172,7 +172,7 @@ class SampledBits:
 
     @cached_property
     def radices(self) -> tuple[int, ...]:
-        """How many values each word can take."""
+        """The number of values of each word."""
         private = self.public_seed is None
         return tuple((int(a) if private else 1) << self._word_bits for a in self._sizes)
 
@@ -203,7 +203,7 @@ class SampledBits:
         return result
 
     def _level(self, level: int) -> tuple[slice, slice, slice | int]:
-        """Where the bits of a level stand in an array of shape (n, words, bits of a word)."""
+        """The position of the bits of a level in an array of shape (n, words, bits of a word)."""
         if self.shared:
             return slice(None), slice(None), level
         words = slice(level * self.samples, (level + 1) * self.samples)
@@ -246,7 +246,7 @@ class SampledBits:
 
     @cached_property
     def _shift(self) -> FloatArray | float:
-        """What an uncentred code adds to ±1: 1 − 2p, shape (words, 1)."""
+        """The offset that an uncentred code adds to ±1: 1 − 2p, shape (words, 1)."""
         if self.centred:
             return 0.0
         return np.repeat(1 - 2 * np.array(self.flips), self.samples)[:, None]
@@ -287,7 +287,7 @@ class SampledBits:
         return sum(self._worst_level(k, float(noise[k]), real) for k in range(self.levels))
 
     def _worst_level(self, level: int, noise: float, sizes: FloatArray) -> float:
-        """What level k adds at worst: its mean c is ±1, or anything between at the last level."""
+        """The worst variance of level k: its mean c is ±1, or between at the last level."""
         ends = np.array([-1.0, 1.0])
         means = np.broadcast_to(ends, (sizes.size, 2))
         if level == self.levels - 1:

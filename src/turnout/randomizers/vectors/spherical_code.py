@@ -3,8 +3,8 @@
 Notation
     d, r    coordinates of a vector, its largest norm
     M = 2ᵇ  code words of a client: M/2 public random unit vectors and their negatives
-    t       preferred words: the t nearest to her vector
-    P       probability that she names a preferred word; each of them is as likely, and so is each
+    t       preferred words: the t nearest to the client's vector
+    P       probability that it names a preferred word; each of them is as likely, and so is each
             of the others
     m       E⟨word, x⟩ for a unit vector x, the same for all of them
 
@@ -38,7 +38,7 @@ _MOST_BITS = 12
 
 @dataclass(frozen=True)
 class SphericalCode(VectorRandomizer):
-    """Which of M public random directions is about hers, in log₂ M bits.
+    """The index of one of M public random directions about the client's, in log₂ M bits.
 
     Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact), who show that the best schemes
     with shared randomness have rotationally symmetric code words, and that preferring the nearest
@@ -160,7 +160,7 @@ class SphericalCode(VectorRandomizer):
         return self._named(scores, source)[:, None]
 
     def _named(self, scores: NDArray[np.float32], source: Source) -> IntArray:
-        """The word that each client names, from the scores of her directions."""
+        """The word that each client names, from the scores of its directions."""
         clients, t = len(scores), self._t
         order = np.argsort(-np.abs(scores), axis=1, kind="stable")
         negative = np.take_along_axis(scores, order, axis=1) < 0

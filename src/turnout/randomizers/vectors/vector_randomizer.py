@@ -1,4 +1,4 @@
-"""What every randomizer of vectors has in common: blocks of clients in, unbiased sums out."""
+"""The interface of randomizers of vectors: blocks of clients in, unbiased sums out."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class VectorRandomizer(ABC):
 
     @property
     def law(self) -> PureRandomizer:
-        """What prices a whole message: ε₀ alone where clients do not share all they draw from."""
+        """The law that prices a whole message: ε₀ alone where clients draw from private choices."""
         return PureRandomizer(self.epsilon0)
 
     @property
     def laws(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """What prices a client's messages where each has a shuffler of its own, and how many."""
+        """The laws of messages that have a shuffler of their own each, and the number of each."""
         return [(self.law, 1)]
 
     @property
     @abstractmethod
     def radices(self) -> tuple[int, ...]:
-        """How many values each number of a message can take."""
+        """The number of values of each number of a message."""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class VectorRandomizer(ABC):
 
     @property
     def public_randomness(self) -> str:
-        """What clients and server share beforehand, in words."""
+        """The public randomness that clients and server share beforehand, in words."""
         return "none"
 
     @abstractmethod
@@ -101,7 +101,7 @@ class VectorRandomizer(ABC):
         """The largest E‖message's vector − its mean‖₂² over all vectors allowed."""
 
     def bias(self, values: ArrayLike) -> FloatArray:
-        """What the estimated mean is off on average, shape (dimension,)."""
+        """The bias of the estimated mean, shape (dimension,)."""
         return np.zeros(self.dimension)
 
     @property
@@ -126,7 +126,7 @@ class VectorRandomizer(ABC):
         return pack_fields(messages, self.widths)
 
     def unpack(self, data: bytes, clients: int) -> NDArray:
-        """What `pack` packed.
+        """The messages that `pack` packed.
 
         Raises:
             ParameterError: not that many messages, or a number that none can have.

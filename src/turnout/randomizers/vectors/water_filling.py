@@ -1,4 +1,4 @@
-"""How one privacy budget is spread over bits of unequal weight.
+"""Allocation of one privacy budget over bits of unequal weight.
 
 Notation
     w_k, ε_k   weight and budget of level k, Σ ε_k = ε

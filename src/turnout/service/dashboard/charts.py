@@ -68,7 +68,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a reader sees, and the number that is drawn ("" where there is none)."""
+    """One point of a chart: its text, and the number that is drawn ("" where there is none)."""
 
     text: str
     value: str = ""

@@ -1,4 +1,4 @@
-"""What the pages say in words and numbers. Rounded to the safe side: ε up, what is left of it down.
+"""Words and numbers of the pages. Rounded to the safe side: ε up, what is left of it down.
 
 Nothing here reads the operator's view; `supervision` does.
 """
@@ -63,13 +63,13 @@ class PublicFacts:
     next_model: float | None
     progress: Gauge
     privacy: Gauge
-    bet: Gauge
+    accuracy: Gauge
     spent: str
     left: str
     target: str
     delta: str
     words: tuple[tuple[str, str], ...]
-    promise: str
+    guarantee: str
     latest: tuple[tuple[str, str], ...]
     terms: tuple[tuple[str, str], ...]
     head_digest: str
@@ -78,7 +78,7 @@ class PublicFacts:
 
 
 def public_facts(view: PublicView) -> PublicFacts:
-    """What the public page says about a view."""
+    """Facts of the public page about a view."""
     finished = view.phase == Phase.FINISHED
     known = view.phase in list(Phase)
     spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
@@ -89,13 +89,13 @@ def public_facts(view: PublicView) -> PublicFacts:
         next_model=None if finished or not known else max(0.0, view.seconds_to_next_step),
         progress=_progress(view),
         privacy=_privacy(view),
-        bet=_bet(view),
+        accuracy=_accuracy(view),
         spent=spent,
         left=rounded_down(max(0.0, view.epsilon_target - view.epsilon_spent)),
         target=target,
         delta=_delta(view),
         words=_words(view),
-        promise=_promise(view),
+        guarantee=_guarantee(view),
         latest=_latest(view),
         terms=_terms(view),
         head_digest=view.head.partition(":")[2],
@@ -121,17 +121,17 @@ def _privacy(view: PublicView) -> Gauge:
     return Gauge(share, label, "0", f"{rounded_up(view.epsilon_target)} allowed")
 
 
-def _bet(view: PublicView) -> Gauge:
+def _accuracy(view: PublicView) -> Gauge:
     """Upper bound on the posterior of the likelier world, from even odds."""
     share, label = 50.0, "what is still being worked out"
     if view.sure is not None:
         certainty = sure(max(view.sure))
         share, label = float(certainty.removesuffix(" %")), f"at most {certainty} sure"
-    return Gauge(share, label, "0 %", "100 %, certain", 50.0, "50 %, a fair coin")
+    return Gauge(share, label, "0 %", "100 %, certain", 50.0, "50 %, chance")
 
 
-def _promise(view: PublicView) -> str:
-    """The promise of the whole plan."""
+def _guarantee(view: PublicView) -> str:
+    """The guarantee of the whole plan, in a sentence."""
     if view.sure_in_all is None:
         return "How sure anybody can become about one client is still being worked out."
     return certainty_in_words(view.sure_in_all, view.delta, Relation(view.relation))

@@ -1,4 +1,4 @@
-"""What browsers are told about the pages: nothing from elsewhere, nothing inline, no frames."""
+"""HTTP headers of the pages: nothing from elsewhere, nothing inline, no frames."""
 
 from __future__ import annotations
 

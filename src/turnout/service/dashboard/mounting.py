@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOGIN = "/operator/login"
 
 FormToken = Callable[[Request], str]
-"""What a form that is shown to this visitor must bring back."""
+"""The token of a form shown to a visitor, which it must bring back."""
 
 
 class _Files(StaticFiles):

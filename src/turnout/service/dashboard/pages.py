@@ -15,7 +15,7 @@ from turnout.service.dashboard.supervision import operator_facts
 from turnout.service.web.views import OperatorView, PublicView
 
 STATIC = "/static"
-"""Where the static files are."""
+"""The folder of the static files."""
 
 _PACKAGE = "turnout.service.dashboard"
 

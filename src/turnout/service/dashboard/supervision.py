@@ -1,11 +1,11 @@
-"""What the operator's page says besides: counts, people, queue, log, and what is out of order."""
+"""Facts of the operator's page besides: counts, people, queue, log, and warnings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from turnout.participation import is_far_below
+from turnout.participation.expectations import is_far_below
 from turnout.service.dashboard.charts import Chart, band, check_in_chart
 from turnout.service.storage.interface import Event
 from turnout.service.web.views import OperatorView
@@ -34,7 +34,7 @@ class OperatorFacts:
 
 
 def operator_facts(view: OperatorView) -> OperatorFacts:
-    """What the operator's page says about a view."""
+    """Facts of the operator's page about a view."""
     return OperatorFacts(
         figures=_figures(view),
         warnings=tuple(_warnings(view)),
@@ -60,7 +60,7 @@ def _figures(view: OperatorView) -> tuple[tuple[str, str, str], ...]:
 
 
 def _warnings(view: OperatorView) -> list[str]:
-    """What somebody should look at, the gravest first."""
+    """Warnings, the gravest first."""
     recent, population = view.counts[-RECENT:], view.public.population
     found = []
     errors = sum(event.level == "error" for event in view.events)

@@ -36,7 +36,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a device waits.
+    """The waiting times of a device.
 
     Attributes:
         recheck_seconds: the longest it sleeps before it asks again how far the run is.
@@ -87,7 +87,7 @@ class Pace:
         self._waited = 0.0
 
     def succeeded(self) -> None:
-        """What had to be done is done; the next pause is short again."""
+        """Resets the pause, for what had to be done is done."""
         self._failures = 0
 
     async def after_failure(self, error: UnreachableError | None = None) -> None:

@@ -41,17 +41,11 @@ class StateFile:
         lock_path = self._path.with_name(self._path.name + ".lock")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+            self._lock = lock_file(lock_path, wait=False)
         except OSError as error:
-            raise StorageError(f"state file {self._path}: {_reason(error)}") from None
-        try:
-            lock_file(lock, wait=False)
-        except OSError as error:
-            os.close(lock)
             taken = isinstance(error, BlockingIOError)
             reason = "another process uses it" if taken else _reason(error)
             raise StorageError(f"state file {self._path}: {reason}") from None
-        self._lock = lock
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -60,7 +54,7 @@ class StateFile:
             self._lock = None
 
     def load(self) -> bytes | None:
-        """What was stored last; None where nothing ever was."""
+        """The state that was stored last; None where nothing ever was."""
         self._require_lock()
         try:
             return self._path.read_bytes()
@@ -120,7 +114,7 @@ class Diary:
 
 
 def default_place(invitation: Invitation) -> Path:
-    """Where a device's state goes unless told otherwise: one place for each user, task and client.
+    """The default file of a device's state: one for each user, task and client.
 
     ``$XDG_STATE_HOME/turnout/``, else ``~/.local/state/turnout/``.
     """

@@ -45,7 +45,7 @@ Tell = Callable[[Standing], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What all processes of a fleet share.
+    """Settings that all processes of a fleet share.
 
     Attributes:
         data: the data set that the simulation would deal; None takes the plan's.
@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def limits(self) -> Limits:
-        """How long a device waits; the fleet's patience ends before the device's own.
+        """The waiting times of a device; the fleet's patience ends before the device's own.
 
         A trial may be started before its coordinator is; it should not begin half a minute late.
         """
@@ -77,7 +77,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """What became of the turns of a fleet's devices.
+    """The outcomes of the turns of a fleet's devices.
 
     Attributes:
         standing: how the turns stand in the end, beside what the law lets expect.
@@ -248,7 +248,7 @@ class _Crowd:
         return standing(self._memories, steps, self._asks_one)
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
-        """What became of all runs; those that were cut short are cancelled."""
+        """The outcomes of all runs; those that were cut short are cancelled."""
         cut = [memory for run, memory in zip(runs, self._memories, strict=True) if run.cancelled()]
         errors = [
             error for run in runs if not run.cancelled() and (error := run.exception()) is not None

@@ -1,4 +1,4 @@
-"""How a fleet's turns stand, beside what its participation law lets expect; and who still answers.
+"""Progress of a fleet's turns beside its law's expectation, and the devices that still answer.
 
 A fleet is a trial: it may compare what came with what was expected. A real device never does:
 its own turns are all that it knows.
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout.participation import expected_turns, is_far_below
+from turnout.participation.expectations import expected_turns, is_far_below
 from turnout.service.device.link import Link, UnreachableError
 from turnout.service.device.memory import Memory
 from turnout.service.wire import STATUS_PATH, Phase
@@ -32,7 +32,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the turns of some devices stand.
+    """The states of the turns of some devices.
 
     Attributes:
         tally: how many turns ended how, or are to come.
@@ -55,7 +55,7 @@ class Standing:
         )
 
     def warning(self) -> str:
-        """What is far below its expectation, and why; empty where nothing is."""
+        """The warnings of counts far below their expectation; empty where there are none."""
         if not is_far_below(self.taken, self.expected, self.variance):
             return ""
         said = f"{self.taken} of {self.expected:.0f} expected turns were taken"
@@ -67,7 +67,7 @@ class Standing:
 
 
 def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
-    """How the turns of devices stand once so many steps are over."""
+    """The states of the turns of devices after that many steps."""
     tally = sum((memory.tally() for memory in memories), Counter[str]())
     taken = tally["accepted"]
     if asks_one:

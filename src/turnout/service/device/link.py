@@ -16,7 +16,6 @@ import httpx
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.device.memory import Memory
-from turnout.service.named_files import trusting
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
     HEADS_PATH,
@@ -91,7 +90,7 @@ class Link:
         return body
 
     async def post(self, memory: Memory, path: str, step: int, body: bytes) -> Receipt:
-        """What became of a signed request.
+        """The outcome of a signed request.
 
         Raises:
             UnreachableError: nothing came back; it may have arrived or not.
@@ -159,8 +158,16 @@ class Link:
             raise UnreachableError(str(error) or type(error).__name__) from None
 
 
+def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
+    """TLS that trusts the certificates in a file, or the system's."""
+    try:
+        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError):
+        raise ParameterError(option, str(ca), "a file of certificates (PEM)") from None
+
+
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:
-    """What carries a device's requests, to be closed by whoever asked for it."""
+    """The HTTP client of a device's requests, to be closed by the caller."""
     # Its log would join a device with a slot.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)

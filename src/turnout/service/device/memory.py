@@ -1,4 +1,4 @@
-"""What a device must not forget: its key, the slots that it drew, and where each stands.
+"""The persistent memory of a device: its key, its drawn slots and their states.
 
 The slots are drawn once for the whole run. Whoever draws again doubles its chances of a step, so
 a memory is either whole or refused.
@@ -14,8 +14,10 @@ from operator import attrgetter
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.participation import blocks, draw
-from turnout.protocol import Client, ClientState
+from turnout.participation.drawing import draw
+from turnout.participation.schedule import blocks
+from turnout.protocol.client import Client
+from turnout.protocol.tables import ClientState
 from turnout.randomness import OSRandomness, Source
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead
@@ -68,7 +70,7 @@ class Memory:
             raise StorageError("the state file belongs to another task or another client")
 
     def tally(self) -> Counter[str]:
-        """How many of its turns ended how; no slots."""
+        """The number of turns by outcome; no slots."""
         return Counter(
             self.answers[slot].value if slot in self.answers else _WORDS.get(state, state.value)
             for slot, state in self.turns.slots.items()
@@ -101,7 +103,7 @@ class Memory:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """What `encoded` gave.
+        """The memory that `encoded` wrote.
 
         Raises:
             StorageError: anything else. The slots are then lost, and never drawn anew.
@@ -137,7 +139,7 @@ class Memory:
 
 
 _BEGUN = attrgetter("task", "coordinator_key", "population", "law", "client")
-"""What a memory takes over from its invitation, in the order of its fields."""
+"""The fields that a memory takes over from its invitation, in their order."""
 _WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
 
 

@@ -70,7 +70,7 @@ class Status:
 
     @classmethod
     def parsed(cls, data: bytes, task: str, steps: int) -> Self:
-        """What a body says.
+        """The content of a body.
 
         Raises:
             RemoteProtocolError: another task, or not a status.
@@ -117,7 +117,7 @@ class Remote:
         return self._charter
 
     async def status(self) -> Status:
-        """How far the run is; the ledger's head is remembered.
+        """The progress of the run; the ledger's head is remembered.
 
         Raises:
             UnreachableError: nothing came back.

@@ -1,4 +1,4 @@
-"""What a device computes: the clipped update of the charter's model on its own records."""
+"""The computation of a device: the clipped update of the charter's model on its own records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.service.computation import Computation
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
-    from turnout.learning import FedSGD
+    from turnout.learning.fedsgd import FedSGD
     from turnout.plans import Plan
     from turnout.training.workload import Workload
 

@@ -1,4 +1,4 @@
-"""What a device does in a step: its turn, cover for it, or nothing."""
+"""A device's action in a step: its turn, cover for it, or nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
-from turnout.protocol import ClientState, LatticeUpdate, StepOpened, UpdateRequests
+from turnout.protocol.lattice import LatticeUpdate
+from turnout.protocol.messages import StepOpened, UpdateRequests
+from turnout.protocol.tables import ClientState
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.charter import Charter
 from turnout.service.device.diary import Diary
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class After(Enum):
-    """What is to be done once a step was looked at."""
+    """The action after a step was looked at."""
 
     DONE = auto()
     """Nothing is to be done in this step."""

@@ -1,1 +1,1 @@
-"""Where the coordinator keeps what it must not forget: one interface, SQLite and Postgres."""
+"""Storage of the coordinator's durable state: one interface, SQLite and Postgres."""

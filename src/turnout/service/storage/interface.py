@@ -1,4 +1,4 @@
-"""What the coordinator asks of its storage.
+"""The coordinator's interface to its storage.
 
 One writer owns the only write connection. A *transaction* is all or nothing and durable once it
 is committed. Rows of the ledger are never changed: a second row that contradicts a stored one
@@ -50,7 +50,7 @@ class Participation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What a step leaves behind, besides its record in the ledger.
+    """The outcome of a step, besides its record in the ledger.
 
     Attributes:
         record: the ledger's record.
@@ -70,7 +70,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How good the model after some steps is on public held-out data."""
+    """The accuracy of the model after some steps on public held-out data."""
 
     steps: int
     accuracy: float

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from turnout.core.errors import StorageError
-from turnout.core.files import lock_file
+from turnout.core.files import lock_descriptor
 
 _OLDER_SUFFIX = "-serving"
 
@@ -76,7 +76,7 @@ class FileLock:
             raise StorageError(f"cannot open {path}: {error.strerror}") from None
         self._descriptors.append(descriptor)
         try:
-            lock_file(descriptor, wait=False)
+            lock_descriptor(descriptor, wait=False)
             if os.fstat(descriptor).st_ino != os.stat(path).st_ino:
                 raise BlockingIOError
         except OSError:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Settled:
-    """What the writer has said and the loop has not heard; only the writer adds to it."""
+    """The writer's answers that the loop has not read; only the writer adds to it."""
 
     def __init__(self) -> None:
         self._told: deque[Callable[[], None]] = deque()
@@ -61,7 +61,7 @@ class Promised(Generic[T]):
         return not self._begun and self.answer.cancelled()
 
     def set_result(self, result: T, /) -> None:
-        """What the job returned, once that is durable."""
+        """The result of the job, once that is durable."""
         self._settled.tell(self._loop, lambda: self._settle(result))
 
     def set_exception(self, exception: BaseException, /) -> None:

@@ -1,4 +1,4 @@
-"""What can be read in a transaction: one SQL text for SQLite and Postgres."""
+"""Reads of a transaction: one SQL text for SQLite and Postgres."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 SMALL_ROWS, BODIES = 8192, 16  # rows that are in memory at a time
 
 TURNS_DTYPE, SHARD_CLIENTS = np.dtype(">u2"), 1024
-"""How `turns` keeps counts: big-endian, so that bytes are in the order of the numbers."""
+"""The encoding of counts in `turns`: big-endian, so that bytes are in the order of the numbers."""
 
 _BODIES = (
     "SELECT c.client, c.digest, b.body FROM check_ins c LEFT JOIN bodies b ON b.id = c.body "
@@ -40,7 +40,7 @@ _RECORD = (
 
 
 class Rights(IntEnum):
-    """What a transaction may do."""
+    """The operations of a transaction."""
 
     READ = 0
     INVITE = 1
@@ -134,7 +134,7 @@ class Reads:
         return Invitation(*rows[0]) if rows else None
 
     def invited(self) -> int:
-        """How many ids were handed out."""
+        """The number of ids that were handed out."""
         return self._value("SELECT coalesce(max(client) + 1, 0) FROM invitations")
 
     def keys(self) -> Iterator[tuple[int, bytes]]:
@@ -143,7 +143,7 @@ class Reads:
         return ((client, key) for client, key in self._pages(sql, (-1,), SMALL_ROWS))
 
     def enrolled(self) -> int:
-        """How many invitations were used."""
+        """The number of invitations that were used."""
         return self._value("SELECT count(*) FROM enrolments")
 
     def participation_at(self, client: int, step: int) -> Participation | None:
@@ -159,12 +159,12 @@ class Reads:
         return (Participation(client, at, digest) for client, digest, at in rows if at == step)
 
     def asked(self, step: int) -> NDArray[np.int64] | None:
-        """Who is asked at a step, ascending; None where nobody was chosen yet."""
+        """The clients asked at a step, ascending; None where nobody was chosen yet."""
         rows = self._rows("SELECT clients FROM asked WHERE step = ?", int(step))
         return np.frombuffer(rows[0][0], "<i8").astype(np.int64) if rows else None
 
     def arrived(self, step: int) -> NDArray[np.int64]:
-        """Who checked in at a step, ascending."""
+        """The clients that checked in at a step, ascending."""
         sql = "SELECT client FROM check_ins WHERE step = ? ORDER BY client"
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
@@ -250,12 +250,12 @@ class Reads:
         return [Event(*row) for row in reversed(self._rows(sql, int(last)))]
 
     def _seal(self, step: int) -> sealing.Seal | None:
-        """What opens the updates of a step; None before the first one and after the release."""
+        """The key of the updates of a step; None before the first one and after the release."""
         rows = self._rows("SELECT key FROM step_keys WHERE step = ?", int(step))
         return sealing.Seal(rows[0][0]) if rows else None
 
     def _used(self) -> NDArray[np.uint16]:
-        """How often each client came in the released steps of the open block, by client."""
+        """The check-ins of each client in the released steps of the open block, by client."""
         shards = self._rows("SELECT shard, used FROM turns ORDER BY shard")
         if [number for number, _ in shards] != list(range(len(shards))):
             raise StorageError("the database is damaged: turns are missing")
@@ -263,7 +263,7 @@ class Reads:
         return counts.astype(np.uint16)
 
     def _head(self) -> Head:
-        """How far the ledger is."""
+        """The ledger's head."""
         rows = self._rows("SELECT step + 1, digest FROM releases ORDER BY step DESC LIMIT 1")
         return Head(*rows[0]) if rows else Head(0, bytes.fromhex(self._task()))
 
@@ -294,7 +294,7 @@ class Reads:
         return self._ran(self._connection.rows, sql, parameters)
 
     def _ran(self, run: Callable[[str, Any], T], sql: str, parameters: Sequence[Any]) -> T:
-        """What a statement gave; after an error in it the transaction can only be undone."""
+        """The result of a statement; after an error in it the transaction can only be undone."""
         try:
             return run(sql, parameters)
         except BaseException:

@@ -72,7 +72,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> Future[T]:
-        """What the job will have returned, once that is durable.
+        """The future result of the job, once that is durable.
 
         The job must not keep its transaction. It holds on to ``body_bytes`` of memory, beside some
         hundred bytes.
@@ -92,7 +92,7 @@ class Writer:
         self._put(_Queued(job, body_bytes, alone=False, future=future))
 
     def submit_alone(self, job: Callable[[Storage], T]) -> Future[T]:
-        """What a job between two transactions will have returned, which may use `Storage.tidy`."""
+        """The future result of a job between two transactions, which may use `Storage.tidy`."""
         future: Future[T] = Future()
         self._put(_Queued(job, 0, alone=True, future=future))
         return future

@@ -18,7 +18,7 @@ NOT_FOUND = b'{"detail":"there is no such thing here"}'
 JSON = b"application/json"
 
 CONNECTION = "turnout.connection"
-"""Where a request's scope has the connection that it came over, when there is one."""
+"""The key in a request's scope of the connection that it came over, when there is one."""
 
 
 class RefusedError(Exception):

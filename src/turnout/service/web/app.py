@@ -26,7 +26,7 @@ from turnout.service.wire import HEADS_PATH
 
 OPENAPI_PATH = "/v1/openapi.json"
 _ALWAYS = frozenset({"/healthz", "/readyz", HEADS_PATH})
-"""What is answered before the witness has confirmed the newest head."""
+"""The routes that are answered before the witness has confirmed the newest head."""
 
 
 class _Application(FastAPI):

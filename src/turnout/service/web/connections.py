@@ -26,7 +26,7 @@ SLOWEST_BYTES_A_SECOND = 1000.0
 
 
 class Awaits(Enum):
-    """What a connection is waiting for, and for how many seconds."""
+    """The event that a connection waits for, with its seconds."""
 
     FIRST = "first byte", 10.0
     HANDSHAKE = "handshake", 10.0
@@ -48,7 +48,7 @@ NEXT, CLOSE = Awaits.NEXT, Awaits.CLOSE
 
 
 class Held:
-    """What the table asks of a connection; here, of one that is closed."""
+    """The table's question to a connection; here, to one that is closed."""
 
     __slots__ = ()
 

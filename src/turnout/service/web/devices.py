@@ -1,4 +1,4 @@
-"""What each signed request asks of the engine."""
+"""The engine calls of the signed requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENROLMENT_BYTES, NO_BODY_BYTES = 1024, 64
 
 @dataclass(frozen=True, slots=True)
 class DeviceJobs:
-    """What each route asks of the engine."""
+    """The engine call of each route."""
 
     running: Running
 

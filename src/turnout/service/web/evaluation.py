@@ -1,4 +1,4 @@
-"""How good published models are, worked out beside the service.
+"""Evaluation of published models, beside the service.
 
 A thread of its own looks at the newest published model first, then at those before it that the
 charter's curve names. It loads PyTorch and the plan's data once the service is ready; a step never
@@ -98,7 +98,7 @@ class Evaluator:
             return {scored.steps for scored in view.scores()}
 
     def _tried(self, work: Callable[[], T]) -> T | None:
-        """What it returns, tried until it does; None at the end, and where no trial would help."""
+        """The result, tried until there is one; None at the end, and where no trial would help."""
         pause = FIRST_PAUSE_SECONDS
         while not self._stopped:
             try:

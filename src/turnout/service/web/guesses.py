@@ -96,7 +96,7 @@ class Guesses:
         return compare_digest(right, self._digest(given))
 
     def _digest(self, password: bytes) -> bytes:
-        """Of one length for all, so that comparing them does not tell the password's."""
+        """Hashes of one length for all, so that comparing them does not tell the password's."""
         return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
 
     def _count(self, source: str, now: float) -> None:
@@ -111,7 +111,7 @@ class Guesses:
 
 
 def source_of(request: HTTPConnection) -> str:
-    """Who asks, as far as can be told: an address, or the network of 64 bits that it is in.
+    """The requester as far as can be told: an address, or the network of 64 bits that it is in.
 
     Behind a proxy it is the address that the proxy forwards, where the settings trust it.
     """

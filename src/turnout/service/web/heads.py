@@ -1,4 +1,4 @@
-"""How far the ledger is, told outside of the storage: an old copy put back is noticed.
+"""The ledger's head, stored outside of the storage: an old copy put back is noticed.
 
 The head file holds one signed head, as devices get it, and the address of the database. It belongs
 on another disk than the database, so that no snapshot restores both.
@@ -7,15 +7,14 @@ on another disk than the database, so that no snapshot restores both.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.core.files import lock_file, sync_folder
+from turnout.core.files import locked, replace_file
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey, verified
@@ -24,7 +23,7 @@ from turnout.service.wire import SignedHead, head_bytes
 
 _POSTGRES = ("postgres://", "postgresql://")
 _PLACE = ("host", "hostaddr", "port", "dbname")
-"""What of a Postgres address says where the database is."""
+"""The parts of a Postgres address that name the database."""
 _MOST_BYTES = 1 << 16
 
 
@@ -44,7 +43,7 @@ def default_folder() -> Path:
 
 
 def address_of(db: str) -> str:
-    """Where a database is, without a user or a password.
+    """The location of a database, without a user or a password.
 
     >>> address_of("postgresql://me:secret@db.example.org:5432/turnout?sslmode=require")
     'postgresql://db.example.org:5432/turnout'
@@ -59,7 +58,7 @@ def address_of(db: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a head file says."""
+    """The content of a head file."""
 
     task: str
     head: SignedHead
@@ -70,7 +69,7 @@ class Exported:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """What ``str`` gave, or a file of an older version."""
+        """The head that ``str`` or an older version wrote."""
         first, _, rest = text.partition("\n")
         task, head = first.split(" ")
         return cls(task, SignedHead.parsed(head), rest.removesuffix("\n"))
@@ -135,31 +134,15 @@ class HeadFile:
                 coordinator writes it.
             StorageError: it cannot be read or written.
         """
-        with _alone(self.path):
+        with locked(self.path):
             if _read(self.path) != self._text:
                 raise SetBackError(
                     f"{self.path} is not as this coordinator left it: it was put back, or another "
                     "coordinator serves a copy of the task; nothing more may be released"
                 )
             text = str(Exported(task, head, self._address))
-            _write(self.path, text)
+            replace_file(self.path, lambda file: file.write(text.encode()), "head", 0o644)
             self._text = text
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """No other coordinator on this machine reads or writes the file meanwhile."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".lock")
-        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None
-    try:
-        lock_file(lock, wait=True)
-        yield
-    finally:
-        os.close(lock)
 
 
 def default_file(task: str) -> Path:
@@ -168,7 +151,7 @@ def default_file(task: str) -> Path:
 
 
 def former_file(db: str) -> Path | None:
-    """Where earlier versions exported heads to by default."""
+    """The folder into which earlier versions exported heads by default."""
     return None if db.startswith(_POSTGRES) else Path(db.removeprefix("sqlite:///") + ".head")
 
 
@@ -226,7 +209,7 @@ def _read(path: Path) -> str | None:
 
 
 class _Ledger(NamedTuple):
-    """What is stored."""
+    """The content of the file."""
 
     task: str
     coordinator_key: bytes
@@ -261,19 +244,3 @@ class _Ledger(NamedTuple):
         if steps == 0:
             return bytes.fromhex(self.task)
         return next(self.view.records(steps - 1)).digest
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a whole file durably."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None

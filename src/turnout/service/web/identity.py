@@ -1,4 +1,4 @@
-"""Who a request says it comes from, as its headers have it; nobody believes it yet."""
+"""The sender that a request claims in its headers; nobody believes it yet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMES = {name.lower().encode(): name for name in _REQUIRED | _OPTIONAL}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the headers of a request say, before anybody believes it.
+    """The claims of a request's headers, before anybody believes them.
 
     Attributes:
         digest: SHA-256 that the body must have.

@@ -1,4 +1,4 @@
-"""What the operator's monitoring reads: Prometheus metrics, and none of them about a device."""
+"""Prometheus metrics for the operator; none of them is about a device."""
 
 from __future__ import annotations
 

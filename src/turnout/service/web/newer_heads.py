@@ -1,4 +1,4 @@
-"""What anybody may tell the coordinator: a head of its own that is newer than what it has."""
+"""A head that is newer than the coordinator's own, which anybody may present."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def require_task(storage: Storage, plan: Path, settings: Settings, phase: Phase)
 
 
 def head_file(settings: Settings, task: str) -> HeadFile:
-    """Where a task's heads go; the log has a warning where one snapshot may hold all of it."""
+    """The file of a task's heads; the log has a warning where one snapshot may hold all of it."""
     path = settings.head_file or heads.default_file(task)
     if settings.witness is None and heads.shares_a_file_system(path, settings.db):
         logs.logger().warning(

@@ -76,7 +76,7 @@ class Sessions:
 
 
 class Operators:
-    """Who is the operator, and what only the operator gets.
+    """The operator's sessions, and the pages that only the operator gets.
 
     Guarantees:
         The password is compared by `Guesses` alone, for every route and in whichever way it
@@ -98,7 +98,7 @@ class Operators:
         return given is not None and await self._guesses.is_right(given, source_of(request))
 
     def form_token(self, request: Request) -> str:
-        """What a form that is shown to this visitor must bring back."""
+        """The token of a form shown to this visitor, which it must bring back."""
         return self._forms.dumps(_named(self._session(request)))
 
     async def login(self, request: Request) -> Response:
@@ -170,12 +170,12 @@ class Operators:
 
 
 def _named(session: str | None) -> str:
-    """What forms know a visitor by; it does not open the session."""
+    """The visitor's name in forms; it does not open the session."""
     return "nobody" if session is None else _digest(session).hex()
 
 
 def _digest(name: str) -> bytes:
-    """What is looked up in place of a session's name: how long that takes tells nothing of it."""
+    """The key of a session in the table: the time of a look-up tells nothing of its name."""
     return hashlib.sha256(name.encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""What everybody may read: charter, status, models, records. All of it is committed and due."""
+"""The public documents: charter, status, models, records. All of it is committed and due."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Published:
         return _tagged(scope, self._charter, JSON, tag)
 
     async def status(self, scope: Scope) -> Representation:
-        """Where the schedule is."""
+        """The state of the schedule."""
         del scope
         running = self._running
         shown, at = running.shown, running.progress()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STORAGE_FAILED, SET_BACK = 70, 71
-"""What the process ends with when it must end at once."""
+"""The exit code of a process that must end at once."""
 
 _VIEW_SECONDS = 1.0
 
@@ -64,7 +64,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """What everybody may see at this moment, as one."""
+    """The public state at this moment, as one."""
 
     published: Published
     head: SignedHead
@@ -152,7 +152,7 @@ class Running:
             self.head_file.require_current(self.task, self.charter.coordinator_key, view, head)
 
     def _know_witness(self, view: Transaction, witness: Witness | None, change: bool) -> None:
-        """What the witness signed for, and that it is the one of before."""
+        """The head that the witness signed for, checked against the one of before."""
         last, release = view.last_receipt(), view.last_release()
         same = last is None or (witness is not None and witness.key == last.witness_key)
         if not same and not change:
@@ -172,7 +172,7 @@ class Running:
 
     @property
     def shown(self) -> Shown:
-        """What everybody may see."""
+        """The public view."""
         return self._shown
 
     def show(self, shown: Shown) -> None:
@@ -199,7 +199,7 @@ class Running:
         )
 
     def progress(self) -> Progress:
-        """Where the schedule is."""
+        """The state of the schedule."""
         shown, now = self._shown, self.clock.now()
         return Progress(
             shown.published.head,
@@ -212,7 +212,7 @@ class Running:
     # -- the writer -------------------------------------------------------------------------
 
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> asyncio.Future[T]:
-        """What a job on the writer's thread returned, once that is durable.
+        """The result of a job on the writer's thread, once that is durable.
 
         Raises:
             BusyError: too much is waiting.
@@ -256,11 +256,11 @@ class Running:
     # -- views ------------------------------------------------------------------------------
 
     async def public(self) -> PublicView:
-        """What everybody may see; cheap to ask, up to a second old."""
+        """The public view; cheap to read, up to a second old."""
         return await self._view("public", lambda at, tx: see(self.terms, at, tx.scores()))
 
     async def operator(self) -> OperatorView:
-        """What the operator sees, as cheap and as old; only after `is_operator`."""
+        """The operator's view, as cheap and as old; only after `is_operator`."""
         waiting = self.writer.waiting
 
         def looked(at: Progress, tx: Transaction) -> OperatorView:

@@ -1,4 +1,4 @@
-"""What `turnout serve` goes by: command line over environment over a file over defaults."""
+"""Settings of `turnout serve`: command line over environment over a file over defaults."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Settings(BaseModel):
 
     @property
     def timing(self) -> Timing:
-        """How long the steps of a new task last."""
+        """The lengths of the steps of a new task."""
         of_step = Timing.of(self.step_seconds or 60.0)
         return Timing(
             of_step.step_seconds,

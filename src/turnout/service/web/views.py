@@ -1,4 +1,4 @@
-"""What people see of a task: everybody, and the operator.
+"""Views of a task: the public one, and the operator's.
 
 How many devices came at which step is for the operator alone, and stays so after the task: the
 (ε, δ) that is promised covers models, not counts.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from turnout.participation import expected_check_ins
+from turnout.participation.expectations import expected_check_ins
 from turnout.plans import Plan
 from turnout.service.charter import Charter
 from turnout.service.ledger import Head
@@ -27,7 +27,7 @@ _BLOCK = 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the schedule is, as it was told to everybody.
+    """The state of the schedule, as it was told to everybody.
 
     Attributes:
         step: the step in progress; the number of steps when all are over.
@@ -54,7 +54,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """What everybody may see: terms, schedule, ε and how good the model is.
+    """The public view: terms, schedule, ε and the model's accuracy.
 
     Attributes:
         step, steps, phase, seconds_left, seconds_to_next_step: as in `Progress`.
@@ -106,7 +106,7 @@ class StepCount:
 
 @dataclass(frozen=True, slots=True)
 class OperatorView:
-    """What the operator sees besides.
+    """The rest of the operator's view.
 
     Attributes:
         invited, enrolled: ids handed out, and those whose invitation was used.
@@ -144,7 +144,7 @@ class Terms:
 
     @classmethod
     def of(cls, charter: Charter) -> Self:
-        """What a charter says."""
+        """The terms of a charter."""
         expected = expected_check_ins(charter.scheme.participation, charter.population)
         plan = Plan.from_toml(charter.plan)
         counts = tuple(float(n) for n in expected)
@@ -161,7 +161,7 @@ class Terms:
 
 
 def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> PublicView:
-    """What everybody may see."""
+    """The public view."""
     charter, plan = terms.charter, terms.plan
     return PublicView(
         task=charter.task,
@@ -197,7 +197,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
 def operator_view(
     terms: Terms, progress: Progress, reads: Transaction, waiting: tuple[int, int]
 ) -> OperatorView:
-    """What the operator sees."""
+    """The operator's view."""
     expected = terms.expected
     counts = (count for count in reads.counts() if count[0] < progress.head.steps)
     running = progress.step < terms.charter.steps

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.service.device.link import trusting
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
-from turnout.service.named_files import trusting
 from turnout.service.signatures import verified
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.web import logs
@@ -132,7 +132,7 @@ class Witness:
                 await http.aclose()
 
     def _judged(self, shown: Shown, status: int, body: bytes) -> WitnessReceipt:
-        """What an answer means."""
+        """The meaning of an answer."""
         head = shown.head.head
         if status == 200:
             signature = _signature(body)

@@ -1,4 +1,4 @@
-"""What coordinator and witness say to each other (docs/witness.md)."""
+"""Messages between coordinator and witness (docs/witness.md)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from turnout.service.wire import KEY_BYTES, NOT_SO, SignedHead, head_bytes
 
 RECEIPTS_PATH, KEY_PATH = "/v1/receipts", "/v1/key"
 MOST_BYTES = 4096
-"""Of a message and of an answer."""
+"""The largest size of a message and of an answer."""
 
 
 def receipt_bytes(task: str, head: Head) -> bytes:
-    r"""What a witness signs to say that it has a head.
+    r"""The bytes that a witness signs to say that it has a head.
 
     >>> receipt_bytes("ab", Head(0, bytes(32)))[:24]
     b'turnout-witness-1\nab\n0:0'
@@ -52,7 +52,7 @@ class Shown:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """What `encoded` gave, checked in itself: signature, and record under the head."""
+        """The message that `encoded` wrote, checked in itself: signature and record."""
         try:
             fields = json.loads(data)
             record = None if fields["record"] is None else Record.from_document(fields["record"])

@@ -1,4 +1,4 @@
-"""What ``turnout witness`` runs."""
+"""The process of ``turnout witness``."""
 
 from __future__ import annotations
 

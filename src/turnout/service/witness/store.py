@@ -1,4 +1,4 @@
-"""What a witness keeps: its key, and every head that it signed for. Nothing is ever changed."""
+"""The store of a witness: its key, and every head that it signed for. Nothing is ever changed."""
 
 from __future__ import annotations
 
@@ -167,12 +167,8 @@ class WitnessStore:
 def _locked(path: Path) -> int:
     """The file's descriptor, which no other witness has: its own lock, so hard links share it."""
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return lock_file(path, wait=False)
+    except BlockingIOError:
+        raise StorageError(f"another witness has {path} open") from None
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
-    try:
-        lock_file(lock, wait=False)
-    except OSError:
-        os.close(lock)
-        raise StorageError(f"another witness has {path} open") from None
-    return lock

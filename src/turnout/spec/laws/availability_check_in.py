@@ -17,7 +17,7 @@ from turnout.spec.registry import participation_law
 
 @participation_law(
     "availability",
-    "In each window each client draws among the steps in which a trace saw her available.",
+    "In each window each client draws among the steps in which a trace saw it available.",
     rank=9,
 )
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,8 +25,8 @@ class AvailabilityCheckIn:
     """Windows cut from a trace of when each client really was available.
 
     The run's ``steps`` steps are cut into consecutive windows of ``window`` steps (the last
-    may be shorter). In each window a client draws uniformly among *her own* available steps in
-    it; without any she does not come.
+    may be shorter). In each window a client draws uniformly among *its own* available steps in
+    it; without any it does not come.
 
     Guarantee: in each window each client with ``a ≥ 1`` available steps takes part in exactly
     one of them, uniform, with probability ``probability``; with none, in none.
@@ -75,7 +75,7 @@ class AvailabilityCheckIn:
         return OneOfOwn(self.available, self.window).block_sizes()
 
     def form(self) -> Form:
-        """One of her own steps of each window."""
+        """One of the client's own steps of each window."""
         return Form.of(OneOfOwn(self.available, self.window, self.probability))
 
     def part(

@@ -31,7 +31,7 @@ class FixedAssignment(Checked):
     """
 
     window: int = count("steps an epoch")
-    epochs: int = count("epochs of the run, in each of which she keeps her step")
+    epochs: int = count("epochs of the run, in each of which a client keeps its step")
     probability: float = chance("chance of coming at all, in the whole run", 1.0)
 
     @property

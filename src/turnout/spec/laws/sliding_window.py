@@ -19,14 +19,14 @@ from turnout.spec.registry import participation_law
 )
 @dataclass(frozen=True, slots=True)
 class SlidingWindow(Checked):
-    """Check-in paper §4.2: every client has a window of her own, and windows slide.
+    """Check-in paper §4.2: every client has a window of its own, and windows slide.
 
     Time slots are 0 … ``slots − 1``. Client j wakes at slot ⌊j / clients_per_slot⌋ and draws
     one uniform slot among the next ``window`` ones. The first ``window − 1`` slots are the
     warm-up: nothing is released then, and who drew one of them is not served; nor is who drew
     a slot past the end. Step 0 of the run is slot ``window − 1``.
 
-    Guarantee: each client takes part at most once, and in any given slot of her window with
+    Guarantee: each client takes part at most once, and in any given slot of its window with
     probability at most 1 / ``window``.
     """
 
@@ -45,7 +45,7 @@ class SlidingWindow(Checked):
         return self.slots * self.clients_per_slot
 
     def form(self) -> Form:
-        """One slot of her own window."""
+        """One slot of the client's own window."""
         return Form.of(Staggered(self.window, self.slots, self.clients_per_slot))
 
     @classmethod

@@ -84,7 +84,7 @@ class LaplacePair:
         return (2.0 * math.exp(most) + math.exp(-2.0 * most)) / 3.0
 
     def _place(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Where z lies when X = k, in [0, 1], and whether k lies below or from the top on."""
+        """The position of z when X = k, in [0, 1], and whether k lies below or from the top on."""
         with np.errstate(divide="ignore"):
             z = 0.5 * (self.scale * np.log(k) + 1.0)
         return np.clip(z, 0.0, 1.0), z < 0.0, z >= 1.0
@@ -122,7 +122,7 @@ class PurePair:
     """X = e^{±ε₀}, and X = 0 with probability δ₀; the ratio is scaled to E_Q[X] = 1.
 
     Every (ε₀, δ₀)-DP randomizer is a function of this one's output. P puts δ₀ where Q has
-    nothing: that is the pair's leak (see `curves.InfinityMassCurve`).
+    nothing: that is the pair's infinity mass (see `curves.InfinityMassCurve`).
     Source: Kairouz, Oh & Viswanath 2015, Theorem 3.4; accounting.md, table of pairs.
     """
 

@@ -1,6 +1,6 @@
-"""What a dominating pair is used through: the tail functions of one likelihood ratio.
+"""Tail functions of the likelihood ratio of a dominating pair, and its hockey-stick divergences.
 
-Notation (docs/design/accounting.md): Q = "her contribution is absent", P = "it is present",
+Notation (docs/design/accounting.md): Q = "the contribution is absent", P = "it is present",
 X = dP/dQ, so X ≥ 0 and E_Q[X] = 1.
 """
 

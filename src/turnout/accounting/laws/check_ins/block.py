@@ -28,7 +28,7 @@ _UNDILUTING_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class AllocationBlock:
-    """One window in which she takes part, with a probability, in one uniform step."""
+    """One window in which the client takes part, with a probability, in one uniform step."""
 
     pair: Pair
     window: int
@@ -45,7 +45,7 @@ class AllocationBlock:
         return self.probability * min(1.0, math.sqrt(variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The window's curve, diluted by the chance that she does not come at all."""
+        """The window's curve, diluted by the chance that the client does not come at all."""
         hint = self._undiluted(direction, delta)
         curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)
@@ -82,7 +82,7 @@ class AllocationBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are made sharp every few decades of δ, and just below the last one."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
-        # Impossible with her is only what every step says is, and only if she surely comes.
+        # Impossible with the client is only what every step says is, and only if it surely comes.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
         return CurvePair(
             side, remove, add, (self.probability * self.infinity_mass, zero**self.window)

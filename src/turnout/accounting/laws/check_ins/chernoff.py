@@ -38,7 +38,8 @@ class CoarseLaw:
             np.linspace(middle, high, _POINTS // 4),
         ]
         points = np.unique(np.minimum(np.concatenate(points), cap))
-        # Prices below 1 come from puts, above from calls: their differences keep digits there.
+        # Prices below 1 come from reverse hockey sticks, above from hockey sticks: their
+        # differences keep digits there.
         split = int(np.searchsorted(points, 1.0, side="right"))
         low, high = points[:split], points[max(split - 1, 0) :]
         reverse_hockey_sticks = np.diff(reverse_hockey_stick(pair, low)) / np.diff(low)

@@ -1,7 +1,7 @@
 """The exact price of one random check-in in a window of t steps.
 
-The likelihood ratio of everything an adversary sees, against "she was never there", is
-S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a call (remove) or put (add) price on an
+The likelihood ratio of everything an adversary sees, against "the client was never there", is
+S = (X_1 + … + X_t)/t with X_i i.i.d. under Q, so δ is a hockey stick (add: reverse) of an
 average of i.i.d. variables.
 
 Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024). Both
@@ -13,7 +13,7 @@ sensitivity in convex order, and replacing the ratios by independent ones from t
 the first only raises E f(S) for convex f, in both directions.
 
 The law of the sum is computed under an exponential tilt (see `tilted_frames`). What is added so
-that the bounds are proved: the call price at the cap, what lies outside the FFT's window, and the
+that the bounds are proved: the hockey stick at the cap, what lies outside the FFT's window, and the
 FFT's round-off; each relative to δ.
 """
 
@@ -43,9 +43,9 @@ from turnout.core import checks
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
-_LARGEST_EXPONENT = 300.0  # of the factors that undo the tilt, over those at the strike
+_LARGEST_EXPONENT = 300.0  # of the factors that undo the tilt, over those at the threshold
 _LEAST_DELTA = 1e-200
-_STRAY = 0.2  # e-folds of δ by which a frame's strike may miss, and how often it is moved
+_STRAY = 0.2  # e-folds of δ by which a frame's threshold may miss, and how often it is moved
 _MOVES = 4
 
 
@@ -54,12 +54,12 @@ class AllocationCurve:
     """δ(K) of one window: E[(Σ − tK)₊]/t (remove) or K·E[(t/K − Σ)₊]/t (add).
 
     Bin i holds the sum ``first + i·step``; ``mass[i]`` and ``excess[i]`` are Σ y and Σ y·(value −
-    strike) over the bins from i on (remove) or before i (add), in units of ``e^log_unit``.
+    threshold) over the bins from i on (remove) or before i (add), in units of ``e^log_unit``.
 
     Attributes:
-        frame: tilt and typical strike.
+        frame: tilt and typical threshold.
         cap: where one ratio Y was cut off.
-        beyond: E[(Y − cap)₊], due in full where the others' sum is at least strike − cap.
+        beyond: E[(Y − cap)₊], due in full where the others' sum is at least threshold − cap.
         log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, to bound the chance that it is not.
         noise: bound on the ℓ2 norm of the round-off of the tilted masses.
         outside: bound on the weighted mass outside the window, in the same units.
@@ -85,7 +85,7 @@ class AllocationCurve:
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
     def _index(self, threshold: FloatArray) -> FloatArray:
-        """Remove: the first bin above the strike. Add: how many bins lie below it."""
+        """Remove: the first bin above the threshold. Add: how many bins lie below it."""
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)
@@ -114,7 +114,7 @@ class AllocationCurve:
         return np.where(known, np.clip(scale * (value - error) + beyond, 0.0, 1.0), 0.0)
 
     def _short(self, threshold: FloatArray) -> FloatArray:
-        """Chernoff bound on the chance that t − 1 ratios sum to less than strike − cap."""
+        """Chernoff bound on the chance that t − 1 ratios sum to less than threshold − cap."""
         gap = threshold - self.cap
         bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
         return np.where(gap <= 0, 0.0, bound)
@@ -185,7 +185,7 @@ def allocation_curve(
 
 @lru_cache(maxsize=256)
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
-    """The frame whose strike is typical of δ: guessed, then moved to where a coarse curve ends."""
+    """The frame whose threshold is typical of δ: guessed, then moved by a coarse curve."""
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
     threshold = framing.guess()
     slope = framing.slope(threshold)
@@ -271,7 +271,7 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """The law with the mass above its cap raised to infinity, where a put pays nothing."""
+    """The law with the mass above its cap at infinity, where the reverse hockey stick is 0."""
     above *= 1.0 + 1e-12
     tails = np.cumsum(masses[::-1])[::-1]
     last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0

@@ -1,7 +1,7 @@
-"""Where the grid of one window's sum must reach, and how its law is tilted.
+"""The range of the grid of one window's sum, and the tilt of its law.
 
 A frame is made for one δ: the law of the sum is weighted by e^{±θ·sum} so that the sum at which
-the payoff starts (its *strike*) is typical. Then all that is lost to round-off and outside the
+the payoff starts (its *threshold*) is typical. Then all that is lost to round-off and outside the
 grid is lost relative to δ, however small δ is. Nothing here needs to be exact: a badly chosen
 frame makes wide bounds, never wrong ones.
 """
@@ -22,15 +22,15 @@ from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-5  # the part of δ that cap and window may cost
-_NOISE = 1e-4  # the part of δ that round-off may cost at the strike
+_NOISE = 1e-4  # the part of δ that round-off may cost at the threshold
 _ROUNDING = 1e-13  # about the ℓ2 norm of round-off in a law, over the root of its bins
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
 _THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # how many of each are tried
-_COMMON = 0.99  # mass of ratios of which no strike is reached by one alone
-_CLOSER_LOOKS = 2  # how often strikes are tried again between those next to δ
+_COMMON = 0.99  # mass of ratios of which no threshold is reached by one alone
+_CLOSER_LOOKS = 2  # how often thresholds are tried again between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
-_MARGIN, _ADD_MARGIN = 0.3, 3.0  # how far past the strike a cap lies, in e-folds of δ
+_MARGIN, _ADD_MARGIN = 0.3, 3.0  # how far past the threshold a cap lies, in e-folds of δ
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,14 @@ class Frame:
     """Grid and tilt for one direction, one window and one δ.
 
     Attributes:
-        direction: remove (a call on the sum, tilted up) or add (a put, tilted down).
+        direction: remove (a hockey stick of the sum, tilted up) or add (a reverse one, tilted
+            down).
         threshold: the sum at which the payoff starts: t·K or t/K.
         tilt: θ > 0; the law is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
         cap: where one ratio is cut off.
         low, high: edges of the sum's grid.
         below, above: exponents of the Chernoff bounds on what lies outside the edges.
-        short: exponent of the bound on the other ratios' sum falling short of strike − cap.
+        short: exponent of the bound on the other ratios' sum falling short of threshold − cap.
         step: of the first grid.
     """
 
@@ -113,13 +114,13 @@ class Framing:
         return cls(pair, direction, window, law, log_delta, thresholds, log_prices)
 
     def guess(self) -> float:
-        """About the strike at which the price is δ."""
+        """About the threshold at which the price is δ."""
         falling = np.minimum.accumulate(self.log_prices)
         logs = np.log(self.thresholds)
         return math.exp(float(np.interp(-self.log_delta, -falling, logs)))
 
     def slope(self, threshold: float) -> float:
-        """About |d ln δ / d strike|, over a few candidates, for single ones are rough."""
+        """About |d ln δ / d threshold|, over a few candidates, for single ones are rough."""
         order = np.argsort(self.thresholds)
         thresholds, logs = self.thresholds[order], self.log_prices[order]
         at = int(np.clip(np.searchsorted(thresholds, threshold), 4, thresholds.size - 5))
@@ -127,7 +128,7 @@ class Framing:
         return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
     def frame(self, threshold: float, slope: float) -> Frame:
-        """The frame around one strike, where ln δ falls by ``slope`` a unit of the sum."""
+        """The frame around one threshold, where ln δ falls by ``slope`` a unit of the sum."""
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
         exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.law, self.window)
         lows = (
@@ -189,7 +190,8 @@ class Framing:
 
 
 class _HockeySticks:
-    """Remove: one ratio alone that reaches the strike with the others' mean, or, by a saddle point,
+    """Remove: one ratio alone that reaches the threshold with the others' mean, or, by a saddle
+    point,
     many of which none is above a third of what is missing: tilts for larger ones would have to be
     exact. Candidates are ε's.
     """
@@ -200,12 +202,12 @@ class _HockeySticks:
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(law, window, 1.0))])
 
     def candidates(self) -> FloatArray:
-        """Where to begin, in the order in which the price falls."""
+        """The candidate thresholds to begin with, in the order in which the price falls."""
         reach = max(float(np.log(self._law.points[-1])), 1e-6)
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The strikes of some candidates, and about ln δ at each."""
+        """The thresholds of some candidates, and about ln δ at each."""
         window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
         points = self._law.points
@@ -225,7 +227,7 @@ class _HockeySticks:
 
 
 class _ReverseHockeySticks:
-    """Add: a saddle point. Candidates are tilts, each the one under which its strike is typical."""
+    """Add: a saddle point. Candidates are tilts, each typical of its threshold."""
 
     def __init__(self, law: CoarseLaw, window: int) -> None:
         self._law, self._window = law, window
@@ -275,10 +277,12 @@ def _unit(law: CoarseLaw, window: int, cap: float | None = None) -> float:
 
 
 def _tilt(law: CoarseLaw, window: int, threshold: float, sign: float, log_target: float) -> float:
-    """The smallest θ under which round-off stays small enough at the strike, or else the best one.
+    """The smallest θ under which round-off stays small enough at the threshold, or else the best
+    one.
 
-    The less a law is tilted, the further from the strike a curve can be read. The best tilt makes
-    the strike typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·strike.
+    The less a law is tilted, the further from the threshold a curve can be read. The best tilt
+    makes
+    the threshold typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·threshold.
     """
     low = 1e-6 / (threshold + 1.0)
     high = max(600.0 / min(threshold, float(law.points[-1])), 100.0 * _unit(law, window))
@@ -296,7 +300,7 @@ def _tilt(law: CoarseLaw, window: int, threshold: float, sign: float, log_target
 
 
 def _hockey_stick_threshold(pair: Pair, price: float) -> float:
-    """A cap whose call price is at most ``price``."""
+    """A cap whose hockey stick is at most ``price``."""
 
     def cheap(log_threshold: float) -> bool:
         return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > price

@@ -1,7 +1,7 @@
 """The price of k different steps out of t: bounds below the block bound, and lower bounds.
 
 With X_1 … X_t the likelihood ratios of the steps (i.i.d. under Q, mean 1), the ratio of what an
-adversary sees, against "she was never there", is
+adversary sees, against "the client was never there", is
 
     S = e_k(X_1, …, X_t) / C(t, k),
 

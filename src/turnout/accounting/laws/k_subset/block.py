@@ -77,7 +77,8 @@ class ChordCurve:
 
 @dataclass(frozen=True, slots=True)
 class SubsetBlock:
-    """One window of t steps in which she takes part, with a probability, in a uniform k-subset.
+    """One window of t steps in which the client takes part, with a probability, in a uniform
+    k-subset.
 
     Guarantees: an upper curve is never below δ and never above the block bound (k windows of
     ⌊t/k⌋ or ⌈t/k⌉ steps, composed); a lower curve is never above δ.
@@ -87,7 +88,7 @@ class SubsetBlock:
     Attributes:
         window: t.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
-        probability: the chance that she comes at all, above 0.
+        probability: the chance that the client comes at all, above 0.
         infinity_mass: what P has in one step where Q has nothing (see `curves.InfinityMassCurve`).
     """
 
@@ -111,7 +112,7 @@ class SubsetBlock:
 
     @property
     def _total_infinity_mass(self) -> float:
-        """The chance that one of her k steps shows for sure that she takes part."""
+        """Probability that one of the k steps shows for sure that the client takes part."""
         return (
             -math.expm1(self.picks * math.log1p(-self.infinity_mass))
             if self.infinity_mass < 1

@@ -1,9 +1,9 @@
 """Upper bounds: the worst S that agrees with its moments in every cell of one statistic.
 
 The ratio of n groups of b steps each (n·b ≤ t), S = e_k(Y_1 … Y_n)/C(n, k) with Y the mean of b
-X's, is above the ratio of k of t in convex order: cut the steps into groups at random, let her
-come in k different groups, once in each. n = k is the block bound, n = t exact. Then each Y is
-spread onto levels x_j = (e^{jh} − 1)/r, T is the sum of the indices, and A = h·T = Σ ln(1 + rY)
+X's, is above the ratio of k of t in convex order: cut the steps into groups at random, let the
+client come in k different groups, once in each. n = k is the block bound, n = t exact. Then each Y
+is spread onto levels x_j = (e^{jh} − 1)/r, T is the sum of the indices, and A = h·T = Σ ln(1 + rY)
 tells nearly everything about S: the larger r, the more A looks at a product, and the smaller,
 at a sum. What it does not tell is bounded by the payoff's parabolas (`payoffs`).
 """
@@ -33,7 +33,7 @@ FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost
 _TAIL = 1e-4  # the part of δ that the cells left out may cost
 _FLOOR = 1e-100  # more than underflow can cost
-_FAR = 300.0  # a log-cap that stands for infinity, where underflow costs a call less than that
+_FAR = 300.0  # a log-cap for infinity, where underflow costs less than that
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
 _ROUGH_LEVELS, _FEWEST_LEVELS = 64, 40  # levels to guess the number of cells with, and at least
 _WORK_A_CELL = 25.0  # multiplications that a set of moments may cost, over the cells squared
@@ -41,7 +41,7 @@ _WORK_A_CELL = 25.0  # multiplications that a set of moments may cost, over the 
 _FEW_STEPS, _SINGLE_STEPS_A_PICK, _MOST_SINGLE_STEPS = 128, 16, 512
 _GROUPS_A_PICK = {Direction.REMOVE: 16, Direction.ADD: 4}
 _MOST_PICKS = 100
-# Scales r, over k/(n − k), and caps to begin with for puts.
+# Scales r, over k/(n − k), and caps to begin with for reverse hockey sticks.
 _REVERSE_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
 _STEPS = (1.6, 1.25, 1.1)  # factors by which r and cap are moved
 
@@ -112,7 +112,7 @@ def grouping(task: Task, refinement: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Workshop:
-    """What all bounds of one task share."""
+    """The parts that all bounds of one task share."""
 
     task: Task
     groups: int
@@ -168,7 +168,7 @@ class _Workshop:
         return max(_FEWEST_LEVELS, int(min(most_cells / 3, most_cells / cells_a_level, work)))
 
     def largest_cap(self) -> float:
-        """A cap whose call price is a negligible part of δ, over what infinity costs anyway."""
+        """A cap whose hockey stick is a negligible part of δ, over what infinity costs anyway."""
 
         def price(log_cap: float) -> float:
             return float(self.prices.hockey_sticks(np.array([math.exp(log_cap)]))[0])
@@ -196,7 +196,7 @@ def _least_level(prices: Prices, mass: float) -> float:
 
 
 def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
-    """About the best r and cap; a call keeps the largest cap, for it needs its tail."""
+    """About the best r and cap; a hockey stick keeps the largest cap, for it needs its tail."""
     task, largest = workshop.task, workshop.largest_cap()
     base = task.picks / (workshop.groups - task.picks)
     remove = task.direction is Direction.REMOVE

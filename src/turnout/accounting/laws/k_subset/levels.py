@@ -35,7 +35,7 @@ class LevelLaw:
         masses: their masses under Q.
         excess: at least 1; the masses times this are the bound.
         beyond: what is not among the levels: at least E_Q[(Y − cap)₊], cut off by the cap, for
-            calls; the mass at 0 for puts, which lose nothing by a cap.
+            hockey sticks; the mass at 0 for reverse ones, which lose nothing by a cap.
     """
 
     levels: FloatArray
@@ -46,7 +46,7 @@ class LevelLaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """Certified upper call and put prices of the mean Y of b independent ratios."""
+    """Certified upper hockey sticks and reverse ones of the mean Y of b independent ratios."""
 
     remove: tuple[Curve, ...]
     add: tuple[Curve, ...]

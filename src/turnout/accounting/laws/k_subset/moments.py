@@ -140,7 +140,7 @@ class Tail:
         return min(self.most, math.ceil(enough)) + 1
 
     def mass(self, cell: int) -> float:
-        """What lies in ``cell`` and above."""
+        """The mass of ``cell`` and above."""
         if cell > self.most:
             return 0.0
         return math.exp(min(0.0, float(np.min(self.logs - self.exponents * cell))) + 1e-9)

@@ -30,7 +30,7 @@ FloatArray = np.ndarray
 _MOST_STATES = 250_000  # at refinement 0
 _FEWEST_LEVELS = 30
 _LOW_MASS = {Direction.REMOVE: 0.1, Direction.ADD: 1e-4}  # Q below the lowest level but 0
-_HIGH_MASS = 1e-4  # Q above the highest level of puts
+_HIGH_MASS = 1e-4  # Q above the highest level of reverse hockey sticks
 _WORST_ROUNDING = 1e-8
 
 
@@ -145,7 +145,7 @@ def multiset_curve(task: Task, side: Side, refinement: int) -> MultisetCurve:
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """How many levels a window's enumeration can afford."""
+    """The number of levels that a window's enumeration can afford."""
     count = 2
     while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
         count += 1

@@ -1,4 +1,4 @@
-"""What a call or a put on S is worth at most in a cell, given its moments and its range.
+"""Upper bounds on the hockey sticks of S in a cell, given its moments and its range.
 
 A parabola above the payoff on the whole range of S has an expectation that the moments give:
 
@@ -6,7 +6,7 @@ A parabola above the payoff on the whole range of S has an expectation that the 
 * with S ≤ U also α(S − l)², which meets the payoff at U, where 2(U − K) ≤ U − l;
 * with 0 ≤ S ≤ U also the chord S·(U − K)/U;
 
-and the mirror images for puts with S ≥ L. c and l are chosen well from the moments, but any
+and the mirror images for reverse ones with S ≥ L. c and l are chosen well from the moments, but any
 choice is a bound. The range follows from the statistic: S is extremal, with A = Σ ln(1 + r·x)
 given, where a few x's are at their ends and the others equal, because along a pair (u, w) with
 (1 + ru)(1 + rw) fixed e_k is affine in u + w.
@@ -50,7 +50,7 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What x's may be: the scale r of the statistic, and the least and the largest x."""
+    """The range of x: the scale r of the statistic, and the least and the largest x."""
 
     scale: float
     least: float
@@ -69,7 +69,7 @@ def smallest_ratios(statistic: FloatArray, ranges: Range, groups: int, picks: in
     """At most the smallest S for each increasing value of A, shape of A; precise below 1.
 
     It increases with A, so that its value at any smaller A is a bound: a coarse grid finds where
-    it passes 1, above which no put has its strike, and a finer one ends there.
+    it passes 1, above which no reverse hockey stick has its threshold, and a finer one ends there.
     """
     ends = _Mixture.of(ranges, groups, picks)
     low, high = groups * ranges.statistic(ranges.least), float(statistic[-1])
@@ -136,7 +136,7 @@ class _Mixture:
 def hockey_stick_bound(cells: Cells, largest: FloatArray, threshold: float) -> float:
     """At least E_Q[(S − K)₊] over the cells, if S ≤ ``largest`` in each."""
     alive = (largest > threshold) & (cells.mass > 0)
-    # A call is worth no more at a larger strike, whose square may be no float.
+    # A hockey stick is worth no more at a larger threshold, whose square may be no float.
     return _bound(cells.only(alive), largest[alive], min(threshold, _LARGEST_THRESHOLD), 1.0)
 
 
@@ -147,7 +147,7 @@ def reverse_hockey_stick_bound(cells: Cells, smallest: FloatArray, threshold: fl
 
 
 def _bound(cells: Cells, end: FloatArray, threshold: float, sign: float) -> float:
-    """Sum of the least of the bounds; ``sign`` is 1 for a call, −1 for a put."""
+    """Sum of the least of the bounds; ``sign`` is 1 for a hockey stick, −1 for a reverse one."""
     q, m1, m2 = cells.mass, cells.first, cells.second
     error = 1.1 * cells.rounding + 1e-14
 

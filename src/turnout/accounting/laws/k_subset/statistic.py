@@ -1,7 +1,7 @@
 """Lower bounds: an adversary who looks at one number, the sum of a function of the steps.
 
-Whatever function g of each step's ratio he adds up, T = Σ g(X_i) has a simple law in both
-worlds: φ_Q^{*t} without her, φ_P^{*k} * φ_Q^{*(t−k)} with her, wherever her steps were. So
+Whatever function g of each step's ratio is added up, T = Σ g(X_i) has a simple law in both
+worlds: φ_Q^{*t} without the client, φ_P^{*k} * φ_Q^{*(t−k)} with it, wherever its steps were. So
 
     δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
 
@@ -139,7 +139,7 @@ def _curve(steps: _Steps, task: Task) -> StatisticCurve:
     if task.direction is Direction.REMOVE:
         gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))
         loss = BinSum((steps.absent[1],), (window,))
-    else:  # he gains where T is small: bins are counted from above
+    else:  # the gain lies where T is small: bins are counted from above
         gain = BinSum((steps.absent[0][::-1],), (window,))
         loss = BinSum((steps.present[1][::-1], steps.absent[1][::-1]), (picks, others))
     gain_tilt = gain.tilt_to_tail(math.log(min(0.5, 4.0 * task.delta)))

@@ -1,4 +1,4 @@
-"""What is to be bounded: k of t steps, one direction, near one δ; a search for the best bound."""
+"""One task: k of t steps, one direction, near one δ; and a search for the best bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_MOVES = 16
 
 
 def valley(value: Callable[[float], float], start: float, factor: float) -> float:
-    """Where a function with one valley is least on the grid start·factorⁿ, not too far away.
+    """The least point of a function with one valley on the grid start·factorⁿ, not too far away.
 
     >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
     8.0

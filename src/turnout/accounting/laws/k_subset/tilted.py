@@ -26,7 +26,7 @@ _CLEAR = 1e-6  # of the largest mass, from which a mass says something about a l
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of a tilted law: ln E[e^{tilt·(T − anchor)}], T's mean and its variance."""
+    """Moments of a tilted law: ln E[e^{tilt·(T − anchor)}], T's mean and its variance."""
 
     tilt: float
     log_mass: float
@@ -35,7 +35,7 @@ class Moments:
     variance: float
 
     def log_weight(self, value: FloatArray | float) -> FloatArray:
-        """What undoes the tilt at a value of T: ln E[e^{tilt·T}] − tilt·value."""
+        """The logarithm that undoes the tilt at a value of T: ln E[e^{tilt·T}] − tilt·value."""
         return self.log_mass + self.tilt * (self.anchor - np.asarray(value))
 
 

@@ -1,4 +1,5 @@
-"""The coupling of two ratios that move against each other, split into a call and a put.
+"""The coupling of two ratios that move against each other, split into a hockey stick and a reverse
+one.
 
 X and X' have the law of one dominating pair, X large exactly where X' is small. For Y = X − K·X'
 
@@ -31,20 +32,20 @@ from turnout.core.roots import bisected_each
 
 FloatArray = np.ndarray
 Ratio = float | FloatArray
-"""K, one or one for each strike."""
+"""K, one or one for each threshold."""
 
-_BESIDE = 1e-12  # relative distance at which a strike surely lies above an atom
+_BESIDE = 1e-12  # relative distance at which a threshold surely lies above an atom
 _BISECTIONS = 40
-_NEAR = 1e-8  # relative distance within which a strike may stand for another
+_NEAR = 1e-8  # relative distance within which a threshold may stand for another
 _LARGEST_LOG = 690.0
 
 
 def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The strikes k of X and κ of X' with Q(X > k) = Q(X' < κ), nearly.
+    """The thresholds k of X and κ of X' with Q(X > k) = Q(X' < κ), nearly.
 
     Closed for the Gaussian, where X' = e^{−μ²}/X, and for Laplace noise, where one of the two sits
-    on its least value; else by bisection in ln(k − c₊). Any strikes with k − Kκ = c give an upper
-    bound; what they miss the best by costs its square.
+    on its least value; else by bisection in ln(k − c₊). Any thresholds with k − Kκ = c give an
+    upper bound; what they miss the best by costs its square.
     """
     if isinstance(pair, LaplacePair):
         least = np.exp(-1.0 / pair.scale) * (1.0 + _BESIDE)
@@ -76,7 +77,7 @@ def antithetic_rounding(
 
 
 def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Q(E): where X has an atom at its strike, E takes as much of it as of X' < κ."""
+    """Q(E): where X has an atom at its threshold, E takes as much of it as of X' < κ."""
     above = pair.q_above(threshold)
     if isinstance(pair, GaussianPair):
         return above

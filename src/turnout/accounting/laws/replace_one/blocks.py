@@ -40,14 +40,14 @@ class Closeness(StrEnum):
     """Which two of record, other record and absence a dominating pair speaks of."""
 
     TO_ABSENCE = "to-absence"
-    """Each record against her absence: a trusted sum plus noise."""
+    """Each record against the null record: a trusted sum plus noise."""
     ANY_TWO = "any-two"
     """Any two of the three: the reference is somebody else's message of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementBlock:
-    """One window in which she takes part in one uniform step, with one record or another.
+    """One window in which the client takes part in one uniform step, with one record or another.
 
     Source: docs/design/replacement.md. With ``TO_ABSENCE`` exact where records can pull to
     opposite sides with full strength (Gaussian, Laplace and other symmetric log-concave noise),
@@ -56,9 +56,9 @@ class ReplacementBlock:
 
     Attributes:
         window: t, steps a window.
-        probability: p₀, the chance that she comes at all.
+        probability: p₀, the chance that the client comes at all.
         closeness: what the pair speaks of.
-        infinity_mass: probability that the step in which she takes part tells so for sure.
+        infinity_mass: probability that the step in which the client takes part tells so for sure.
     """
 
     pair: Pair
@@ -114,7 +114,7 @@ class ReplacementBlock:
 
     @property
     def floor(self) -> float:
-        """The δ of ε without end: what leaks, and what the other record makes impossible."""
+        """The δ of ε = ∞: the infinity mass, and what the other record makes impossible."""
         floor = self.infinity_mass
         if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
             # Q(X' = 0) = z; there X is largest in one step, and X' = 0 in all others too.

@@ -38,14 +38,14 @@ _NEGLIGIBLE = 1e-6  # part of δ that a cap, or a second jump, may cost
 _FAR = 50.0  # times that part, for what lies far below beside a jump
 _COARSEST = 0.06  # √t·θ·h of the first grid: the spread then costs 3e-4 of δ
 _WORTH_A_JUMP = 0.999  # of a bound, to be worth a second sum
-_LEAST_CAP = 20.0  # above the strike's share, in fiftieths of the quartiles' distance
+_LEAST_CAP = 20.0  # above the threshold's share, in fiftieths of the quartiles' distance
 _NEAR_TOP = 5.0  # a cap at more than one over this of the largest value moves there
 _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Y_1 + … + Y_t of i.i.d. steps against a strike c₀ ≥ 0."""
+    """Y_1 + … + Y_t of i.i.d. steps against a threshold c₀ ≥ 0."""
 
     step: Step
     count: int
@@ -54,7 +54,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a sum is computed: the frame without jumps, and the one beside a jump, if any.
+    """A plan of a sum: the frame without jumps, and the one beside a jump, if any.
 
     Jumps above ``far`` are counted wherever the rest of the sum may be.
     """
@@ -81,7 +81,7 @@ def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = No
 
 
 def _one_by_one(total: Sum, side: Side) -> float:
-    """One step's price at the strike's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
+    """One step's price at the threshold's share, a bound since Σ(Y − c₀/t) ≤ Σ(Y − c₀/t)₊."""
     sign = -1.0 if side is Side.UPPER else 1.0
     at = np.array([total.threshold / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
     if side is Side.UPPER:

@@ -1,9 +1,9 @@
-"""Where a tilted sum must be known: tilt, range of one Y, window around the strike.
+"""Frames of tilted sums: tilt, range of one Y, window around the threshold.
 
 Nothing here is a bound: it is chosen from a law on a few hundred points, and `excess` bounds
 afterwards what lies outside.
 
-Notation: κ(θ) = ln E[e^{θY}], Σ a sum of n steps, g the payoff, c₀ the strike.
+Notation: κ(θ) = ln E[e^{θY}], Σ a sum of n steps, g the payoff, c₀ the threshold.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _LOG_FAR = 45.0  # −ln of the payoff's weight from where the window may end in
 _LOST_BELOW = 1e-7  # part of δ that values of one Y below its range may cost
 _LOG_TILT_LOSS = 12.0  # ln of the factor that a smaller tilt may add to round-off
 _LOG_PAYOFF_LOSS = 10.0  # the same, of a payoff that falls slowly
-_MOST_TILT = 10.0  # over the distance of the cap, unless the strike asks for more
+_MOST_TILT = 10.0  # over the distance of the cap, unless the threshold asks for more
 _HEAVY = 0.2  # the range of one Y over the window, where tails are heavy
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a tilted sum must be known.
+    """The tilt and the range in which a sum must be known.
 
     Attributes:
-        centre: the value of the sum that matters most, such as the strike.
+        centre: the value of the sum that matters most, such as the threshold.
         resolution: the tilt that steers the grid's step.
         low, high: least value of one Y that matters, and its cap.
         below, above: how far from the centre the sum's window reaches.
@@ -79,7 +79,7 @@ class CoarseLaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overview:
-    """The call price of Y, and Q(Y > c), from far left to far right of its median."""
+    """The hockey stick of Y, and Q(Y > c), from far left to far right of its median."""
 
     step: Step
     points: FloatArray
@@ -112,7 +112,7 @@ class Overview:
 
     @property
     def low(self) -> float:
-        """Where next to nothing of Y lies below."""
+        """A value below which next to nothing of Y lies."""
         beyond = np.flatnonzero(self.shares >= 1.0 - 1e-14)
         return max(float(self.points[beyond[-1] if beyond.size else 0]), self.step.bottom)
 
@@ -180,13 +180,13 @@ def payoff_frame(
 
 
 def _saddle(law: CoarseLaw, count: int, threshold: float) -> float:
-    """The tilt under which the strike is typical.
+    """The tilt under which the threshold is typical.
 
     Close to the mean and below it, a tilt of one over the sum's deviation.
     """
     distance = law.points - threshold / count
     if distance[-1] <= 0:
-        raise NumericalError("the strike lies beyond all that a step's ratios can reach")
+        raise NumericalError("the threshold lies beyond all that a step's ratios can reach")
     loss_deviation = math.sqrt(float(law.masses @ distance**2))
 
     def reaches(log_tilt: float) -> bool:

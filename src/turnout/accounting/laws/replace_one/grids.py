@@ -1,6 +1,6 @@
 """The law of one step on a grid, above or below the true one in increasing convex order.
 
-A law on a grid has a piecewise linear call price. Any convex polygon above a step's price is a
+A law on a grid has a piecewise linear hockey stick. Any convex polygon above a step's price is a
 law above it, any one below it a law below it. Rounding errors of prices move the polygon to its
 side and are then done with.
 """
@@ -22,7 +22,7 @@ from turnout.core.errors import NumericalError
 FloatArray = np.ndarray
 MOST_CELLS_LOG2 = 21
 _INSIDE = 4e-12  # part of the range by which a lower law's top stays inside it
-_SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a strike found by bisection makes
+_SHARE_MARGIN = 1e-6  # relative error of Q(Y > c), more than a threshold found by bisection makes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class GridLaw:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What lies above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
+    """The part above a cap M: bounds on E[(Y − M)₊] and Q(Y > M) from one side."""
 
     step: Step
     side: Side
@@ -146,7 +146,7 @@ def _anchor(step: Step, width: float) -> float:
 
 
 def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray:
-    """A polygon below the call price: in each cell it lies under one line below the price.
+    """A polygon below the hockey stick: in each cell it lies under one line below the price.
 
     The line is the tangent in the middle, or at the right end where the price falls so steeply
     that the former would turn negative. The line of the last cell passes through its end, so

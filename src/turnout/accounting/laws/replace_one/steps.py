@@ -1,13 +1,13 @@
 """One step under replace-one: the law of Y = X − K·X' that is worst in convex order.
 
-Notation (docs/design/replacement.md): Q = "she is absent", P and P' = "she is in this step with
+Notation (docs/design/replacement.md): Q = "client absent", P and P' = "it is in this step with
 record z (z')", X = dP/dQ and X' = dP'/dQ under Q, K = e^ε. For one window of t steps
 
     δ(K) = (p₀/t)·E_Q[(ΣY_i − c₀)₊],    c₀ = t (K − 1)(1 − p₀)/p₀,
 
 so for a *fixed* K one step matters only through the law of the number Y, and a law that is
 larger in convex order gives an upper bound, whatever the steps depend on. All laws are given by
-their call price π(c) = E[(Y − c)₊] = sup over events E of P(E) − K·P'(E) − c·Q(E).
+their hockey stick π(c) = E[(Y − c)₊] = sup over events E of P(E) − K·P'(E) − c·Q(E).
 
 * Each of P and P' against Q has the trade-off of a dominating pair: X and X' are largest
   together when they move against each other (`AntitheticStep`).
@@ -41,7 +41,7 @@ from turnout.accounting.laws.replace_one.antithetic import (
 from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
-_SOLVED_THRESHOLDS = 1 << 15  # strikes found by bisection; others are interpolated between them
+_SOLVED_THRESHOLDS = 1 << 15  # thresholds found by bisection; others are interpolated between them
 _LARGEST_LOG = 690.0
 
 
@@ -85,11 +85,11 @@ class AntitheticStep:
 
     @property
     def infinite(self) -> float:
-        """A pair is scaled to E X = 1; what leaks is added by the block."""
+        """A pair is scaled to E X = 1; the infinity mass is added by the block."""
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """At least E[(Y − c)₊], shape of ``c``: any pair of strikes gives an upper bound."""
+        """At least E[(Y − c)₊], shape of ``c``: any pair of thresholds gives an upper bound."""
         threshold, other = self._thresholds(c)
         value = hockey_stick(self.pair, threshold) + self.k * reverse_hockey_stick(self.pair, other)
         return value + antithetic_rounding(self.pair, self.k, threshold, other)
@@ -107,13 +107,13 @@ class AntitheticStep:
         present, elsewhere, share = antithetic_event(self.pair, threshold, other)
         error = antithetic_rounding(self.pair, self.k, threshold, other)
         values = present - self.k * elsewhere - c * share - error
-        # Where an interpolated strike misses an atom, one of two lines that always hold.
+        # Where an interpolated threshold misses an atom, one of two lines that always hold.
         missed, least = ~np.isfinite(values), self.mean - c
         values = np.where(missed, np.maximum(least, 0.0), values)
         return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
     def _thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Strikes of X and X', beyond a certain number interpolated."""
+        """Thresholds of X and X', beyond a certain number interpolated."""
         if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, GaussianPair | LaplacePair):
             return antithetic_thresholds(self.pair, self.k, c)
         nodes = c[np.linspace(0, c.size - 1, _SOLVED_THRESHOLDS).astype(np.int64)]
@@ -193,7 +193,7 @@ class AnyTwoStep:
 
 
 Step = AntitheticStep | AnyTwoStep
-"""The law of Y by bounds on its call price."""
+"""The law of Y by bounds on its hockey stick."""
 
 
 @lru_cache(maxsize=64)

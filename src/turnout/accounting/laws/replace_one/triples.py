@@ -9,7 +9,7 @@ follows is an extreme point of the laws on the rays with E X = E X' = 1, of whic
     π_0(c) = (−c)₊,    π_n(c) = max over the five laws of E[π_{n−1}(c − Y)],    Y = X − K·X'
 
 is the largest possible E[(Y_1 + … + Y_n − c)₊], exactly. It is convex, so on a grid its chords
-are an upper bound. Long windows are cut into blocks of b steps: π_b is the call price of a law
+are an upper bound. Long windows are cut into blocks of b steps: π_b is the hockey stick of a law
 that lies above any b adaptive steps in convex order, and sums of blocks are one FFT. What that
 loses falls as 1/b.
 """
@@ -78,7 +78,7 @@ def extreme_laws(epsilon0: float) -> tuple[ExtremeLaw, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LocalSum:
-    """Y_1 + … + Y_t of ε₀-private steps, at K = e^ε, against a strike c₀ ≥ 0."""
+    """Y_1 + … + Y_t of ε₀-private steps, at K = e^ε, against a threshold c₀ ≥ 0."""
 
     epsilon0: float
     k: float
@@ -114,7 +114,7 @@ def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Lattice:
-    """The points on which a block's call price is followed; 0 is one of them."""
+    """The points on which a block's hockey stick is followed; 0 is one of them."""
 
     first: int
     size: int

@@ -1,8 +1,8 @@
 """One check-in a window, the other ways to come, and the papers' bounds for check-ins.
 
 The setting is a client who, in each of r windows of t steps, takes part once in a sum of clipped
-updates with Gaussian noise σ. Everything else answers the question "and if she came otherwise?", or
-is a paper's bound for the same thing.
+updates with Gaussian noise σ. Everything else answers the question "and if the client came
+otherwise?", or is a paper's bound for the same thing.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ METHODS: tuple[Method[Setting], ...] = (
     ),
     Method(
         "alloc. 4.1",
-        "random allocation, Theorem 4.1: Poisson sampling that took her",
+        "random allocation, Theorem 4.1: Poisson sampling that took the client",
         allocation_by_decomposition,
         directions=_REMOVE,
         status=Status.REPRODUCTION,
@@ -200,4 +200,4 @@ METHODS: tuple[Method[Setting], ...] = (
         priced(lambda setting: EveryStep(setting.windows)),
     ),
 )
-"""What is compared, ours first."""
+"""The compared methods, ours first."""

@@ -1,4 +1,4 @@
-"""What every comparison is made of: a method, and its ε at a setting."""
+"""A method of a comparison, and its ε at a setting."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ShuffleSetting:
 
     @property
     def law(self) -> EveryStep | FixedSize:
-        """Who sends in which round."""
+        """The participation law of the rounds."""
         if self.sampled is None:
             return EveryStep(self.rounds)
         return FixedSize(self.sampled, self.clients, self.rounds)
@@ -81,7 +81,7 @@ class ShuffleSetting:
 
 @lru_cache(maxsize=64)
 def _priced(setting: ShuffleSetting, randomizer: Randomizer) -> Bounds:
-    """What `price` says of shuffled messages of a randomizer."""
+    """The price of shuffled messages of a randomizer."""
     scheme = Scheme(
         randomizer,
         setting.law,
@@ -99,7 +99,7 @@ def priced(randomizer: Callable[[float], Randomizer]) -> Callable[[ShuffleSettin
 
 
 def attained(setting: ShuffleSetting) -> Quote:
-    """What some ε₀-randomizer does cost: the lower end of the default."""
+    """An ε that some ε₀-randomizer attains: the lower end of the default."""
     lower = _priced(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
         raise UnsupportedError("nothing above 0 was found to be attained")
@@ -201,7 +201,7 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     ),
     _method(
         "non-adaptive",
-        "any one ε₀-randomizer for all, fixed beforehand, in any order",
+        "any one ε₀-randomizer for all, chosen beforehand, in any order",
         priced(NonAdaptiveRandomizer),
     ),
     _method(
@@ -236,7 +236,7 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     ),
     _method(
         "blanket",
-        "privacy blanket 2019, by Hoeffding or Bennett; one fixed randomizer",
+        "privacy blanket 2019, by Hoeffding or Bennett; one non-adaptive randomizer",
         stated(blanket_2019_hoeffding, blanket_2019_bennett),
     ),
     _method("check-ins", "random check-ins, Theorem 5.1", stated(theorem_5_1)),
@@ -255,4 +255,4 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
         trust=TrustModel.LOCAL,
     ),
 )
-"""What is compared for shuffles, ours first."""
+"""The compared methods for shuffles, ours first."""

@@ -93,7 +93,7 @@ class ApproximateMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio where nothing leaks, at most 1."""
+        """About the standard deviation of the likelihood ratio without infinity mass, at most 1."""
         half = min(0.5 * self.epsilon0, 300.0)
         return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(self.clients))
 
@@ -160,11 +160,11 @@ class GaussianMessagesBlock(PricedMessages):
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBlock:
-    """A block of messages where the victim's gives her away with some chance, in both worlds.
+    """A block of messages where the victim's gives it away with some chance, in both worlds.
 
-    What (ε₀, δ₀)-randomizers may do: she sends one of the base's messages, or with chance δ₀ one
-    that nobody else can; the others send messages of ε₀-randomizers. A lower bound if the base's
-    is one.
+    What (ε₀, δ₀)-randomizers may do: the victim sends one of the base's messages, or with chance δ₀
+    one that nobody else can; the others send messages of ε₀-randomizers. A lower bound if the
+    base's is one.
     """
 
     base: Block
@@ -185,7 +185,7 @@ class InfinityMassBlock:
         return InfinityMassBound(curve, self.infinity_mass, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The base's, leaking."""
+        """The base's curves, with the infinity mass."""
         base = self.base.curves(side, delta, refinement)
         remove, add = (
             [InfinityMassBound(curve, self.infinity_mass, side) for curve in curves]

@@ -1,4 +1,4 @@
-"""What the numbers of a blanket pair's messages are taken to be, and how often.
+"""The values that the numbers of a blanket pair's messages are set to, and their probabilities.
 
 N, the number of high and low messages, is cut into groups, and c, the number of neutral ones given
 N, is put on a few points, both so that the price moves to one side only; see `blanket.curve`, from
@@ -43,7 +43,7 @@ class Cells:
 
     Attributes:
         coins: steps of the walk but one.
-        excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the strike.
+        excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the threshold.
         weight: chance.
     """
 

@@ -102,7 +102,7 @@ class BlanketCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """What the best event of each cell is worth, one row a cell, one column a K.
+    """The value of the best event of each cell, one row a cell, one column a K.
 
     Attributes:
         value: its gain.

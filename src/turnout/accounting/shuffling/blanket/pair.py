@@ -1,6 +1,7 @@
 """Blanket pairs: what a shuffler's view of one client's message is worth, in five numbers.
 
-Neighbours differ in one client's record (replace-one). Her message is of kind *high*, *low* or
+Neighbours differ in one client's record (replace-one). The client's message is of kind *high*,
+*low* or
 neutral: in one world with masses (v_h, v_l, v₃), in the other with (v_l, v_h, v₃). Every other
 client's message is, independently, high or low with mass β each and neutral with mass β₃; else
 its sender is known and it is worth nothing. The view is how many of the n messages are high, low
@@ -14,7 +15,7 @@ Notation
     p, q           laws of a message that holds one or the other of two records
     m              max(p, q)/e, or less: what every law of another's message is at least
     α              in (0, 1/(e + 1)]: with which chance the victim's message is low, if two of
-                   her records differ as much as they can; total variation is (e − 1)α
+                   the client's records differ as much as they can; total variation is (e − 1)α
     a₃(α)          1 − (e + 1)α
 
 **The worst that any ε₀-randomizers can do.** Two laws of an ε₀-randomizer at total variation
@@ -117,7 +118,7 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
 
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
-    """The pair of one fixed randomizer and two records at total variation (e − 1)α.
+    """The pair of one non-adaptive randomizer and two records at total variation (e − 1)α.
 
     Source: the privacy blanket (balle2019blanket), of two records' laws P and P'.
     Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
@@ -137,7 +138,7 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     """The pair of k-ary randomized response.
 
     Status: proved, upper bound. With α = 1/(e + k − 1), a message of any record has mass α at least
-    on each of the k values: the victim's own in one world is high, her own in the other low.
+    on each of the k values: the victim's own in one world is high, its own in the other low.
     """
     checks.count(2, values=values)
     e, _, _ = _response(local_epsilon)

@@ -1,4 +1,4 @@
-"""What adversaries really get of shuffled messages: lower bounds, and blocks that have both sides.
+"""Attained losses of shuffled messages: lower bounds, and blocks that have both sides.
 
 Notation
     ε₀        of the randomizer      e = e^{ε₀}
@@ -92,9 +92,9 @@ class LowerBoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersBlock(Bits):
-    """One round of binary response in which all others hold the bit that is not hers in P.
+    """One round of binary response in which all others hold the bit that is not the victim's in P.
 
-    In Q all bits are alike, so a sample without her is one without a difference: what
+    In Q all bits are alike, so a sample without the victim is one without a difference: what
     `sampling` asks for. UPPER is the pair that is proved for all ε₀-randomizers.
     """
 
@@ -121,7 +121,8 @@ class IdenticalOthersBlock(Bits):
 
 @dataclass(frozen=True, slots=True)
 class IdenticalGaussianBlock:
-    """One round of Gaussian messages in which all others hold −C; she holds C in P and −C in Q.
+    """One round of Gaussian messages in which all others hold −C; the victim holds C in P and −C in
+    Q.
 
     The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
     allocation. Of many messages the sum alone is composed, which is quicker and gives less.

@@ -117,7 +117,7 @@ def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -
 
 
 def _blur(local_epsilon: float) -> float:
-    """How far off c₁ = p(e − K) may be by rounding."""
+    """A bound on the rounding error of c₁ = p(e − K)."""
     return 4.0 * UNIT_ROUNDOFF * (1.0 + local_epsilon)
 
 

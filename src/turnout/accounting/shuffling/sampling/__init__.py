@@ -1,1 +1,1 @@
-"""Shuffles of some of the clients: a uniform subset, own coins, averaged check-ins."""
+"""Shuffles of some of the clients: a uniform subset, self-sampling, averaged check-ins."""

@@ -42,7 +42,7 @@ class AveragedWindow:
 
 @dataclass(frozen=True, slots=True)
 class MinOfBlocks:
-    """What two blocks prove of the same step from above: the smaller δ at each K."""
+    """The smaller of two upper bounds on the same step at each K."""
 
     one: Block
     other: Block
@@ -75,7 +75,7 @@ def averaged_window(
     Args:
         randomizer: of every message. The steps choose what it is applied to, so of pure ones no
             more is used than their ε₀.
-        population: n, herself included, who all follow the protocol.
+        population: n, the client included, who all follow the protocol.
         probability: in (0, 1], the chance of having come; p₀·s/m after s steps of m.
         sensitivity: how far apart a client's two records can lie, in units of C: 2 under
             replace-one, 1 where one of them is the null record.
@@ -90,20 +90,20 @@ def averaged_window(
     if probability == 1.0:
         upper = uppers(population)
         if lowers is not None:
-            lower = SubsampledBlock(lowers(population), 1.0, alike=True)
+            lower = SubsampledBlock(lowers(population), 1.0, identical_others=True)
     else:
         upper = SelfSamplingBlock(uppers, population, probability)
         if lowers is not None:
-            lower = SelfSamplingBlock(lowers, population, probability, alike=True)
+            lower = SelfSamplingBlock(lowers, population, probability, identical_others=True)
     if sensitivity < 2.0 and isinstance(randomizer, GaussianNoise):
-        # Others' records may lie 2C away from hers, which without them need not be counted.
+        # Others' records may lie 2C away from the client's, which without them need not be counted.
         alone = PairBlock(GaussianPair(randomizer.noise_multiplier / sensitivity))
         upper = MinOfBlocks(upper, alone)
     return AveragedWindow(upper, lower)
 
 
 def _adaptive(randomizer: object) -> tuple[object, object]:
-    """What is used of a randomizer from above, and from below (None: nothing)."""
+    """The randomizers that price another from above, and from below (None: nothing)."""
     if isinstance(randomizer, PureRandomizer):
         pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
@@ -130,7 +130,7 @@ class SummedMessages:
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Of so many messages."""
+        """The block of ``clients`` messages."""
         if isinstance(self.randomizer, PureRandomizer):
             return IdenticalOthersBlock(self.randomizer.epsilon0, clients)
         assert isinstance(self.randomizer, GaussianNoise)

@@ -1,11 +1,11 @@
-"""Shuffled messages of some of the clients: a uniform subset, or whoever tossed heads.
+"""Shuffled messages of some of the clients: a uniform subset, or self-sampling.
 
 Neighbours differ in one client's record (replace-one), so that how many messages there are shows
 nothing of it. docs/design/shuffling.md ("Sampling") has the proofs.
 
 Notation
     n    clients           N    messages of a round; the N who sent one are a uniform subset
-    q    each one's chance of sending one, by a coin of her own: N ~ Bin(n, q)
+    q    each client's chance of sending one, drawn on its own: N ~ Bin(n, q)
     γ    N/n               K = e^ε
     δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
 
@@ -13,11 +13,11 @@ Notation
 advanced joint convexity). δ(K) ≤ γ·δ_N(K'), K' = 1 + (K − 1)/γ: the round is (1 − γ)M₀ + γM₁
 against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within one record.
 
-**Others alike.** If all others hold the record that hers is replaced by, then M₀ = M₁' = Q and
+**Others alike.** If all others hold the record that replaces the victim's, then M₀ = M₁' = Q and
 the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is a
 lower bound, and in the direction *remove* it is the upper bound's formula.
 
-**Own coins.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
+**Self-sampling.** Given N, which is seen, a uniform subset; see `sampling.mixtures`.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ class SubsampledBlock:
     Attributes:
         base: k shuffled messages, under replace-one; each direction bounds both orders.
         rate: γ = k/n in (0, 1].
-        alike: that ``base`` is the law of records of which one differs from all others in P and
-            none does in Q. Then the law of the sample is exact, and there are lower curves.
+        identical_others: that ``base`` is the law of records of which one differs from all others
+            in P and none does in Q. Then the law of the sample is exact, and there are lower
+            curves.
     """
 
     base: Block
     rate: float
-    alike: bool = False
+    identical_others: bool = False
 
     def __post_init__(self) -> None:
         _rate(self.rate)
@@ -85,8 +86,8 @@ class SubsampledBlock:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve made sharp near one δ."""
-        _require_side(side, alike=self.alike)
-        if self.alike and direction is Direction.ADD:
+        _require_side(side, identical_others=self.identical_others)
+        if self.identical_others and direction is Direction.ADD:
             # The base's δ behind this one is not known beforehand.
             return best_curve(self.curves(side, delta, refinement), direction)
         hint = min(_LARGEST_HINT, delta / self.rate)
@@ -95,35 +96,40 @@ class SubsampledBlock:
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are as sharp as the base's from 1 down to δ/γ."""
-        _require_side(side, alike=self.alike)
+        _require_side(side, identical_others=self.identical_others)
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
-        if self.alike and self.rate < 1:
-            floors = floors[0], 0.0  # nothing is impossible with her, for she may stay away
+        if self.identical_others and self.rate < 1:
+            floors = floors[0], 0.0  # nothing is impossible with the victim, which may stay away
         return CurvePair(
             side,
             [diluted(c, Direction.REMOVE, self.rate) for c in base.remove],
-            [diluted(c, dilution_of(Direction.ADD, alike=self.alike), self.rate) for c in base.add],
+            [
+                diluted(
+                    c, dilution_of(Direction.ADD, identical_others=self.identical_others), self.rate
+                )
+                for c in base.add
+            ],
             floors,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSamplingBlock:
-    """One round in which each of n clients sends a message with chance q, by her own coin.
+    """One round in which each of n clients sends a message with chance q (self-sampling).
 
     The number of messages is seen. Source: the module's notes; docs/errata.md, thesis 4.
 
     Attributes:
         base: the block of N shuffled messages, for every N ≥ 1, as in `SubsampledBlock`.
         rate: q in (0, 1].
-        alike: as in `SubsampledBlock`, for every N.
+        identical_others: as in `SubsampledBlock`, for every N.
     """
 
     base: MessageBlocks
     population: int
     rate: float
-    alike: bool = False
+    identical_others: bool = False
 
     def __post_init__(self) -> None:
         checks.count(population=self.population)
@@ -136,23 +142,25 @@ class SelfSamplingBlock:
 
     @property
     def sample(self) -> Sample:
-        """Who is mixed."""
-        return Sample(self.base, self.population, self.rate, self.alike)
+        """The clients whose messages are mixed."""
+        return Sample(self.base, self.population, self.rate, self.identical_others)
 
     @property
     def mean(self) -> SubsampledBlock:
         """A uniform subset of about as many messages as come on average."""
         messages = min(max(round(self.population * self.rate), 1), self.population)
-        return SubsampledBlock(self.base(messages), messages / self.population, self.alike)
+        return SubsampledBlock(
+            self.base(messages), messages / self.population, self.identical_others
+        )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A polygon that is sharp at one δ."""
-        _require_side(side, alike=self.alike)
+        _require_side(side, identical_others=self.identical_others)
         return _near(self, direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Polygons from 1 down to δ."""
-        _require_side(side, alike=self.alike)
+        _require_side(side, identical_others=self.identical_others)
         return _down_to(self, side, delta, refinement)
 
 
@@ -248,16 +256,16 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
     """About the ε at which the mixture reaches δ: as if N were its mean."""
     mean = block.mean
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
-    if block.alike and direction is Direction.ADD:
+    if block.identical_others and direction is Direction.ADD:
         curve = mean.curve(direction, side, delta, 0)
     try:
         return epsilon_at(curve, delta, side)
-    except NumericalError:  # with no message on average fewer leak than with one
+    except NumericalError:  # with no message on average, fewer are exposed than with one
         return block.loss_deviation
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """Where ln δ, or δ if it ends at 0, would cross as a straight line; not too close to an end."""
+    """The zero of a straight line through ln δ, or δ if it ends at 0; not too close to an end."""
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
         return low + min(max(share, 0.02), 0.98) * (high - low)
@@ -277,7 +285,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
 @lru_cache(maxsize=64)
 def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
     """Polygons from 1 down to δ in both directions."""
-    directions = list(Direction) if block.alike else [Direction.REMOVE]
+    directions = list(Direction) if block.identical_others else [Direction.REMOVE]
     found = [_polygon(block, direction, side, delta, refinement) for direction in directions]
     (remove, under_remove), (add, under_add) = found[0], found[-1]
     return CurvePair(side, [remove], [add], (under_remove, under_add))
@@ -315,8 +323,8 @@ def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArra
     return nodes_down_to(priced, cut, mean.loss_deviation, _DENSITY * 2 ** (refinement / 2))
 
 
-def _require_side(side: Side, *, alike: bool) -> None:
-    if side is Side.LOWER and not alike:
+def _require_side(side: Side, *, identical_others: bool) -> None:
+    if side is Side.LOWER and not identical_others:
         raise UnsupportedError("a sample is priced from below only where all others are alike")
 
 

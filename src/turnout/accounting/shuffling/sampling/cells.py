@@ -1,4 +1,4 @@
-"""δ(K) of a blanket pair whose messages come from a sample by own coins, from above.
+"""δ(K) of a blanket pair whose messages come from self-sampling, from above.
 
 What the numbers of messages are taken to be, and how often.
 
@@ -55,7 +55,7 @@ _ALL = 60  # numbers that are each a point of their own
 
 
 class Grain(NamedTuple):
-    """How finely numbers of messages are told apart.
+    """The resolution at which numbers of messages are told apart.
 
     Attributes:
         groups: groups of B are about B/(8·groups) wide, or single.
@@ -138,7 +138,7 @@ def _moved(
 
 
 def _lowered(messages: FloatArray, row: np.ndarray) -> FloatArray:
-    """What chords of 1/N are to be multiplied with at each point so as to lie below it."""
+    """The factor that puts chords of 1/N below it at each point."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
@@ -183,7 +183,7 @@ def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> 
     rounding = _SLACK * (part + x * outer)
     start, end = np.diff(row, prepend=-1) > 0, np.diff(row, append=-1) != 0
     gaps = np.where(end, 1.0, np.append(x[1:], 0.0) - x)
-    shift = x - trials * chance  # of a put from a call
+    shift = x - trials * chance  # of a reverse hockey stick from a hockey stick
     reverse_hockey_stick, hockey_stick = (
         np.where(high, price + shift, price),
         np.where(high, price, price - shift),
@@ -197,7 +197,7 @@ def _hats(x: FloatArray, row: np.ndarray, trials: FloatArray, chance: float) -> 
         np.where(end, 0.0, slopes(hockey_stick)),
         np.where(end, 1.0, slopes(reverse_hockey_stick)),
     )
-    # The slope before a point, as put or call like the point's own.
+    # The slope before a point, of the same kind as the point's own.
     before_reverse = np.where(start, 0.0, np.append(0.0, slopes(reverse_hockey_stick)[:-1]))
     before_hockey_stick = np.where(start, -1.0, np.append(0.0, slopes(hockey_stick)[:-1]))
     before = np.where(high, before_hockey_stick, before_reverse)

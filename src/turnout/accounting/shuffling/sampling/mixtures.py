@@ -1,4 +1,4 @@
-"""The mixture over how many of n clients send a message, each by a coin of her own.
+"""The mixture over how many of n clients send a message, each with chance q (self-sampling).
 
 Notation
     n    clients           N    messages of a round, Bin(n, q); who sent them is a uniform subset
@@ -62,20 +62,20 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Who is mixed: n clients of whom each sends one of the base's messages with chance q.
+    """A mixture: n clients of whom each sends one of the base's messages with chance q.
 
-    ``alike``: whether the base is the law of a record among others that are alike.
+    ``identical_others``: whether the base is the law of a record among others that are alike.
     """
 
     base: MessageBlocks
     population: int
     rate: float
-    alike: bool
+    identical_others: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """δ(K) of a self-sampled round in one direction, from one side."""
+    """δ(K) of a self-sampling round in one direction, from one side."""
 
     parts: Sequence[_Part]
     dilution: Direction
@@ -98,9 +98,11 @@ class Mixture:
             dilutions = _dilutions(group, sample.population, side)
             parts.append(_Part(wide_curve(block, direction, side, hint, refinement), dilutions))
             floor += sum(rate * weight for rate, weight in dilutions) * floor_of(block, side)
-        if sample.alike and direction is Direction.ADD and sample.rate < 1:
-            floor = 0.0  # nothing is impossible with her, for she may stay away
-        return cls(parts, dilution_of(direction, alike=sample.alike), side, floor)
+        if sample.identical_others and direction is Direction.ADD and sample.rate < 1:
+            floor = 0.0  # nothing is impossible with the victim, which may stay away
+        return cls(
+            parts, dilution_of(direction, identical_others=sample.identical_others), side, floor
+        )
 
     @classmethod
     def alone(cls, sample: Sample, curve: Curve) -> Mixture:
@@ -166,9 +168,9 @@ def best_curve(pair: CurvePair, direction: Direction) -> Curve:
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
 
-def dilution_of(direction: Direction, *, alike: bool) -> Direction:
+def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
     """The formula by which a sample's curve follows: `Direction.REMOVE` bounds both directions."""
-    return direction if alike else Direction.REMOVE
+    return direction if identical_others else Direction.REMOVE
 
 
 def floor_of(block: Block, side: Side) -> float:

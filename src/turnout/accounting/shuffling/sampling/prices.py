@@ -1,4 +1,4 @@
-"""What a self-sampled round is worth from above where all numbers of messages are priced alike.
+"""Upper bound on a self-sampling round where all numbers of messages are priced alike.
 
 Notation: see `mixtures`. Rather than every N by itself, N and what its messages are is mixed in
 one: `sampling.cells`.
@@ -20,7 +20,7 @@ from turnout.accounting.shuffling.approximate.blocks import (
     InfinityMassBound,
 )
 from turnout.accounting.shuffling.approximate.price import (
-    WAYS,
+    CHOICES,
     Blanket,
     HiddenCurve,
     LocalCurve,
@@ -61,7 +61,7 @@ class SampledApproximate:
 
     @property
     def floor(self) -> float:
-        """q·δ₀, for she must come to leak."""
+        """q·δ₀, for only a victim that comes can give itself away."""
         return min(self.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -69,7 +69,7 @@ class SampledApproximate:
         return np.minimum(self.hidden_delta(k), self.alone.delta(k))
 
     def hidden_delta(self, k: FloatArray) -> FloatArray:
-        """By the others' hiding her alone."""
+        """By the others' hiding the victim alone."""
         hidden = np.minimum.reduce([curve.delta(k) for curve in self.hidden])
         value = self.rate * self.delta0 + (1.0 - self.delta0) * hidden
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
@@ -123,13 +123,13 @@ def _approximate(
     sample: Sample, grain: Grain, block: ApproximateMessagesBlock
 ) -> SampledApproximate:
     epsilon0, delta0 = block.price(1).epsilon0, block.delta0
-    hidden = [_hidden(sample, grain, Rung(epsilon0, delta0, way)) for way in WAYS]
+    hidden = [_hidden(sample, grain, Rung(epsilon0, delta0, choice)) for choice in CHOICES]
     local = InfinityMassBound(LocalCurve(epsilon0), delta0, Side.UPPER)
     return SampledApproximate(hidden, Mixture.alone(sample, local), sample.rate, delta0)
 
 
 SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
-"""δ(K) of a self-sampled round, from above."""
+"""δ(K) of a self-sampling round, from above."""
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:

@@ -1,0 +1,1 @@
+"""The verbs behind ``import turnout as tn``, and what they return."""

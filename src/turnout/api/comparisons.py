@@ -1,0 +1,173 @@
+"""ε of a scheme beside other ways to take part and other bounds, against one parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from turnout.api.results import Result
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.extras import require
+from turnout.plans import comparisons
+from turnout.plans.refusals import refusal
+from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep
+from turnout.spec import (
+    CheckIn,
+    EveryStep,
+    FixedSize,
+    GaussianNoise,
+    PureRandomizer,
+    Scheme,
+    TrustModel,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from turnout.reporting.drawing import Picture
+
+Watch = Callable[[int, int], None]
+"""Is told how many of how many points are done."""
+
+
+def _unwatched(done: int, of: int) -> None:
+    """Nobody waits."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result, comparisons.Comparison):
+    """ε by every method at every value; equal if they say the same, running times apart."""
+
+    @classmethod
+    def of(cls, asked: Sweep, watch: Watch = _unwatched) -> Comparison:
+        """The comparison over a sweep."""
+        return cls(**vars(comparisons.compared(asked, watch)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready values; None where a method says nothing."""
+        from turnout.reporting.comparison_tables import comparison_record
+
+        return comparison_record(self)
+
+    def table(self) -> RenderableType:
+        """What the command line prints, as something that rich prints."""
+        from turnout.reporting.comparison_tables import comparison_text
+
+        return comparison_text(self)
+
+    def plot(self) -> Picture:
+        """ε against what was swept, and how many times the first method's it is.
+
+        Raises:
+            UnsupportedError: nothing was swept.
+        """
+        require("plots", what="plot")
+        from turnout.reporting.comparison_picture import comparison_picture
+
+        if self.asked.against is None:
+            raise UnsupportedError("nothing was swept, so there is no curve to draw")
+        return comparison_picture(self)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return replace(self, seconds=0.0).to_dict() == replace(other, seconds=0.0).to_dict()
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        values, swept = self.values, self.asked.against or "delta"
+        ends = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
+        return f"Comparison({len(self.curves)} methods, {swept} {ends})"
+
+
+def compare(
+    scheme: Scheme,
+    *,
+    against: str | None = None,
+    values: Iterable[float] = (),
+    delta: float | None = None,
+    clients: int | None = None,
+    tolerance: float = 1e-2,
+    watch: Watch = _unwatched,
+) -> Comparison:
+    """ε of a scheme by every method, against one parameter.
+
+    Check-ins with Gaussian noise stand beside Poisson sampling, shuffling, no amplification and
+    the papers' bounds for check-ins; shuffled messages of an ε₀-DP randomizer have every bound for
+    those, whatever the randomizer.
+
+    Args:
+        scheme: what happens; the value in the place of what is swept does not count.
+        against: what is swept: "noise_multiplier", "window" or "windows" of check-ins; "epsilon0",
+            "clients", "rounds" or "delta" of shuffled messages, where one point needs none.
+        values: of what is swept.
+        delta: δ, unless it is swept.
+        clients: whose messages are shuffled beside check-ins.
+        tolerance: relative width of the bounds asked for.
+        watch: is told how many of how many points are done.
+
+    Raises:
+        ParameterError: a value outside its domain, or no values of what is swept.
+        UnsupportedError: neither check-ins with Gaussian noise nor shuffled messages.
+    """
+    listed = tuple(dict.fromkeys(values))
+    family, setting = _setting(scheme)
+    if clients is not None and family is CheckInSweep:
+        setting["clients"] = clients
+    key = None if against is None else against.replace("-", "_")
+    given = {**setting, "delta": delta, "tolerance": tolerance}
+    if key is None:
+        if listed:
+            raise ParameterError("values", listed, "none without against")
+    else:
+        if len(listed) < 2:
+            raise ParameterError("values", listed, "at least two different values")
+        given |= {
+            "against": key.replace("_", "-"),
+            "listed": listed,
+            "first": min(listed),
+            "last": max(listed),
+            key: None,
+        }
+    return Comparison.of(_checked(family, given, delta), watch)
+
+
+def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
+    """The family of methods that are compared, and the scheme as their setting."""
+    law, randomizer = scheme.participation, scheme.randomizer
+    setting = {"clients": scheme.population, "relation": scheme.relation}
+    match scheme.trust, law, randomizer:
+        case TrustModel.SHUFFLED, EveryStep() | FixedSize(), PureRandomizer():
+            sampled = law.size if isinstance(law, FixedSize) else None
+            shuffled = {"rounds": law.steps, "sampled": sampled}
+            return ShuffleSweep, {**setting, **shuffled, "epsilon0": randomizer.epsilon0}
+        case TrustModel.CENTRAL, CheckIn(probability=1), GaussianNoise(noise_multiplier=sigma):
+            windows = {"window": law.window, "windows": law.windows}
+            return CheckInSweep, {**setting, **windows, "noise_multiplier": sigma}
+    raise UnsupportedError(
+        "methods are compared for check-ins with Gaussian noise and probability 1, and for "
+        "shuffled messages of ε₀-DP randomizers"
+    )
+
+
+def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) -> Sweep:
+    """The sweep, all of whose values are in their domains."""
+    try:
+        asked = family.model_validate(given)
+        for value in asked.listed:
+            family.model_validate({**given, asked.key: value})
+    except ValidationError as error:
+        raise refusal(error, family) from None
+    if (asked.delta is None) != (asked.against == "delta"):
+        expected = "no δ beside the swept one" if delta else "a number strictly between 0 and 1"
+        raise ParameterError("delta", delta, expected)
+    sampled = getattr(asked, "sampled", None)
+    least = asked.first if asked.against == "clients" else asked.clients
+    if sampled is not None and least is not None and sampled > least:
+        raise ParameterError("clients", least, f"at least {sampled}, who are sampled")
+    whole = [int(value) for value in asked.listed] if asked.whole else asked.listed
+    return asked.model_copy(update={"listed": tuple(whole)})

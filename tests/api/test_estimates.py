@@ -1,0 +1,261 @@
+"""Estimates from Python: what the command line prints, whatever holds the values."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from turnout.api import estimates
+from turnout.api.estimates import estimate_frequencies, estimate_mean
+from turnout.cli.estimate import estimate
+from turnout.core.errors import ParameterError
+from turnout.randomness import SimulationStreams
+from turnout.spec import Relation, TrustModel
+
+TOWNS = ("Bonn", "Ulm", "Kiel", "Jena")
+AGES = [20, 30, 40, 55] * 250
+HOMES = ["Bonn", "Ulm", "Kiel", "Bonn"] * 250
+CODES = [TOWNS.index(home) for home in HOMES]
+LOCAL = {"epsilon": 2.0, "trust": "local"}
+BALL = {"norm": "linf", "radius": 100.0}
+
+
+def source():
+    return SimulationStreams(3).source("values")
+
+
+@pytest.fixture
+def commanded(tmp_path, monkeypatch):
+    """What a command prints as JSON, under the tests' source."""
+    (tmp_path / "labels").write_text("\n".join(TOWNS))
+    rows = zip(HOMES, AGES, CODES, strict=True)
+    table = "town,age,code\n" + "".join(f"{home},{age},{code}\n" for home, age, code in rows)
+    (tmp_path / "people.csv").write_text(table)
+    monkeypatch.setattr(estimates, "OSRandomness", source)
+
+    def run(words: str, *more: str):
+        what, *rest = words.split()
+        arguments = [what, str(tmp_path / "people.csv"), *rest, *more]
+        result = CliRunner().invoke(estimate, arguments, catch_exceptions=False)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+HOLDERS = {
+    "a list": (HOMES, None),
+    "a tuple": (tuple(HOMES), None),
+    "an array": (np.array(HOMES), None),
+    "an array of objects": (np.array(HOMES, dtype=object), None),
+    "a mapping": ({"town": HOMES, "age": AGES}, "town"),
+    "a series of pandas": (pd.Series(HOMES, name="town"), None),
+    "a categorical of pandas": (pd.Series(HOMES, dtype="category"), None),
+    "a frame of pandas": (pd.DataFrame({"town": HOMES, "age": AGES}), "town"),
+    "one column of pandas": (pd.DataFrame({"town": HOMES}), None),
+    "a series of polars": (pl.Series("town", HOMES), None),
+    "an enumeration of polars": (pl.Series("town", HOMES, dtype=pl.Enum(TOWNS)), None),
+    "a frame of polars": (pl.DataFrame({"town": HOMES, "age": AGES}), "town"),
+    "a table of pyarrow": (pa.table({"town": HOMES, "age": AGES}), "town"),
+    "an array of pyarrow": (pa.array(HOMES), None),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_frequencies_are_those_of_the_command_line(commanded, tmp_path, holder):
+    values, column = HOLDERS[holder]
+    words = "frequencies --column town --epsilon 2 --model local --json --labels"
+    printed = json.loads(commanded(words, str(tmp_path / "labels")))
+    found = estimate_frequencies(values, categories=TOWNS, column=column, **LOCAL, source=source())
+    assert found.to_dict() == printed
+    assert json.loads(found.to_json()) == printed
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        CODES,
+        np.array(CODES, dtype=np.uint8),
+        pd.Series(CODES, dtype="Int64"),
+        pl.Series(CODES, dtype=pl.Int8),
+        pa.chunked_array([CODES[:300], CODES[300:]]),
+    ],
+    ids=lambda values: f"{type(values).__module__}.{type(values).__name__}",
+)
+@pytest.mark.parametrize("size", [4, np.int64(4)])
+def test_numbers_count_from_zero(commanded, values, size):
+    printed = commanded("frequencies --column code --size 4 --epsilon 2 --model local --json")
+    found = estimate_frequencies(values, categories=size, **LOCAL, source=source())
+    assert found.to_dict() == json.loads(printed)
+
+
+NUMBERS = {
+    "a path as text": lambda folder: (str(folder / "people.csv"), "age"),
+    "a path": lambda folder: (folder / "people.csv", ["age"]),
+    "a list": lambda folder: (AGES, ()),
+    "rows": lambda folder: ([[age] for age in AGES], ()),
+    "an array": lambda folder: (np.array(AGES, dtype=np.float32), ()),
+    "a series of pandas": lambda folder: (pd.Series(AGES, dtype="Float64"), ()),
+    "a frame of pandas": lambda folder: (pd.DataFrame({7: AGES, "town": HOMES}), "7"),
+    "a frame of polars": lambda folder: (pl.DataFrame({"town": HOMES, "age": AGES}), "age"),
+    "a table of pyarrow": lambda folder: (pa.table({"age": AGES, "town": HOMES}), "age"),
+}
+
+
+@pytest.mark.parametrize("holder", NUMBERS)
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("--model local", {"trust": TrustModel.LOCAL}),
+        (
+            "--model central --relation add-remove",
+            {"trust": "central", "relation": Relation.ADD_REMOVE},
+        ),
+    ],
+)
+def test_means_are_those_of_the_command_line(commanded, tmp_path, holder, words, asked):
+    values, columns = NUMBERS[holder](tmp_path)
+    options = "mean --column age --norm linf --radius 100 --epsilon 2 --json"
+    printed = json.loads(commanded(f"{options} {words}"))
+    found = estimate_mean(values, columns=columns, epsilon=2, **BALL, **asked, source=source())
+    (coordinate,) = printed.pop("mean")
+    record = found.to_dict()
+    (own,) = record.pop("mean")
+    assert record == printed
+    assert {**own, "coordinate": "age"} == coordinate
+
+
+def test_all_columns_of_a_frame_are_named():
+    frame = pl.DataFrame({"x": AGES, "y": [0.5] * 1000})
+    found = estimate_mean(frame, epsilon=4, trust="local", **BALL)
+    assert found.names == ("x", "y")
+    assert estimate_mean(frame.to_numpy(), epsilon=4, trust="local", **BALL).names == ("0", "1")
+
+
+def test_randomness_is_the_systems_unless_it_is_given():
+    one, other = (estimate_mean(AGES, epsilon=1, trust="local", **BALL) for _ in range(2))
+    assert one != other
+    assert one.cost == other.cost
+    one, other = (
+        estimate_mean(AGES, epsilon=1, trust="local", **BALL, source=source()) for _ in range(2)
+    )
+    assert one == other
+    assert one != estimate_frequencies(CODES, categories=4, **LOCAL, source=source())
+
+
+def test_an_answer_shows_itself():
+    found = estimate_frequencies(HOMES, categories=TOWNS, **LOCAL, source=source())
+    assert repr(found) == (
+        "EstimatedFrequencies(4 values, 1,000 clients; local, ε₀ = 2, replace-one)"
+    )
+    page = found._repr_html_()
+    assert page.startswith("<pre>")
+    assert "nobody is trusted" in page
+    assert "<svg" in found.plot()._repr_svg_()
+    assert found.plot(2).figure().axes[0].get_title("left").startswith("Frequencies, local, ε = 2")
+    about = estimate_mean(
+        AGES, epsilon=1, delta=1e-6, trust="central", relation="add-remove", **BALL, source=source()
+    )
+    said = f"about {about.about:,.0f} clients; central, ε = 1, add-remove"
+    assert repr(about) == f"EstimatedMean(dimension 1, {said})"
+
+
+MISSING = {
+    "list": (["Bonn", None, "Ulm", float("nan")], "1, 3"),
+    "array": (np.array([0.0, 1.0, np.nan]), "2"),
+    "masked": (np.ma.masked_array([0, 1, 2], mask=[True, False, False]), "0"),
+    "dates": (np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"), "1"),
+    "pandas": (pd.DataFrame({"town": ["Bonn", None]}), "1"),
+    "pandas integers": (
+        pd.DataFrame({"town": pd.array([1, None, 3, None], dtype="Int64")}),
+        "1, 3",
+    ),
+    "polars": (pl.DataFrame({"town": [1, None, 2]}), "1"),
+    "pyarrow": (pa.table({"town": [None] * 7}), "0, 1, 2, 3, 4, …"),
+}
+
+
+@pytest.mark.parametrize("holder", MISSING)
+def test_missing_values_are_refused_by_name_and_row(holder):
+    values, rows = MISSING[holder]
+    name = "town" if hasattr(values, "columns") else "values"
+    for ask in (
+        lambda: estimate_frequencies(values, categories=TOWNS, **LOCAL),
+        lambda: estimate_mean(values, epsilon=1, trust="local", **BALL),
+    ):
+        with pytest.raises(ParameterError, match="missing in") as refused:
+            ask()
+        assert refused.value.name == name
+        assert refused.value.expected.endswith(f"counted from 0: {rows}")
+
+
+@pytest.mark.parametrize(
+    ("values", "categories", "said"),
+    [
+        ([0.0, 1.0], 2, "'float64': expected whole numbers"),
+        (np.array([0.5, 1.0]), 2, "'float64': expected whole numbers"),
+        ([True, False], 2, "expected whole numbers"),
+        (["Bonn", "Trier"], TOWNS, "expected the 4 names of all values"),
+        ([0, 4], 4, "expected values from 0 to 3"),
+        ([[0, 1], [1, 0]], 2, "shape (2, 2)': expected one dimension"),
+        ([[0], [1, 0]], 2, "expected whole numbers"),
+        ([], 2, "at least one"),
+        (np.float64(3), 2, "at least one"),
+        (np.zeros(3, dtype=[("a", "i8")]), 2, "expected one dimension"),
+        (iter([0, 1]), 2, "'list_iterator': expected an array, a list"),
+        ({0, 1}, 2, "'set': expected an array, a list"),
+        (pl.LazyFrame({"a": [0, 1]}), 2, "'LazyFrame': expected an array, a list"),
+        (pd.DataFrame({"a": [0], "b": [0]}), 2, "column = None: expected one of a, b"),
+        (pd.DataFrame([[0, 1]], columns=["a", "a"]), 2, "column = None: expected one of a, a"),
+        ([0, 1], 1, "items = 1"),
+        ([0, 1], "Bonn", "categories = 'Bonn': expected a whole number, or all values by name"),
+        ([0, 1], None, "categories = None: expected a whole number, or all values by name"),
+        ([0, 1], ["a", "a"], "categories = ('a', 'a'): expected at least two names"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_no_column_of_values_is_refused(values, categories, said):
+    with pytest.raises(ParameterError) as refused:
+        estimate_frequencies(values, categories=categories, **LOCAL)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "columns", "said"),
+    [
+        (["1", "2"], (), "'<U1 of shape (2,)': expected numbers"),
+        ([True, False], (), "expected numbers"),
+        (np.zeros((2, 2, 2)), (), "of shape (2, 2, 2)': expected numbers"),
+        ([[1.0], [2.0, 3.0]], (), "expected numbers"),
+        (pd.DataFrame({"town": HOMES}), (), "town = 'object of shape (1000,)': expected numbers"),
+        ([1.0, np.inf], (), "finite numbers in every row"),
+        ([1.0], "age", "column = 'age': expected none"),
+        (pd.DataFrame({"a": [1.0]}), "b", "column = 'b': expected a column that is there once"),
+        (pd.DataFrame({"a": [1.0]}), ["a", "a"], "expected each column named once"),
+        ({"a": [1.0], "b": [1.0, 2.0]}, (), "expected columns of one length"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_no_column_of_numbers_is_refused(values, columns, said):
+    with pytest.raises(ParameterError) as refused:
+        estimate_mean(values, columns=columns, epsilon=1, trust="local", **BALL)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"trust": "nobody"}, "trust = 'nobody': expected one of local, shuffled, central"),
+        ({"trust": "central"}, "relation = None: expected add-remove or replace-one"),
+        ({"trust": "shuffled"}, "delta = None"),
+        ({"trust": "local", "bits": 0}, "bits = 0"),
+    ],
+)
+def test_who_is_trusted_decides_what_must_be_said(asked, said):
+    with pytest.raises(ParameterError) as refused:
+        estimate_frequencies([0, 1], categories=2, epsilon=1, **asked)
+    assert str(refused.value).startswith(said)
