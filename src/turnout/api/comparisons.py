@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.extras import require
 from turnout.plans import comparisons
 from turnout.plans.refusals import refusal
 from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep
@@ -63,6 +64,7 @@ class Comparison(Result, comparisons.Comparison):
         Raises:
             UnsupportedError: nothing was swept.
         """
+        require("plots", what="plot")
         from turnout.reporting.comparison_picture import comparison_picture
 
         if self.asked.against is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from turnout.api.results import Result
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 from turnout.reporting.answers import Answer
 from turnout.reporting.words import rounded_up
 from turnout.spec import Scheme
@@ -58,6 +59,7 @@ class Price(Result, Answer):
 
     def plot(self) -> Picture:
         """Errors that an attacker cannot avoid, and δ against ε."""
+        require("plots", what="plot")
         from turnout.reporting.trade_off_picture import trade_off_picture
 
         return trade_off_picture(self._meaning)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 from turnout.reporting.words import rounded_up
 from turnout.spec import ParticipationLaw, Scheme
 
@@ -82,6 +83,7 @@ class TrainingRun(Result):
 
     def plot(self) -> Picture:
         """Accuracy and ε over the steps."""
+        require("plots", what="plot")
         from turnout.reporting.pictures import pictures
 
         return pictures(self.summary)[0]
@@ -135,6 +137,7 @@ def train(
         NumericalError: the guarantee cannot be certified.
         StorageError: a file cannot be written, or a checkpoint is damaged or another run's.
     """
+    require("train", what="turnout.train")
     from turnout.plans import Plan, example_plan
     from turnout.reporting.console import Console
     from turnout.training import Unwatched, runs
@@ -231,6 +234,7 @@ class SimulatedRun(Result):
 
     def plot(self) -> Picture:
         """Check-ins of each step beside their expectation."""
+        require("plots", what="plot")
         from turnout.reporting.pictures import check_in_picture
 
         return check_in_picture(self.check_ins, self.expected_check_ins, self.expected_empty_steps)
