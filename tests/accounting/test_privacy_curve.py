@@ -7,6 +7,7 @@ from scipy.stats import norm
 
 from turnout.accounting import price
 from turnout.accounting.privacy_curve import PrivacyCurve
+from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
@@ -14,11 +15,13 @@ from turnout.spec import (
     CheckIn,
     EveryStep,
     GaussianNoise,
+    KaryResponse,
     LaplaceNoise,
     PoissonSampling,
     Relation,
     Scheme,
 )
+from turnout.spec.shuffles import shuffled
 
 ADD = Relation.ADD_REMOVE
 
@@ -118,6 +121,14 @@ def test_delta_of_one_gaussian_is_the_closed_form():
     for refused in (-1.0, 601.0, float("nan")):
         with pytest.raises(ParameterError, match="epsilon"):
             curve.delta(refused)
+
+
+def test_beyond_the_sum_of_pure_levels_delta_is_zero():
+    curve = PrivacyCurve.of(shuffled(KaryResponse(0.7), clients=20, rounds=3))
+    assert curve.delta(2.11) == Bounds(0.0, 0.0)
+    assert curve.delta(0.7).lower > 0
+    two_bounds = PrivacyCurve.of(scheme(EveryStep(1), relation=Relation.REPLACE_ONE))
+    assert two_bounds.delta(3.0).lower > 0
 
 
 def test_what_cannot_be_composed_is_refused():

@@ -89,6 +89,8 @@ def test_an_explanation_belongs_to_the_price_that_it_explains():
     assert explained.explanation is not None
     assert 0.5 < explained.explanation.success(0.5).upper < 1
     assert explained != price
+    assert explained.sentences == price.sentences
+    assert price.sentences["membership inference"].startswith("accuracy at most 53.")
     with pytest.raises(tn.ParameterError, match="delta = 1e-05: expected nothing beside a price"):
         tn.explain(price, delta=1e-5)
     with pytest.raises(tn.ParameterError, match="delta = None"):

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, redirect_stdout
 from difflib import SequenceMatcher
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
@@ -183,6 +184,7 @@ def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None
 def main() -> None:
     """Writes all pages anew, the last blocks of a page first."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import_module("turnout.plans")  # registers every law: a session forgets those it registered
     for session in reversed(list(sessions())):
         place = session[0].place
         with tempfile.TemporaryDirectory() as folder:

@@ -35,6 +35,7 @@ FloatArray = np.ndarray
 _HINTS = (1e-1, 1e-3, 1e-5)  # δ's at which an exported curve is made sharp, besides the least
 _EXPORTED_LOSSES = 2**14
 _SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's down to which a profile is tried
+_CAP_ROUNDING = 1e-12  # more than a sum of ε₀ errs by
 _BEYOND = 500.0  # an ε at which only the infinity mass is left
 
 
@@ -207,6 +208,9 @@ class PrivacyCurve:
         checks.non_negative(epsilon=epsilon)
         if epsilon > LARGEST_EPSILON:
             raise ParameterError("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
+        one_bound = self.parts.replacement_against_null is None
+        if one_bound and epsilon > self.parts.record_against_null.cap * (1.0 + _CAP_ROUNDING):
+            return Bounds(0.0, 0.0)
         lower, upper = 0.0, 1.0
         for sharp_to in _SHARP_TO:
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.accounting import Guarantee, epsilon_upper, price, published_epsilon
 from turnout.core.bounds import Bounds
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
     EveryStep,
     FixedSize,
@@ -82,7 +82,7 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
             if name != _UNPRINTED:
                 upper, about = _quoted(name, scheme, delta, tolerance)
                 found[about] = upper
-        except UnsupportedError:
+        except (UnsupportedError, NumericalError):
             continue
     if not found:
         raise UnsupportedError(

@@ -18,6 +18,7 @@ from turnout.spec import Scheme
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from turnout.accounting.meaning.explanation import Explanation
     from turnout.reporting.drawing import Picture
 
 
@@ -65,9 +66,20 @@ class Price(Result, Answer):
         require("plots", what="plot")
         from turnout.reporting.trade_off_picture import trade_off_picture
 
+        return trade_off_picture(self._meaning)
+
+    @property
+    def sentences(self) -> dict[str, str]:
+        """The meaning of ε for one client: sentences by their subjects."""
+        from turnout.reporting.explanation import explanation_rows
+
+        return explanation_rows(self._meaning)
+
+    @property
+    def _meaning(self) -> Explanation:
         explained = self if self.explanation is not None else explain(self)
         assert explained.explanation is not None
-        return trade_off_picture(explained.explanation)
+        return explained.explanation
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

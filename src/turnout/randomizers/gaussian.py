@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
@@ -59,8 +60,6 @@ class GaussianRandomizer(NoisyNumber):
 
     def delta(self, epsilon: float) -> float:
         """The δ at which the message is (``epsilon``, δ)-private (replace-one), rounded up."""
-        from scipy import special
-
         checks.non_negative(epsilon=epsilon)
         shift = 2 / self.noise_multiplier
         first = special.log_ndtr(shift / 2 - epsilon / shift)

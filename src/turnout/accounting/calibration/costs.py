@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scipy.special import log_ndtr
+
 from turnout.accounting.calibration.unknowns import Unknown
 from turnout.core.errors import NumericalError
 from turnout.core.roots import bisected
@@ -109,7 +111,6 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
     δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
     """
-    from scipy.special import log_ndtr
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy import fft
+from scipy import fft
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
@@ -18,7 +19,6 @@ from turnout.accounting.meaning.profile import Profile
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError
-from turnout.core.normal import ndtr
 from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
@@ -75,7 +75,7 @@ class GaussianFit:
         mu = self.mu.upper
         if mu == 0.0:
             return 0.0 if sign < 0 else 1.0
-        return float(ndtr(np.float64(sign * self.epsilon / mu - mu / 2)))
+        return float(ndtr(sign * self.epsilon / mu - mu / 2))
 
 
 def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.meaning.delta_bounds import DeltaBounds
@@ -107,8 +108,6 @@ def gaussian_trade_off(mu: float, alpha: FloatArray) -> FloatArray:
     >>> float(gaussian_trade_off(0.0, np.array(0.25)))
     0.75
     """
-    from scipy.special import ndtr, ndtri
-
     checks.non_negative(mu=mu)
     return ndtr(-ndtri(_rates(alpha)) - mu)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.published.renyi import RenyiCurve
@@ -48,8 +49,6 @@ def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
     >>> round(math.exp(curve.divergence(2)), 6) == round(1 + (math.e - 1) / 10, 6)
     True
     """
-    from scipy.special import gammaln
-
     checks.count(window=window)
     moments = np.asarray(log_moments, dtype=float)
     if moments.ndim != 1 or moments.size < 3 or abs(moments[:2]).max() > 1e-9:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.core.roots import bisected
@@ -37,8 +38,6 @@ def log_moment_below(
 
 
 def _one(order: float, local_epsilon: float, messages: int, chance: float) -> float:
-    from scipy.special import gammaln
-
     p = math.exp(-local_epsilon) / (1 + math.exp(-local_epsilon))
     if messages <= _ALL:
         counts = np.arange(messages + 1.0)
@@ -67,8 +66,6 @@ def _change(counts: FloatArray, local_epsilon: float, messages: int) -> FloatArr
 
 def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
     """Ln of the binomial law at neighbouring counts, from its middle outwards by ratios."""
-    from scipy.special import gammaln
-
     middle = counts.size // 2
     at = counts[middle]
     choices = gammaln(messages + 1.0) - gammaln(at + 1) - gammaln(messages - at + 1)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.pairs.prices import log_expm1
@@ -230,8 +231,6 @@ def blanket_size(local_epsilon: float, clients: int) -> int:
 
 def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
     """Ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole orders α, rounded up."""
-    from scipy.special import gammaln
-
     tables: dict[str, FloatArray] = {}
 
     def log_moments(orders: FloatArray) -> FloatArray:

@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from scipy.special import betainc
+
 from turnout.accounting.published.results import THESIS, Paper, PrivacyPoint
 from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.core import checks
@@ -139,8 +141,6 @@ def kov_of_shuffle(
 
 def _composed_delta(total: float, epsilon: float, rounds: int) -> float:
     """δ'(ε') of T binary randomized responses, rounded up."""
-    from scipy.special import betainc
-
     least = math.floor((rounds + total / epsilon) / 2 * (1 - 1e-15)) + 1
     if least > rounds:
         return 0.0

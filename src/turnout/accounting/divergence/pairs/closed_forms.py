@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
-from turnout.core.normal import ndtr
 
 FloatArray = np.ndarray
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
@@ -145,8 +146,6 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
 
 def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
     """Ln of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, where nothing cancels."""
-    from scipy.special import log_ndtr
-
     far = np.abs(n) / standard_deviation
     half = 0.5 / standard_deviation
     if standard_deviation < _WIDE:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import bdtr
 
 from turnout.accounting.divergence.blocks import Block, PairBlock, curves_apart
 from turnout.accounting.divergence.curves import (
@@ -134,8 +135,6 @@ class SubsetBlock:
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves made sharp a few decades apart, from 1 to just below δ."""
-        from scipy.special import bdtr
-
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         impossible = float(self.pair.q_below(np.array(0.0)))
         zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0

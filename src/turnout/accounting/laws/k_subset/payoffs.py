@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from turnout.accounting.laws.k_subset.moments import Cells
 
@@ -30,8 +31,6 @@ _LARGEST_THRESHOLD = 1e150
 
 def log_binomial(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
     """The logarithm of C(n, k)."""
-    from scipy.special import gammaln
-
     count, chosen = np.asarray(n, dtype=float), np.asarray(k, dtype=float)
     return gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1)
 

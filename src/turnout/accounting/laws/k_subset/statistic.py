@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
@@ -133,8 +134,6 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
 
 
 def _curve(steps: _Steps, task: Task) -> StatisticCurve:
-    from scipy import fft
-
     window, picks, others = task.window, task.picks, task.window - task.picks
     if task.direction is Direction.REMOVE:
         gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy import fft
+from scipy import fft
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.core.roots import bisected

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import betainc, gammaln
 
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
@@ -213,8 +214,6 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
 
 def _binomial(count: int, share: float) -> tuple[FloatArray, FloatArray]:
     """Numbers of successes, all but a probability of `_RARE`, and their probabilities."""
-    from scipy.special import gammaln
-
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
     low = max(math.ceil(count * share - reach), 0)
@@ -237,8 +236,6 @@ def _two_valued(
 
 def _binomial_tail(counts: FloatArray, least: FloatArray, share: float) -> FloatArray:
     """P(B ≥ least)."""
-    from scipy.special import betainc
-
     inside = (least > 0) & (least <= counts)
     a, b = np.where(inside, least, 1.0), np.where(inside, counts - least + 1, 1.0)
     return np.where(inside, betainc(a, b, share), np.where(least <= 0, 1.0, 0.0))

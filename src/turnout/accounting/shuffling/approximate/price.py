@@ -32,12 +32,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, worst_pair
-from turnout.core.normal import ndtr
 
 FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a number

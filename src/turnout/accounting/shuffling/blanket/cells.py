@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from scipy.special import betainc, betaincc
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket.pair import BlanketPair
@@ -90,8 +91,6 @@ def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
 
 def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -> FloatArray:
     """The chance of each group of a binomial, from the smaller tail, on one side of it."""
-    from scipy.special import betainc, betaincc
-
     inner = np.maximum(first[1:], 1.0)
     rest = np.maximum(trials - inner + 1.0, 1.0)
     below = np.concatenate([[0.0], betaincc(inner, rest, chance), [1.0]])
@@ -180,8 +179,6 @@ def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, Float
 
 def _below(count: FloatArray, trials: float, chance: float) -> FloatArray:
     """P(Bin < count), count from 0 to trials."""
-    from scipy.special import betaincc
-
     inner = np.maximum(count, 1.0)
     return np.where(count > 0, betaincc(inner, trials - inner + 1.0, chance), 0.0)
 

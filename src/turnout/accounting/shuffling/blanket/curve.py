@@ -35,9 +35,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
+from scipy.special import betainc, gammaln, xlogy
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
@@ -158,8 +159,6 @@ _TABLE = 16
 
 def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
     """P(Bin(coins, ½) = count), shape of both; count from 0 to coins."""
-    from scipy.special import xlogy
-
     tails = coins - count
     mixed = (count > 0) & (tails > 0)
     some, up, down = (np.where(mixed, x, 1.0) for x in (coins, count, tails))
@@ -177,8 +176,6 @@ def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
 
 def at_least(coins: FloatArray, count: FloatArray) -> FloatArray:
     """P(Bin(coins, ½) ≥ count), shape of both."""
-    from scipy.special import betainc
-
     inside = (count >= 1) & (count <= coins)
     first = np.where(inside, count, 1.0)
     tail = betainc(first, np.where(inside, coins - first + 1.0, 1.0), 0.5)
@@ -193,14 +190,11 @@ def _stirling(n: FloatArray) -> FloatArray:
     series = (1 / 12 - (1 / 360 - series / square) / square) / large
     if float(np.min(n, initial=_TABLE)) >= _TABLE:
         return series
-    return np.where(n < _TABLE, _small()[np.minimum(n, _TABLE - 1).astype(np.intp)], series)
+    return np.where(n < _TABLE, _SMALL[np.minimum(n, _TABLE - 1).astype(np.intp)], series)
 
 
-@cache
-def _small() -> FloatArray:
-    """The same for n = 0 (a zero), 1, … below the table's end, from the log-gamma function."""
-    from scipy.special import gammaln
-
-    whole = np.arange(1.0, _TABLE)
-    logs = gammaln(whole + 1.0) - (whole + 0.5) * np.log(whole)
-    return np.append(0.0, logs + whole - 0.5 * math.log(2 * math.pi))
+_WHOLE = np.arange(1.0, _TABLE)
+_SMALL = np.append(
+    0.0,
+    gammaln(_WHOLE + 1.0) - (_WHOLE + 0.5) * np.log(_WHOLE) + _WHOLE - 0.5 * math.log(2 * math.pi),
+)

@@ -33,6 +33,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import betainc, betaincc
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.shuffling.blanket.cells import (
@@ -211,8 +212,6 @@ def _tail(
     x: FloatArray, trials: FloatArray, chance: float, *, high: np.ndarray
 ) -> tuple[FloatArray, FloatArray]:
     """P(Bin(l) > x) and P(Bin(l − 1) ≥ x), or else P(Bin(l) < x) and P(Bin(l − 1) < x − 1)."""
-    from scipy.special import betainc, betaincc
-
     less = np.maximum(trials - 1.0, 1.0)
     above = high & (x < trials)
     up = np.where(above, x + 1.0, 1.0)

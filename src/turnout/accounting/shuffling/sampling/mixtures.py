@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import betainc, betaincc
 
 from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted
@@ -234,8 +235,6 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
 
 def _between(first: FloatArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:
     """The chance of each group of a binomial from a first number on, and bounds on its error."""
-    from scipy.special import betainc, betaincc
-
     inner = first.astype(float)
     inside = inner >= 1
     start, rest = np.where(inside, inner, 1.0), np.maximum(trials - inner + 1.0, 1.0)
