@@ -48,7 +48,7 @@ class TrainingRun(Result):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the run promises each client."""
+        """The guarantee of the run to each client."""
         return self._outcome.prepared.guarantee
 
     @property
@@ -72,11 +72,11 @@ class TrainingRun(Result):
         return self._outcome.loss
 
     def to_dict(self) -> dict[str, Any]:
-        """What report.json holds: no exact count of who came."""
+        """The content of report.json: no exact count of who came."""
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """What the command line prints, as something that rich prints."""
+        """The table that the command line prints, for rich to print."""
         from turnout.reporting.console import run_table
 
         return run_table(self.summary)
@@ -165,7 +165,7 @@ def train(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimulatedRun(Result):
-    """Who came in a simulated run, and what was learned from them if anything was.
+    """A simulated run: who came, and the model that was trained on them, if one was.
 
     Attributes:
         law: who takes part when.
