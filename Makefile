@@ -9,7 +9,7 @@ DEMO_OUT ?= runs/digits
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed power-cuts kills figures transcripts lock clean
+.PHONY: help demo test check malformed worlds power-cuts kills figures transcripts lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ malformed: $(VENV)/.dev  ## Send the coordinator 50,000 bodies that no device se
 
 kills: $(VENV)/.dev  ## Kill coordinator and witness 1,000 times while devices talk.
 	OMP_NUM_THREADS=1 TURNOUT_KILLS=1000 $(BIN)/python -m pytest tests/service/test_killed.py
+
+worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and lies.
+	OMP_NUM_THREADS=1 TURNOUT_WORLDS=10000 $(BIN)/python -m pytest tests/service/test_simulated_runs.py
 
 power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
 	TURNOUT_POWER_CUTS=20000 $(BIN)/python -m pytest tests/service/test_power_cuts.py

@@ -25,11 +25,11 @@ from peers.brackets import Cell
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.curve import AllocationCurve, allocation_curve
-from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.drawing import Picture
+from turnout.reporting.palette import DOTTED, LOOKS
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
-# Colour and marker; the colours differ in lightness too.
-STYLES = (("#1d4ed8", "s"), ("#c2410c", "o"), ("#0f766e", "^"), ("#a855f7", "D"))
+STYLES = [LOOKS[f"setting {number}"] for number in range(1, 5)]
 NOISES = [(0.5, 1e-5), (1.0, 1e-6), (2.0, 1e-8)]  # noise multiplier, δ
 WINDOWS = [2, 3, 6, 10, 30, 100, 300, *(m * 10**n for n in (3, 4, 5, 6) for m in (1, 3)), 10**7]
 GRIDS = [
@@ -142,40 +142,45 @@ def order(bins: np.ndarray, errors: np.ndarray, floor: float = 0.0) -> float:
 def seconds_picture(points: list[Timed]) -> Picture:
     """CPU-seconds against the window."""
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
+    def draw(axes: list[Axes], ink: str) -> None:
         (axis,) = axes
-        for (sigma, delta), (colour, marker) in zip(NOISES, STYLES, strict=False):
+        for (sigma, delta), look in zip(NOISES, STYLES, strict=False):
             mine = [p for p in points if (p.noise_multiplier, p.delta) == (sigma, delta)]
             x, y = [p.window for p in mine], [p.seconds for p in mine]
             label = f"σ = {sigma:g}, δ = {delta:g}"
-            axis.plot(x, y, color=colour, marker=marker, markersize=4, label=label)
+            axis.plot(x, y, label=label, **look.line())
         guide = np.array([1e4, 1e7])
-        axis.plot(guide, 1e-2 * np.sqrt(guide / 1e4), ":", color=palette.ink, label="∝ √t")
+        axis.plot(guide, 1e-2 * np.sqrt(guide / 1e4), DOTTED, color=ink, label="growth as √t")
         axis.set(xscale="log", yscale="log", xlabel="window t", ylabel="CPU-seconds")
-        axis.set_title("One price, both directions from above and below, width ≤ 1e-3")
-        axis.legend(fontsize=8)
+        axis.set_title("Relative width at most 1e-3")
 
     text = "CPU-seconds of one price against the window, from 2 to ten million steps."
-    return Picture("accounting_seconds", "What a price takes", text, draw)
+    title = "CPU-seconds of one ε, upper and lower bound in both directions"
+    return Picture("accounting_seconds", title, text, draw)
 
 
 def width_picture(grids: list[Refined]) -> Picture:
     """Bracket width and upper error against the number of bins, with the fitted orders."""
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        for grid, (colour, marker) in zip(grids, STYLES, strict=True):
-            parts = zip(axes, (grid.widths, grid.upper_errors), grid.orders, strict=True)
-            for axis, (bins, errors), fitted in parts:
-                label = f"{grid.cell}: order {fitted:.2f}"
-                axis.plot(bins, errors, color=colour, marker=marker, markersize=4, label=label)
-        for axis, name in zip(axes, ("upper ε − lower ε", "upper ε − ε"), strict=True):
+    def draw(axes: list[Axes], ink: str) -> None:
+        for grid, look in zip(grids, STYLES, strict=True):
+            parts = zip(axes, (grid.widths, grid.upper_errors), strict=True)
+            for axis, (bins, errors) in parts:
+                axis.plot(bins, errors, label=str(grid.cell), **look.line())
+        names = ("upper ε − lower ε", "upper ε − ε")
+        orders = zip(*(grid.orders for grid in grids), strict=True)
+        for axis, name, fitted in zip(axes, names, orders, strict=True):
             axis.set(xscale="log", yscale="log", xlabel="bins", ylabel=name)
-            axis.legend(fontsize=8)
-        axes[0].set_title("Width of the bracket")
-        axes[1].set_title("Error of the upper bound")
+            axis.set_title(f"{name}, of order {min(fitted):.2f} to {max(fitted):.2f}")
 
     text = "Width of the bracket and error of the upper bound fall as the square of the step."
-    return Picture("accounting_width", "Width against grid", text, draw, panels=2)
+    return Picture(
+        "accounting_width",
+        "Width of the bracket of ε, and error of its upper end, against bins",
+        text,
+        draw,
+        panels=2,
+    )
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ from scipy import fft, optimize
 from turnout.accounting import price
 from turnout.accounting.divergence import convex_order
 from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
-from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.drawing import Picture
+from turnout.reporting.palette import DASHED, LOOKS
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
 FloatArray = np.ndarray
@@ -32,12 +33,13 @@ DRAWN_STEP, DRAWN_TO = 1.0, 4.0  # first two panels
 STEPS = [2.0**-n for n in range(7)]
 FINEST = 2.0**-9  # of the grids that say what ε is
 TAIL = 4  # finest steps that the orders are fitted to
-LAWS = {  # colour, marker
-    "rounded up": ("#6b7280", "s"),
-    "rounded down": ("#b8bec9", "v"),
-    "spread (upper)": ("#d9822b", "o"),
-    "tangents (lower)": ("#3b82c4", "D"),
+LAWS = {  # what they mean in pictures
+    "spread (upper)": "upper law",
+    "tangents (lower)": "lower law",
+    "rounded up": "rounded up",
+    "rounded down": "rounded down",
 }
+UPPER, LOWER = LOOKS["upper law"], LOOKS["lower law"]
 
 
 @dataclass(frozen=True)
@@ -120,76 +122,75 @@ def conditional_means(edges: FloatArray) -> tuple[FloatArray, FloatArray]:
     return firsts / masses, masses
 
 
-def draw_law(axis: Axes, palette: Palette) -> None:
+def draw_law(axis: Axes, ink: str) -> None:
     """X, spread onto a grid, and gathered in the means of cells."""
     x = np.linspace(1e-3, DRAWN_TO, 800)
     density = np.exp(-0.5 * (np.log(x) + 0.5) ** 2) / (x * math.sqrt(2 * math.pi))
-    axis.fill_between(x, density, color=palette.ink, alpha=0.12, linewidth=0)
-    axis.plot(x, density, color=palette.ink, linewidth=1, label="X (density)")
+    axis.fill_between(x, density, color=ink, alpha=0.12, linewidth=0)
+    axis.plot(x, density, color=ink, linewidth=1, label="X itself")
     grid = convex_order.Grid(DRAWN_STEP, round(CAP / DRAWN_STEP))
     upper = convex_order.upper_law(PAIR, grid)
     edges = np.append(0.0, np.arange(0.5 * DRAWN_STEP, DRAWN_TO + DRAWN_STEP, DRAWN_STEP))
     means, masses = conditional_means(edges)
     shown = (
-        (grid.points, upper.masses, palette.second, "o", "spread onto neighbours: larger"),
-        (means, masses, palette.first, "D", "gathered in cell means: smaller"),
+        (grid.points, upper.masses, UPPER),
+        (means, masses, LOWER),
     )
-    for points, weights, colour, marker, label in shown:
+    for points, weights, look in shown:
         seen = points <= DRAWN_TO
         heights = weights[seen] / DRAWN_STEP
-        axis.vlines(points[seen], 0.0, heights, color=colour, linewidth=2)
-        axis.plot(points[seen], heights, marker, color=colour, markersize=5, label=label)
+        axis.vlines(points[seen], 0.0, heights, color=look.colour, linewidth=2)
+        style = {"color": look.colour, "markersize": 5, "label": look.words}
+        axis.plot(points[seen], heights, look.marker, **style)
     axis.set(xlim=(-0.1, DRAWN_TO + 0.1), ylim=(0, None), xlabel="likelihood ratio x")
     axis.set_ylabel("mass over step")
     axis.set_title(f"Two laws on few points, both of mean 1 (step {DRAWN_STEP:g})")
-    axis.legend(fontsize=8)
 
 
-def draw_prices(axis: Axes, palette: Palette) -> None:
+def draw_prices(axis: Axes, ink: str) -> None:
     """Call prices: chords above, tangents below."""
     k = np.linspace(0.0, DRAWN_TO, 400)
     grid = np.arange(0.0, DRAWN_TO + DRAWN_STEP, DRAWN_STEP)
     axis.plot(
         grid,
         hockey_stick(PAIR, grid),
-        "o-",
-        color=palette.second,
+        f"{UPPER.marker}-",
+        color=UPPER.colour,
         markersize=5,
-        label="of the spread: chords",
+        label=UPPER.words,
     )
-    axis.plot(k, hockey_stick(PAIR, k), color=palette.ink, linewidth=1.4, label="of X")
+    axis.plot(k, hockey_stick(PAIR, k), color=ink, linewidth=1.4, label="X itself")
     edges = grid[:-1] + 0.5 * DRAWN_STEP
     tangents = hockey_stick(PAIR, edges) - PAIR.q_above(edges) * (k[:, None] - edges)
     lowest = np.maximum(tangents.max(axis=1), np.maximum(1.0 - k, 0.0))
-    axis.plot(k, lowest, color=palette.first, linewidth=1.4, label="of the means: tangents")
-    axis.plot(edges, hockey_stick(PAIR, edges), "D", color=palette.first, markersize=4)
-    axis.set(xlim=(-0.1, DRAWN_TO + 0.1), ylim=(0, None), xlabel="strike k")
+    axis.plot(k, lowest, DASHED, color=LOWER.colour, linewidth=1.4, label=LOWER.words)
+    axis.plot(edges, hockey_stick(PAIR, edges), LOWER.marker, color=LOWER.colour, markersize=4)
+    axis.set(xlim=(-0.1, DRAWN_TO + 0.1), ylim=(0, None), xlabel="threshold k")
     axis.set_ylabel("E[(X − k)₊]")
-    axis.set_title("Their call prices lie above and below that of X")
-    axis.legend(fontsize=8)
+    axis.set_title("Expected excess: chords of X's lie above it, tangents below")
 
 
 def picture(found: list[Measured]) -> Picture:
     """Laws, prices and errors, one panel each."""
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        draw_law(axes[0], palette)
-        draw_prices(axes[1], palette)
+    def draw(axes: list[Axes], ink: str) -> None:
+        draw_law(axes[0], ink)
+        draw_prices(axes[1], ink)
         for one in found:
-            colour, marker = LAWS[one.name]
-            label = f"{one.name}: order {one.order:.2f}"
-            axes[2].plot(STEPS, one.errors, color=colour, marker=marker, markersize=4, label=label)
+            look = LOOKS[LAWS[one.name]]
+            axes[2].plot(STEPS, one.errors, label=look.words, **look.line())
+        orders = ", ".join(f"{one.order:.2f}" for one in found)
         axes[2].set(xscale="log", yscale="log", xlabel="step h of one ratio")
         axes[2].set_ylabel("relative error of ε")
-        axes[2].set_title(f"One check-in: σ = 1, t = {WINDOW}, δ = {DELTA:g}, remove")
-        axes[2].legend(fontsize=8)
+        axes[2].set_title(f"One check-in: errors of order {orders}, as in the legend")
 
     text = (
         "Spreading a law onto grid points raises its call prices to their chords, gathering it "
         "in means lowers them to their tangents; the error of ε falls as the square of the step, "
         "that of rounding as the step."
     )
-    return Picture("convex_order", "Convex order on a grid", text, draw, panels=3)
+    title = "Error of ε on a grid: laws in convex order against rounding"
+    return Picture("convex_order", title, text, draw, panels=3)
 
 
 def main() -> None:

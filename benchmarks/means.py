@@ -29,19 +29,19 @@ from turnout.randomizers.vectors import (
     VectorRandomizer,
 )
 from turnout.randomness import SimulationStreams
-from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.drawing import Picture
+from turnout.reporting.palette import DOTTED, LOOKS
 
 D, N, RUNS = 300, 1000, 3
 LEVELS = (1.0, 4.0, 8.0)
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "means_frontier.svg"
-COLOURS = {
-    "PrivUnit": "#6b7280",
-    "as printed": "#be185d",
-    "rotation, separate bits": "#a16207",
-    "rotation": "#15803d",
-    "Kashin": "#1d4ed8",
-    "SQKR": "#7c3aed",
-    "public directions": "#c2410c",
+DRAWN = {  # by meaning; what is printed by the paper is far above the frame
+    "PrivUnit": "PrivUnit",
+    "rotation, separate bits": "rotation, bits",
+    "rotation": "rotation",
+    "Kashin": "Kashin",
+    "SQKR": "SQKR",
+    "public directions": "directions",
 }
 _STREAMS = SimulationStreams(0)
 
@@ -101,30 +101,21 @@ def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
 def picture(points: list[Point]) -> Picture:
     """Error against bits, one panel a privacy level."""
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
+    def draw(axes: list[Axes], _: str) -> None:
         for axis, epsilon in zip(axes, LEVELS, strict=True):
-            for name, colour in COLOURS.items():
+            for name, meaning in DRAWN.items():
+                look = LOOKS[meaning]
                 shown = sorted(
                     (p.bits, p.stated) for p in points if (p.epsilon, p.name) == (epsilon, name)
                 )
                 if name == "PrivUnit":
-                    axis.axhline(shown[0][1], color=colour, linestyle=":", label="PrivUnit, 9600")
-                    continue
-                if name == "as printed":
-                    continue  # far above the frame
-                wide = 2.4 if name == "public directions" else 1.4
-                axis.plot(
-                    *zip(*shown, strict=True),
-                    color=colour,
-                    marker="o",
-                    markersize=3,
-                    linewidth=wide,
-                    label=name,
-                )
+                    label = f"{look.words}, 9600 bits"
+                    axis.axhline(shown[0][1], color=look.colour, linestyle=DOTTED, label=label)
+                else:
+                    axis.plot(*zip(*shown, strict=True), label=look.words, **look.line())
             axis.set_yscale("log")
             axis.set(xlabel="bits a client", ylabel="E‖error‖²", title=f"ε₀ = {epsilon:g}")
             axis.set_xlim(0, 42)
-            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
 
     return Picture(
         "means_frontier",

@@ -88,14 +88,14 @@ def singles() -> list[Case]:
     kinds: list[tuple[str, Randomizer, Callable[[int], ParticipationLaw]]] = [
         ("any randomizers, ε₀ = 1", PureRandomizer(1.0), _all),
         ("any randomizers, ε₀ = 4", PureRandomizer(4.0), _all),
-        ("one fixed, ε₀ = 1", NonAdaptiveRandomizer(1.0), _all),
+        ("non-adaptive, ε₀ = 1", NonAdaptiveRandomizer(1.0), _all),
         ("binary response, ε₀ = 1", KaryResponse(1.0), _all),
         ("20-ary response, ε₀ = 2", KaryResponse(2.0, 20), _all),
         ("Hadamard response, ε₀ = 2", HadamardResponse(2.0), _all),
         ("(1, 1e-14)-randomizers", ApproximateRandomizer(1.0, 1e-14), _all),
         ("Gaussian messages, σ = 6", GaussianNoise(6.0), _all),
         ("a tenth sampled, ε₀ = 1", PureRandomizer(1.0), _a_tenth),
-        ("self-sampled by a tenth, ε₀ = 1", PureRandomizer(1.0), _self_sampling),
+        ("self-sampling by a tenth, ε₀ = 1", PureRandomizer(1.0), _self_sampling),
     ]
     return [Case(name, r, law(n), n, 1e-6) for name, r, law in kinds for n in SIZES]
 
@@ -111,7 +111,7 @@ def composed() -> list[Case]:
         Case("10,000 sampled, ε₀ = 1.5", PureRandomizer(1.5), a_tenth, 60_000, 1e-5),
         Case("1,000 sampled, ε₀ = 2", PureRandomizer(2.0), thousandth, 10**6, 1e-8),
         Case(
-            "self-sampled, ε₀ = 1.5", PureRandomizer(1.5), SelfSampling(1 / 6, 1200), 60_000, 1e-5
+            "self-sampling, ε₀ = 1.5", PureRandomizer(1.5), SelfSampling(1 / 6, 1200), 60_000, 1e-5
         ),
     ]
 
@@ -248,8 +248,8 @@ def duel_row(one: Duel) -> list[str]:
     ]
 
 
-SIZE_HEADS = ["one round", "ε at least", "ε at most", *[f"{n:,}" for n in SIZES]]
-HEADS = ["question", "ε at least", "ε at most", "CPU-ms", "published / ours"]
+SIZE_HEADS = ["one round", "ε lower bound", "ε upper bound", *[f"{n:,}" for n in SIZES]]
+HEADS = ["question", "ε lower bound", "ε upper bound", "CPU-ms", "published / ours"]
 DUEL_HEADS = ["clones 2021", "loop", "turnout", "loop's CPU-s", "our CPU-ms", "ratio"]
 
 

@@ -28,17 +28,13 @@ import torch
 from peers.environment import python as peers_python
 
 from turnout import datasets
-from turnout.learning import (
-    SGD,
-    ClassificationTask,
-    Constant,
-    Examples,
-    FedSGD,
-    LayeredUpdates,
-    LocalTraining,
-    VmappedUpdates,
-    build_model,
-)
+from turnout.learning.examples import Examples
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.schedules import Constant
+from turnout.learning.tasks import ClassificationTask
 from turnout.simulation import Progress, Simulation
 from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
 

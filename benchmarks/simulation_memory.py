@@ -20,7 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.learning import SGD, ClassificationTask, Constant, Examples, FedSGD, build_model
+from turnout.learning.examples import Examples
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.schedules import Constant
+from turnout.learning.tasks import ClassificationTask
 from turnout.simulation import Simulation
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 

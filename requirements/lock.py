@@ -33,5 +33,5 @@ def locked(*options: str) -> str:
 
 
 if __name__ == "__main__":
-    (HERE / "runtime.lock").write_text(locked())
-    (HERE / "dev.lock").write_text(locked("--extra", "dev", "--extra", "service"))
+    (HERE / "runtime.lock").write_text(locked("--extra", "train"))
+    (HERE / "dev.lock").write_text(locked("--extra", "dev", "--extra", "all"))

@@ -71,44 +71,39 @@ def figure_1() -> Picture:
         )
 
     curves = [
-        line("no amplification", "local", sigmas, lambda s: local(s, delta)),
+        line("no amplif.", sigmas, lambda s: local(s, delta)),
         # Sensitivity C, as in the paper: twice the noise under the 2C of a replacement.
         line(
-            "shuffling",
             "shuffling",
             sigmas,
             lambda s: shuffled_gaussian(2 * s, window, delta),
         ),
         line(
-            "Theorem 4.6 (RDP)",
-            "rdp",
+            "RDP 4.6",
             sigmas,
             lambda s: allocation_rdp.corollary_4_7(s, window).epsilon(delta),
         ),
         line(
-            "Theorem 4.1",
-            "theorem 4.1",
+            "alloc. 4.1",
             sigmas,
             lambda s: random_allocation.theorem_4_1(
                 GaussianPair(s), window, delta, poisson=poisson_epsilon
             ),
         ),
-        line("Theorem 3.2", "theorem 3.2", sigmas, theorem_3_2),
+        line("alloc. 3.2", sigmas, theorem_3_2),
         line(
-            "Theorem 3.2 by variance",
-            "variance",
+            "alloc. variance",
             sigmas,
             lambda s: allocation_forms.theorem_3_2_by_variance(
                 GaussianPair(s), window, delta, poisson=poisson_epsilon
             ),
         ),
         line(
-            "Poisson, rate 1/t",
-            "poisson",
+            "Poisson",
             sigmas,
             lambda s: poisson_epsilon(GaussianPair(s), 1 / window, window, delta),
         ),
-        line("turnout", "turnout", sigmas, lambda s: ours(s, CheckIn(window), delta)),
+        line("turnout", sigmas, lambda s: ours(s, CheckIn(window), delta)),
     ]
     panel = Panel(
         "δ = 1e-10, t = 10⁶",
@@ -120,7 +115,7 @@ def figure_1() -> Picture:
     )
     return picture(
         "allocation-1",
-        "One step out of a million",
+        "ε of one check-in among a million steps, by analysis",
         "ε against the noise multiplier for one check-in among a million steps, by every method.",
         [panel, relative(panel, 5.0)],
     )
@@ -133,28 +128,26 @@ def figure_2() -> Picture:
     poisson = poisson_rdp(sigma, 1 / window, window)
 
     curves = [
-        line("RDP, Poisson", "poisson rdp", epochs, lambda e: _rdp_times(poisson, e, delta)),
+        line("Poisson RDP", epochs, lambda e: _rdp_times(poisson, e, delta)),
         line(
-            "Theorem 4.1",
-            "theorem 4.1",
+            "alloc. 4.1",
             epochs,
             lambda e: composed_epsilon(
                 *decomposed_law(GaussianPair(sigma), window, delta / int(e)), int(e), delta
             ),
         ),
-        line("Theorem 4.6 (RDP)", "rdp", epochs, lambda e: curve.composed(int(e)).epsilon(delta)),
+        line("RDP 4.6", epochs, lambda e: curve.composed(int(e)).epsilon(delta)),
         line(
-            "Poisson, rate 1/t",
-            "poisson",
+            "Poisson",
             epochs,
             lambda e: poisson_epsilon(GaussianPair(sigma), 1 / window, int(e) * window, delta),
         ),
-        line("turnout", "turnout", epochs, lambda e: ours(sigma, CheckIn(window, int(e)), delta)),
+        line("turnout", epochs, lambda e: ours(sigma, CheckIn(window, int(e)), delta)),
     ]
     panel = Panel("σ = 1, δ = 1e-8, t = 10⁴", epochs, "epochs", "ε", curves)
     return picture(
         "allocation-2",
-        "Many epochs",
+        "ε of one check-in an epoch against the number of epochs",
         "ε against the number of epochs, one check-in among ten thousand steps in each.",
         [panel, relative(panel, 4.0)],
     )
@@ -172,14 +165,12 @@ def figure_3() -> Picture:
 
     curves = [
         line(
-            "RDP, Poisson",
-            "poisson rdp",
+            "Poisson RDP",
             windows,
             lambda t: poisson_rdp(sigma, 1 / t, int(t)).get_delta(epsilon),
         ),
         line(
-            "Theorem 4.1",
-            "theorem 4.1",
+            "alloc. 4.1",
             windows,
             lambda t: delta_at(
                 lambda d: random_allocation.theorem_4_1(
@@ -188,19 +179,16 @@ def figure_3() -> Picture:
             ),
         ),
         line(
-            "Poisson, rate 1/t",
-            "poisson",
+            "Poisson",
             windows,
             lambda t: delta_at(lambda d: poisson_epsilon(GaussianPair(sigma), 1 / t, int(t), d)),
         ),
         line(
-            "Theorem 4.6 (RDP)",
-            "rdp",
+            "RDP 4.6",
             windows,
             lambda t: allocation_rdp.corollary_4_7(sigma, int(t)).delta(epsilon),
         ),
         line(
-            "turnout",
             "turnout",
             windows,
             lambda t: calibrate_delta(scheme(sigma, CheckIn(int(t))), epsilon).value,
@@ -209,7 +197,7 @@ def figure_3() -> Picture:
     panel = Panel("σ = 0.3, ε = 10", windows, "steps t", "δ", curves, ("linear", "log"))
     return picture(
         "allocation-3",
-        "Little noise",
+        "δ at ε = 10 of one check-in with little noise",
         "δ at ε = 10 against the number of steps, with little noise.",
         [panel, relative(panel, 30.0)],
     )
@@ -220,48 +208,41 @@ def figure_4() -> Picture:
     picks = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     curves = [
         line(
-            "Dong et al., second bound",
-            "dong",
+            "Dong",
             picks,
             lambda k: allocation_forms.dong_2025(sigma, window, int(k)).epsilon(delta),
         ),
         line(
-            "Theorem 4.6 (RDP), k windows",
-            "rdp",
+            "RDP 4.6",
             picks,
             lambda k: allocation_rdp.corollary_4_7(sigma, window, int(k)).epsilon(delta),
         ),
         line(
-            "RDP, Poisson",
-            "poisson rdp",
+            "Poisson RDP",
             picks,
             lambda k: poisson_rdp(sigma, k / window, window).get_epsilon(delta),
         ),
         line(
-            "Poisson, rate k/t",
-            "poisson",
+            "Poisson",
             picks,
             lambda k: poisson_epsilon(GaussianPair(sigma), k / window, window, delta),
         ),
         line(
-            "turnout, k of t",
             "turnout",
             picks,
             lambda k: ours(sigma, KSubset(window, int(k)), delta),
         ),
         line(
-            "turnout, k windows of t/k",
-            "turnout",
+            "k windows",
             picks,
             lambda k: ours(sigma, CheckIn(window // int(k), int(k)), delta),
-            {"linewidth": 1.0, "linestyle": ":"},
         ),
     ]
     panel = Panel("σ = 1, δ = 1e-6, t = 1024", picks, "participations k", "ε", curves)
     return picture(
         "allocation-4",
-        "Several participations",
-        "ε against the number of steps out of 1024 in which she takes part.",
+        "ε of k participations in 1024 steps",
+        "ε against the number of steps out of 1024 in which the client takes part.",
         [panel, relative(panel, 4.0)],
     )
 

@@ -1,9 +1,9 @@
 """A figure for Balle, Kairouz, McMahan, Thakkar and Guha Thakurta 2020, with our curves.
 
 Their Figure 1 is a sketch of the protocol. Their Figure 2 compares Theorem 5.1 (shuffling) with
-Erlingsson et al. 2019; the second panel is that comparison. The first panel does the same for
-check-ins themselves, Theorem 3.2: stated for replace-one, but with her own slot left to somebody
-else each step of its proof mixes with a smaller difference, so it holds under add-remove as well.
+Erlingsson et al. 2019; the right column is that comparison. The left one does the same for
+check-ins themselves, Theorem 3.2: stated for replace-one, but with the client's own slot left to
+another each step of its proof mixes with a smaller difference, so it holds under add-remove too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from curves import Panel, line, picture
+from curves import Curve, Panel, line, picture
 
 from turnout.accounting import price
 from turnout.accounting.published import check_ins
@@ -22,83 +22,37 @@ from turnout.spec import CheckIn, PureRandomizer, Relation, ReleaseRule, Scheme
 
 DELTA = 1e-6
 TICKS = ((0.1, 0.2, 0.5, 1, 2, 4), ())
-SIZES = {10**3: ":", 10**4: "--", 10**5: "-"}
+SIZES = (10**3, 10**4, 10**5)
 
 
 def figure_5() -> Picture:
     local = np.geomspace(0.1, 4.0, 12)
-    first, second = [], []
-    for window, dashes in SIZES.items():
-        change = {"linestyle": dashes}
-        name = f"{window:,}".replace(",", " ")
-        first.append(
-            line(
-                f"Theorem 3.2, m = {name}",
-                "theorem 4.1",
-                local,
-                lambda e, m=window: check_ins.theorem_3_2(e, m, DELTA),
-                change,
-            )
-        )
-        first.append(
-            line(
-                f"turnout, m = {name}",
-                "turnout",
-                local,
-                lambda e, m=window: exact(e, m, DELTA),
-                change,
-            )
-        )
-        second.append(
-            line(
-                f"Theorem 5.1, n = {name}",
-                "theorem 4.1",
-                local,
-                lambda e, n=window: check_ins.theorem_5_1(e, n, DELTA),
-                change,
-            )
-        )
-        second.append(
-            line(
-                f"Erlingsson et al., n = {name}",
-                "shuffling",
-                local,
-                lambda e, n=window: erlingsson_2019(e, n, DELTA),
-                change,
-            )
-        )
-        second.append(
-            line(
-                f"turnout, n = {name}",
-                "turnout",
-                local,
-                lambda e, n=window: stronger_clones_2023(float(e), n, DELTA),
-                change,
-            )
-        )
-    for curves in (first, second):
-        curves.append(line("no amplification", "local", local, float))
-    axes = (local, "ε₀ of one message", "ε")
+    nobody = line("no amplif.", local, float, "no amplification: ε₀ itself")
+
+    def panel(title: str, curves: list[Curve]) -> Panel:
+        axes = (local, "ε₀ of one message", "ε")
+        return Panel(title, *axes, [*curves, nobody], limits=(None, 10.0), ticks=TICKS)
+
+    panels = []
+    for size in SIZES:
+        number = f"{size:,}".replace(",", " ")
+        first = [
+            line("check-ins 3.2", local, lambda e, m=size: check_ins.theorem_3_2(e, m, DELTA)),
+            line("turnout", local, lambda e, m=size: exact(e, m, DELTA)),
+        ]
+        second = [
+            line("check-ins", local, lambda e, n=size: check_ins.theorem_5_1(e, n, DELTA)),
+            line("EFM19", local, lambda e, n=size: erlingsson_2019(e, n, DELTA)),
+            line("turnout", local, lambda e, n=size: stronger_clones_2023(float(e), n, DELTA)),
+        ]
+        panels.append(panel(f"Check-in, add-remove, m = {number}", first))
+        panels.append(panel(f"Shuffle, replace-one, n = {number}", second))
     return picture(
         "check-ins",
-        "Check-ins and shuffling",
+        "ε of one check-in among m steps, and of n shuffled messages (δ = 1e-6)",
         "ε against the ε₀ of the randomizer: check-ins into m steps, and n shuffled clients.",
-        [
-            Panel(
-                "one check-in among m steps, δ = 1e-6, add-remove",
-                *axes,
-                first,
-                limits=(None, 10.0),
-                ticks=TICKS,
-            ),
-            Panel(
-                "n shuffled messages, δ = 1e-6, replace-one",
-                *axes,
-                second,
-                limits=(None, 10.0),
-                ticks=TICKS,
-            ),
-        ],
+        panels,
+        columns=2,
     )
 
 

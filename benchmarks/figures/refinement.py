@@ -35,8 +35,7 @@ from turnout.reporting.drawing import Picture
 SIZE, CLIENTS = 1000, 500_000
 RUNS = 20
 STREAMS = SimulationStreams(7)
-DASHES = (":", "--", "-")
-THIN = {"marker": "", "linewidth": 1}
+ONE_MESSAGE = "one message for all analysts (turnout, 7.42)"
 POST: dict[str, Callable] = {
     "raw": lambda raw: raw,
     "clipped": clip_and_normalise,
@@ -49,16 +48,16 @@ def figure_7_3() -> Picture:
     panels = []
     for size in (10, 100, 1000):
         curves = [
-            line("the value, log₂ k", "local", grid, lambda _, k=size: math.log2(k)),
-            line("k-ary response", "theorem 4.1", grid, key_bits(size, "k-ary")),
-            line("hadamard, ours", "poisson", grid, key_bits(size, "hadamard")),
-            line("projective, ours", "dong", grid, key_bits(size, "projective"), THIN),
-            line("least key, H(U)", "turnout", grid, lambda e, k=size: least_key_bits(k, e)),
+            line("value", grid, lambda _, k=size: math.log2(k)),
+            line("k-ary", grid, key_bits(size, "k-ary")),
+            line("Hadamard key", grid, key_bits(size, "hadamard")),
+            line("projective key", grid, key_bits(size, "projective")),
+            line("least key", grid, lambda e, k=size: least_key_bits(k, e)),
         ]
         panels.append(linear(f"k = {size}", grid, "ε", "bits a client", curves))
     return picture(
         "refinement-7-3",
-        "Storage for a value and for the key that recovers it",
+        "Bits to store a private value, and the key that recovers it",
         "Entropy of keys that recover a private value, against epsilon, for three alphabets.",
         panels,
     )
@@ -70,71 +69,58 @@ def key_bits(size: int, family: str) -> Callable[[float], float]:
 
 def figure_7_7() -> Picture:
     grid = [100_000, 150_000, 250_000, 400_000, 600_000, 850_000, 1_000_000]
-    panels = []
-    for post, text in (("clipped", "clipped and normalised"), ("projected", "on the simplex")):
-        curves = [
-            line(
-                f"R = {bits:g}, {words}",
-                style,
-                grid,
-                lambda n, r=bits, v=variant, p=post: error(int(n), 1.0, r, v)[p],
-                {"linestyle": dashes},
-            )
-            for variant, style, words in VARIANTS
-            for bits, dashes in ((0.7, "--"), (1.0, "-"))
-        ]
-        panels.append(
-            Panel(
-                f"ε = 1, k = 1000, Geo(0.8), {text}",
-                grid,
-                "clients",
-                "ℓ1 error",
-                curves,
-                ticks=((10**5, 3 * 10**5, 10**6), (0.1, 0.2, 0.5, 1, 2)),
-            )
+    panels = [
+        Panel(
+            f"R = {bits:g}, {text}, ε = 1",
+            grid,
+            "clients",
+            "ℓ1 error",
+            variants(grid, lambda n, v, r=bits, p=post: error(int(n), 1.0, r, v)[p]),
+            ticks=((10**5, 3 * 10**5, 10**6), (0.1, 0.2, 0.5, 1, 2)),
         )
+        for post, text in SHOWN.items()
+        for bits in (0.7, 1.0)
+    ]
     return picture(
         "refinement-7-7",
-        "Error against the number of clients with limited randomness",
+        "Error of frequencies with R random bits a client, against clients (k = 1000)",
         "L1 error of the distribution against clients, for 0.7 and 1 random bit a client.",
         panels,
+        columns=2,
     )
 
 
 def figure_7_8() -> Picture:
     grid = [0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0]
-    panels = []
-    for post, text in (("clipped", "clipped and normalised"), ("projected", "on the simplex")):
-        curves = [
-            line(
-                f"R = {bits:g}, {words}",
-                style,
-                grid,
-                lambda e, r=bits, v=variant, p=post: error(CLIENTS, float(e), r, v)[p],
-                {"linestyle": dashes},
-            )
-            for variant, style, words in VARIANTS
-            for bits, dashes in zip((0.6, 0.9, 1.0), DASHES, strict=True)
-        ]
-        panels.append(
-            Panel(
-                f"n = 500 000, k = 1000, Geo(0.8), {text}",
-                grid,
-                "ε",
-                "ℓ1 error",
-                curves,
-                ticks=((0.1, 0.2, 0.5, 1, 2), (0.1, 0.2, 0.5, 1, 2)),
-            )
+    ticks = (0.1, 0.2, 0.5, 1, 2)
+    panels = [
+        Panel(
+            f"R = {bits:g}, {text}",
+            grid,
+            "ε",
+            "ℓ1 error",
+            variants(grid, lambda e, v, r=bits, p=post: error(CLIENTS, float(e), r, v)[p]),
+            ticks=(ticks, ticks),
         )
+        for bits in (0.6, 0.9, 1.0)
+        for post, text in SHOWN.items()
+    ]
     return picture(
         "refinement-7-8",
-        "Error against epsilon with limited randomness",
+        "Error of frequencies with R random bits a client, against ε (k = 1000)",
         "L1 error of the distribution against epsilon, for 0.6, 0.9 and 1 random bit a client.",
         panels,
+        columns=2,
     )
 
 
-VARIANTS = (("as-printed", "theorem 4.1", "as printed"), ("default", "turnout", "ours"))
+def variants(grid: Sequence[float], value: Callable[[float, str], float]) -> list[Curve]:
+    """A curve as printed, and one of ours."""
+    return [line(meaning, grid, lambda x, v=variant: value(x, v)) for variant, meaning in VARIANTS]
+
+
+SHOWN = {"clipped": "clipped and normalised", "projected": "on the simplex"}
+VARIANTS = (("as-printed", "printed"), ("default", "ours"))
 ANSWERS = {"as-printed": PrintedAnswers, "default": LimitedAnswers}
 
 
@@ -161,7 +147,7 @@ def figure_7_9() -> Picture:
     curves = randomness_curves(grid, lambda second: (1.0, float(second)))
     return picture(
         "refinement-7-9",
-        "Randomness of two privacy levels",
+        "Random bits a client for two privacy levels",
         "Random bits a client for epsilon 1 and a second level, against the second level.",
         [linear("two levels, ε₁ = 1", grid, "ε₂", "bits a client", curves)],
     )
@@ -176,7 +162,7 @@ def figure_7_10() -> Picture:
 
     return picture(
         "refinement-7-10",
-        "Randomness of many privacy levels",
+        "Random bits a client for many privacy levels",
         "Random bits a client against the number of privacy levels.",
         [
             linear(
@@ -197,15 +183,10 @@ def randomness_curves(
         return Cascade(levels(x))
 
     return [
-        line("a message each", "theorem 4.1", grid, lambda x: separate_bits(cascade(x))),
-        line("one message, (7.42)", "turnout", grid, lambda x: cascade(x).randomness_bits),
-        line("key of the first", "poisson", grid, lambda x: cascade(x).key_bits(0)),
-        line(
-            "the public level alone",
-            "local",
-            grid,
-            lambda x: enough_randomness(levels(x)[-1]),
-        ),
+        line("separate", grid, lambda x: separate_bits(cascade(x))),
+        line("ours", grid, lambda x: cascade(x).randomness_bits, ONE_MESSAGE),
+        line("first key", grid, lambda x: cascade(x).key_bits(0)),
+        line("public", grid, lambda x: enough_randomness(levels(x)[-1])),
     ]
 
 
@@ -220,34 +201,34 @@ def table_7_1() -> Picture:
     """Randomness and error of five mechanisms; the table is printed at ε = 1."""
     grid = [0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0]
     bits = [
-        line("RAPPOR", "shuffling", grid, lambda e: SIZE * enough_randomness(e / 2)),
-        line("RR", "theorem 4.1", grid, lambda e: recoverable_bits(e, "k-ary")),
-        line("HR", "poisson", grid, hadamard_bits),
-        line("HR, recoverable", "rdp", grid, lambda e: recoverable_bits(e, "hadamard")),
-        line("projective, recoverable", "dong", grid, lambda e: recoverable_bits(e, "projective")),
-        line("least recoverable key", "variance", grid, lambda e: recoverable_bits(e, "minimal")),
-        line("BH", "turnout", grid, enough_randomness),
+        line("RAPPOR", grid, lambda e: SIZE * enough_randomness(e / 2)),
+        line("k-ary", grid, lambda e: recoverable_bits(e, "k-ary")),
+        line("Hadamard message", grid, hadamard_bits),
+        line("Hadamard key", grid, lambda e: recoverable_bits(e, "hadamard")),
+        line("projective key", grid, lambda e: recoverable_bits(e, "projective")),
+        line("least key", grid, lambda e: recoverable_bits(e, "minimal")),
+        line("one bit", grid, enough_randomness),
     ]
     errors = [
-        line("RAPPOR", "shuffling", grid, lambda e: unary(e).mse_bound(1)),
-        line("RR", "theorem 4.1", grid, lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1)),
-        line("HR", "poisson", grid, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
-        line("HR, recoverable", "rdp", grid, lambda e: recovered_error(e, "hadamard")),
-        line("projective, recoverable", "dong", grid, lambda e: recovered_error(e, "projective")),
-        line("least recoverable key", "variance", grid, lambda e: recovered_error(e, "minimal")),
-        line("BH", "turnout", grid, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
+        line("RAPPOR", grid, lambda e: unary(e).mse_bound(1)),
+        line("k-ary", grid, lambda e: KaryRandomizedResponse(e, SIZE).mse_bound(1)),
+        line("Hadamard message", grid, lambda e: HadamardResponse(e, SIZE).mse_bound(1)),
+        line("Hadamard key", grid, lambda e: recovered_error(e, "hadamard")),
+        line("projective key", grid, lambda e: recovered_error(e, "projective")),
+        line("least key", grid, lambda e: recovered_error(e, "minimal")),
+        line("one bit", grid, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
     ]
     one = grid.index(1.0)
     print("  mechanism, random bits a client, n·E‖p̂ − p‖² at ε = 1")
     for r, e in zip(bits, errors, strict=True):
-        print(f"  {r.label}, {r.values[one]:.3f}, {e.values[one]:.0f}")
+        print(f"  {r.words}, {r.values[one]:.3f}, {e.values[one]:.0f}")
     return picture(
         "refinement-table-7-1",
-        "Randomness and error of private mechanisms",
+        "Random bits and error of frequency mechanisms (k = 1000)",
         "Random bits a client and mean squared error of seven mechanisms against epsilon.",
         [
-            Panel("k = 1000", grid, "ε", "random bits a client", bits),
-            Panel("k = 1000", grid, "ε", "n·MSE", errors),
+            Panel("Randomness", grid, "ε", "random bits a client", bits),
+            Panel("Error", grid, "ε", "n·MSE", errors),
         ],
     )
 

@@ -48,8 +48,6 @@ LOCAL_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 4)
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0)
 Law = EveryStep | FixedSize | SelfSampling
-THIN = {"linewidth": 1.4, "linestyle": "--"}
-THINNER = {"linewidth": 1.0, "linestyle": "-."}
 SIZES = (10**3, 10**4, 10**5, 10**6)
 
 
@@ -60,44 +58,38 @@ def figure_2() -> Picture:
     for clients, larger in pairwise(SIZES):
         text = f"Erlingsson et al., n = {larger:,}, over Theorem 5.1, n = {clients:,}"
         ratios(text, drawn[larger][1], drawn[clients][0])
-    panels = []
-    for pair in (SIZES[:2], SIZES[2:]):
-        curves = [curve for clients in pair for curve in drawn[clients]]
-        curves.append(line("no amplification", "local", grid, float))
-        panels.append(
-            Panel(
-                "n shuffled messages, δ = 1e-6, replace-one",
-                grid,
-                "ε₀ of one message",
-                "ε",
-                curves,
-                limits=(1e-4, 10.0),
-                ticks=(LOCAL_TICKS, ()),
-            )
+    panels = [
+        Panel(
+            f"n = {clients:,}".replace(",", " "),
+            grid,
+            "ε₀ of one message",
+            "ε",
+            [*drawn[clients], line("no shuffler", grid, float)],
+            limits=(1e-4, 10.0),
+            ticks=(LOCAL_TICKS, ()),
         )
+        for clients in SIZES
+    ]
     return picture(
         "shuffling-2",
-        "Amplification by shuffling",
+        "ε of n shuffled messages (δ = 1e-6, replace-one)",
         "ε of n shuffled messages against the ε₀ of each, by two published bounds and by ours.",
         panels,
+        columns=2,
     )
 
 
 def amplification(grid: Sequence[float], clients: int) -> list[Curve]:
     """Three bounds at one n."""
-    methods: tuple[tuple[str, str, Callable[[float], float]], ...] = (
-        ("Theorem 5.1", "theorem 4.1", lambda e: check_ins.theorem_5_1(e, clients, DELTA)),
-        ("Erlingsson et al.", "poisson", lambda e: shuffling.efm19_theorem_7(e, clients, DELTA)),
-        ("turnout", "turnout", lambda e: certified(e, clients, DELTA).upper),
+    methods: tuple[tuple[str, Callable[[float], float]], ...] = (
+        ("check-ins", lambda e: check_ins.theorem_5_1(e, clients, DELTA)),
+        ("EFM19", lambda e: shuffling.efm19_theorem_7(e, clients, DELTA)),
+        ("turnout", lambda e: certified(e, clients, DELTA).upper),
     )
-    name = f"{clients:,}".replace(",", " ")
-    change = {"linestyle": "--" if clients in SIZES[::2] else "-"}
-    curves = [
-        line(f"{label}, n = {name}", style, grid, lambda e, f=value: shown(f(e), e), change)
-        for label, style, value in methods
-    ]
+    print(f"  n = {clients:,}")
+    curves = [line(meaning, grid, lambda e, f=value: shown(f(e), e)) for meaning, value in methods]
     for other in curves[:2]:
-        ratios(f"{other.label}, over turnout", other, curves[2])
+        ratios(f"{other.words}, over turnout", other, curves[2])
     return curves
 
 
@@ -125,6 +117,7 @@ def figure_5_2() -> Picture:
         "Rényi divergence of shuffled messages",
         "Rényi divergence of shuffled messages by published bounds and by ours.",
         panels,
+        columns=2,
     )
 
 
@@ -137,18 +130,18 @@ def renyi_panel(
     """One panel of 5.2; ``at`` gives (ε₀, n, α) of a point. No more than ε₀ is ever true."""
     print(f"  {title}")
     curves = [
-        line(label, style, grid, lambda x, f=value: shown(f(*at(x)), at(x)[0]), change)
-        for label, style, value, change in (
-            ("EFM19, Remark 1", "shuffling", efm19_rdp, {}),
-            ("Theorem 5.3.2", "theorem 4.1", theorem_5_3_2_rdp, {}),
-            ("Theorem 5.3.1", "rdp", theorem_5_3_1_rdp, {}),
-            ("turnout", "turnout", ours_rdp, {}),
-            ("clones 2021, numerically", "dong", clones_rdp, THIN),
-            ("Theorem 5.3.3, of 2RR", "local", theorem_5_3_3_rdp, {"linestyle": "--"}),
+        line(meaning, grid, lambda x, f=value: shown(f(*at(x)), at(x)[0]), words)
+        for meaning, value, words in (
+            ("EFM19", efm19_rdp, ""),
+            ("RDP 5.3.2", theorem_5_3_2_rdp, ""),
+            ("RDP 5.3.1", theorem_5_3_1_rdp, ""),
+            ("turnout", ours_rdp, "turnout's upper bound"),
+            ("clones", clones_rdp, ""),
+            ("RDP below", theorem_5_3_3_rdp, ""),
         )
     ]
     for other in (*curves[:3], *curves[4:]):
-        ratios(f"{other.label} over turnout", other, curves[3])
+        ratios(f"{other.words} over turnout", other, curves[3])
     return Panel(title, grid, x_label, "divergence", curves)
 
 
@@ -212,9 +205,10 @@ def figure_5_3() -> Picture:
         panels.append(panel)
     return picture(
         "shuffling-5-3",
-        "One shuffle in ε and δ",
+        "ε of n shuffled messages at δ = 1e-6, by analysis",
         "ε of shuffled messages at delta 1e-6 by published bounds and by ours.",
         panels,
+        columns=2,
     )
 
 
@@ -227,22 +221,23 @@ def epsilon_panel(
     """One panel of 5.3; ``at`` gives (ε₀, n) of a point."""
     print(f"  {title}")
 
-    def drawn(label: str, style: str, value: Callable[[float, int], float], **change) -> Curve:
-        return line(label, style, grid, lambda x: shown(value(*at(x)), at(x)[0]), change)
-
+    methods: tuple[tuple[str, Callable[[float, int], float]], ...] = (
+        ("EFM19", efm19),
+        ("blanket", blanket_2019),
+        ("clones form", clones_closed),
+        ("RDP 5.3.2", theorem_5_3_2),
+        ("RDP 5.3.1", theorem_5_3_1),
+        ("turnout", lambda e, n: certified(e, n, DELTA).upper),
+        ("clones", clones_numeric),
+        ("binary RR", binary_response),
+        ("attained", lambda e, n: attained(e, n, DELTA)),
+    )
     curves = [
-        drawn("EFM19, RDP", "shuffling", efm19),
-        drawn("blanket 2019", "poisson", blanket_2019),
-        drawn("clones 2021, closed form", "dong", clones_closed),
-        drawn("Theorem 5.3.2, RDP", "theorem 4.1", theorem_5_3_2),
-        drawn("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1),
-        drawn("turnout", "turnout", lambda e, n: certified(e, n, DELTA).upper),
-        drawn("clones 2021, numerically", "dong", clones_numeric, **THIN),
-        drawn("turnout, binary response", "turnout", binary_response, **THINNER),
-        drawn("attained by somebody", "local", lambda e, n: attained(e, n, DELTA)),
+        line(meaning, grid, lambda x, f=value: shown(f(*at(x)), at(x)[0]))
+        for meaning, value in methods
     ]
     for other in (*curves[:5], *curves[6:]):
-        ratios(f"{other.label} over turnout", other, curves[5])
+        ratios(f"{other.words} over turnout", other, curves[5])
     return Panel(title, grid, x_label, "ε", curves)
 
 
@@ -259,7 +254,7 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> float:
 
 
 def blanket_2019(local_epsilon: float, clients: int) -> float:
-    """The smaller of both inequalities' bounds, for one fixed randomizer."""
+    """The smaller of both inequalities' bounds, for one non-adaptive randomizer."""
     return min(
         method(local_epsilon, clients, DELTA)
         for method in (blanket_2019_bennett, blanket_2019_hoeffding)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from curves import Curve, Panel, line, picture
 from scipy.special import gammaln, logsumexp
-from shuffling import LOCAL, LOCAL_TICKS, THIN, Law, in_print, priced, ratios
+from shuffling import LOCAL, LOCAL_TICKS, Law, in_print, priced, ratios
 
 from turnout.accounting.published import shuffling_rdp, shuffling_subsampled
 from turnout.accounting.published.renyi import RenyiFormula, RenyiLowerFormula
@@ -28,10 +28,13 @@ MANY_ROUNDS = ROUNDS[1:]  # below, the curves that are drawn want orders beyond 
 CLIENTS = (10**4, 3 * 10**4, 10**5, 3 * 10**5, 10**6)
 LARGEST = 1024  # order of curves that need all whole orders below
 HOPELESS = 1e3  # what a curve that leaves the panel is above
+ZHU_WANG = "Rényi divergence, sampled (5.3.1 with Zhu and Wang 2019)"
+BELOW = "Rényi divergence of binary response, sampled (5.3.3 with Zhu and Wang 2019)"
+WANG = "Rényi divergence, sampled (5.3.1 with Wang et al. 2019)"
 Point = tuple[float, int, int]
 """ε₀, n and T."""
-Method = tuple[str, str, Callable[[Point], float], dict]
-"""Label, style, ε at a point, and changes of the style."""
+Method = tuple[str, Callable[[Point], float], str]
+"""Meaning, ε at a point, and words where they are not the meaning's own."""
 
 
 def figure_5_4() -> Picture:
@@ -62,9 +65,10 @@ def figure_5_4() -> Picture:
         panels.append(panel)
     return picture(
         "shuffling-5-4",
-        "Many shuffles",
+        "ε of T rounds of shuffled messages at δ = 1e-8, by analysis",
         "ε of many rounds of shuffled messages at delta 1e-8 by published bounds and by ours.",
         panels,
+        columns=2,
     )
 
 
@@ -78,11 +82,11 @@ def composed_panel(
         x_label,
         at,
         [
-            ("EFM19, RDP", "shuffling", efm19, {}),
-            ("clones 2021 + KOV 2015", "dong", clones_and_kov, {}),
-            ("Theorem 5.3.1, RDP", "rdp", theorem_5_3_1, {}),
+            ("EFM19", efm19, ""),
+            ("clones KOV", clones_and_kov, ""),
+            ("RDP 5.3.1", theorem_5_3_1, ""),
             *ours(lambda point: EveryStep(point[2])),
-            ("Theorem 5.3.3, RDP of 2RR", "variance", theorem_5_3_3, {}),
+            ("RDP below", theorem_5_3_3, ""),
         ],
     )
 
@@ -97,18 +101,18 @@ def panel_of(
     """A panel of methods, and on the terminal how far each is above ours."""
     print(f"  {title}")
 
-    def curve(label: str, style: str, value: Callable[[Point], float], **changes) -> Curve:
+    def curve(meaning: str, value: Callable[[Point], float], words: str) -> Curve:
         def shown(x: float) -> float:
             found = value(at(x))
             return found if found < HOPELESS else math.nan
 
-        return line(label, style, grid, shown, changes)
+        return line(meaning, grid, shown, words)
 
-    curves = [curve(*method[:3], **method[3]) for method in methods]
-    own = next(curve for curve in curves if curve.style == "turnout")
+    curves = [curve(*method) for method in methods]
+    own = next(curve for curve in curves if curve.meaning == "turnout")
     for other in curves:
         if other is not own:
-            ratios(f"{other.label} over turnout", other, own)
+            ratios(f"{other.words} over turnout", other, own)
     return Panel(f"{title}, δ = 1e-8", grid, x_label, "ε", curves)
 
 
@@ -141,24 +145,22 @@ def ours(law: Callable[[Point], Law]) -> list[Method]:
         return priced(kind(point[0]), point[1], DELTA, law(point))
 
     return [
-        ("turnout", "turnout", lambda point: bounds(point, PureRandomizer).upper, {}),
+        ("turnout", lambda point: bounds(point, PureRandomizer).upper, ""),
         (
-            "clones 2021, numerically",
-            "dong",
+            "clones",
             lambda point: in_print(point[0], point[1], DELTA, law(point)),
-            THIN,
+            "",
         ),
         (
-            "attained by somebody",
-            "local",
+            "attained",
             lambda point: bounds(point, NonAdaptiveRandomizer).lower or math.nan,
-            {},
+            "",
         ),
     ]
 
 
 def figure_5_5() -> Picture:
-    """ε of shuffles to which everybody comes by a coin of her own."""
+    """ε of shuffles of Poisson-sampled clients (self-sampling)."""
     panels = []
     for clients, text in ((10**6, "10⁶"), (10**7, "10⁷")):
         panels.append(
@@ -168,16 +170,16 @@ def figure_5_5() -> Picture:
                 "rounds T",
                 lambda t, n=clients: (2.0, n, int(t)),
                 [
-                    ("clones 2021, γ, KOV 2015", "dong", sampled_clones_and_kov(0.001), {}),
-                    ("Theorem 5.3.1, Zhu & Wang 2019", "rdp", by_coins(0.001), {}),
+                    ("clones KOV", sampled_clones_and_kov(0.001), ""),
+                    ("RDP 5.3.1", by_coins(0.001), ZHU_WANG),
                     *ours(lambda point: SelfSampling(0.001, point[2])),
-                    ("Theorem 5.3.3, Zhu & Wang 2019", "variance", by_coins_below(0.001), {}),
+                    ("RDP below", by_coins_below(0.001), BELOW),
                 ],
             )
         )
     return picture(
         "shuffling-5-5",
-        "Shuffles of clients who come by coins of their own",
+        "ε of T shuffles of Poisson-sampled clients (self-sampling)",
         "ε of many rounds of Poisson-sampled shuffled messages at delta 1e-8.",
         panels,
     )
@@ -268,7 +270,7 @@ def figure_5_6() -> Picture:
     )
     return picture(
         "shuffling-5-6",
-        "Shuffles of a uniform subset",
+        "ε of T shuffles of k of n clients, a uniform subset",
         "ε of many rounds of shuffled messages of some clients at delta 1e-8.",
         panels,
     )
@@ -308,11 +310,11 @@ def subset_panel(
         x_label,
         at,
         [
-            ("clones 2021, γ, KOV 2015", "dong", kov, {}),
-            ("Theorem 5.3.1, Wang et al. 2019", "shuffling", wang, {}),
-            ("Theorem 5.4.1, RDP", "rdp", theorem_5_4_1, {}),
+            ("clones KOV", kov, ""),
+            ("RDP 5.3.1", wang, WANG),
+            ("RDP 5.4.1", theorem_5_4_1, ""),
             *ours(law),
-            ("Theorem 5.4.2, RDP of 2RR", "variance", theorem_5_4_2, {}),
+            ("RDP below", theorem_5_4_2, ""),
         ],
     )
 

@@ -51,12 +51,12 @@ ACCOUNT = f"""
 {_SHUFFLE} --randomizer fixed|non-adaptive --epsilon0 2 --json
 {_SHUFFLE} --randomizer kary-response --categories 5 --epsilon0 2 --json
 {_SHUFFLE} --randomizer hadamard-response --epsilon0 2 --json
-{_SHUFFLE} --randomizer bit-response|sampled-bit --epsilon0 2 --json
+{_SHUFFLE} --randomizer bit-response|sampled-bit-response --epsilon0 2 --json
 {_SHUFFLE} --noise-multiplier 2 --json
 {_SHUFFLE} --noise-multiplier 2
 --scheme subsampled-shuffle --sampled 1e3 --clients 1e4 --randomizer kary-response --epsilon0 1 --delta 1e-6 --json
 --scheme subsampled-shuffle --sampled 1e3 --clients 1e4 --epsilon0 1 --rounds 5 --delta 1e-6 --json
---scheme self-sampling-shuffle --rate 0.05 --clients 1e4 --randomizer fixed|non-adaptive --epsilon0 1 --delta 1e-6 --json
+--scheme self-sampled-shuffle|self-sampling-shuffle --rate 0.05 --clients 1e4 --randomizer fixed|non-adaptive --epsilon0 1 --delta 1e-6 --json
 """
 
 CALIBRATE = f"""

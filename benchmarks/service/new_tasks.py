@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _charter(population: int, dimension: int, steps: int, seconds: float):
-    from turnout.protocol import Lattice
+    from turnout.protocol.lattice import Lattice
     from turnout.service.charter import Charter, Timing
     from turnout.service.signatures import SigningKey
     from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme

@@ -8,7 +8,7 @@ import pytest
 
 from turnout.api.training import simulate, train
 from turnout.core.errors import ParameterError, StorageError
-from turnout.learning import FedSGD
+from turnout.learning.fedsgd import FedSGD
 from turnout.plans import Plan, example_plan
 from turnout.spec import CheckIn, FixedSize, GaussianNoise, PoissonSampling, Scheme
 from turnout.training import InterruptedRunError
@@ -174,6 +174,21 @@ def test_with_an_algorithm_it_learns_what_the_plan_learns(run):
     assert found != simulate(scheme, clients=200, seed=1)
     assert found != simulate(scheme, algorithm=algorithm(), seed=2)
     assert "accuracy" in found._repr_html_()
+
+
+def test_ctrl_c_ends_a_simulation_with_an_error(monkeypatch):
+    scheme = Scheme(GaussianNoise(2.0), CheckIn(5, 2), "add-remove")
+    learner, turns = algorithm(), iter(range(3))
+    step = FedSGD.server_update
+
+    def stopped(self, *given):
+        if next(turns, None) is None:
+            raise KeyboardInterrupt
+        return step(self, *given)
+
+    monkeypatch.setattr(FedSGD, "server_update", stopped)
+    with pytest.raises(InterruptedRunError, match=r"stopped after step 3 of 10$"):
+        simulate(scheme, algorithm=learner)
 
 
 @pytest.mark.parametrize(

@@ -132,3 +132,35 @@ def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, words, kind, matc
     (tmp_path / "damaged.json").write_text((tmp_path / "open.json").read_text()[:-9])
     with pytest.raises(kind, match=match):
         run(*words)
+
+
+@pytest.mark.parametrize(
+    ("decided", "changes"),
+    [
+        ("plan", {"budget": float("nan")}),
+        ("plan", {"budget": -1.0}),
+        ("plan", {"delta": 1.5}),
+        ("releases", {"budget": 20.0}),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(tmp_path, decided, changes):
+    file = opened(tmp_path / "damaged.json", decided, "--epsilon", 2)
+    assert read_account(file).epsilon == 2
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(StorageError, match="damaged"):
+        read_account(file)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"count": 9}, {"charge": {"left_out": 0.5}}, {"charge": {"remove": [-1.0]}}]
+)
+def test_a_charge_that_its_odometer_cannot_hold_is_refused(tmp_path, changes):
+    file = opened(tmp_path / "damaged.json", "releases", "--epsilon", 2, "--most-windows", 5)
+    run("charge", file, *GAUSSIAN)
+    written = json.loads(file.read_text())
+    entry = written["odometer"]["entries"][0]
+    charge_of = entry["charge"] | changes.pop("charge", {})
+    written["odometer"]["entries"] = [entry | changes | {"charge": charge_of}]
+    file.write_text(json.dumps(written))
+    with pytest.raises(StorageError, match="damaged"):
+        read_account(file)

@@ -90,7 +90,7 @@ def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
     assert numbers == sorted(numbers)
     assert "– EFM19, at 1 to 4: ε₀ = 1: expected at most 1/2" in " ".join(out.split())
     svg = picture.read_text()
-    for text in ("ε at δ = 1e-06, replace-one, shuffled", "times the ε of adaptive", "ε₀"):
+    for text in ("ε at δ = 1e-06, replace-one: clients", "Ratio to shuffled", "ε₀"):
         assert text in svg
 
 

@@ -100,7 +100,7 @@ def test_the_answer_of_a_calibration_is_worth_its_target(run):
 def test_what_a_table_means_for_a_person(run):
     code, out, err = run("account", "--randomizer table --pair-file {pair} --explain")
     assert (code, err) == (0, "")
-    assert "as a bet" in out
+    assert "membership inference" in out
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_a_table_means_for_a_person(run):
         (
             "account",
             "--randomizer table --pair-file {pair} --release one-client",
-            "TableRandomizer compares her with her absence only; replace-one, fixed sizes and ",
+            "TableRandomizer compares a client with its absence only; replace-one, fixed sizes ",
         ),
         (
             "calibrate",

@@ -52,8 +52,8 @@ def test_the_table_has_both_sides_and_what_is_left_without_the_shuffler(run):
     for part in (
         "scheme shuffle: clients 5000, rounds 3, order hidden",
         "randomizer pure: epsilon0 0.1",
-        "ε (proved) 0.0",
-        "ε at least 0",
+        "ε upper bound 0.0",
+        "ε lower bound 0",
         "direction replace",
         "relation replace-one: ",
         "unit client: ",
@@ -184,7 +184,7 @@ def test_what_shuffling_means_for_a_person(run, tmp_path):
     code, out, err = run("account", f"{flags} --picture {picture}")
     assert (code, err) == (0, "")
     words = " ".join(out.split())
-    assert "Somebody who knows what all others hold and sees all shuffled messages bets on" in words
+    assert "Somebody who knows what all others hold and sees all shuffled messages guesses" in words
     assert "prior 10 %" in words
     assert "released model" not in words
     assert "quoted" in picture.read_text()
@@ -239,7 +239,7 @@ def test_what_is_not_known_from_below_is_said(run):
     rounds = f"{SHUFFLE} --epsilon0 1 --rounds 1000000000"
     words = " ".join(run("account", rounds)[1].split())
     lower = json.loads(run("account", f"{rounds} --json")[1])["epsilon_lower"]
-    assert ("ε at least 0: no lower bound is known" in words) is (lower == 0)
+    assert ("ε lower bound 0: no lower bound is known" in words) is (lower == 0)
 
 
 def test_a_single_client_is_hidden_by_nobody(run):
@@ -252,9 +252,10 @@ def test_a_single_client_is_hidden_by_nobody(run):
 def test_help_has_the_options_by_what_they_are_about(run, command):
     _, out, _ = run(command, "--help")
     headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
-    about = ["Who takes part when:", "What protects one contribution:", "Promise:", "Output:"]
+    about = ["Who takes part when:", "What protects one contribution:", "Privacy target:"]
+    about += ["Output:"]
     assert "Options:" not in headings
     assert set(about) <= set(headings)
     assert max(map(len, out.splitlines())) <= 80
-    _, promise = out.split("Promise:")
+    _, promise = out.split("Privacy target:")
     assert "--delta" in promise.split("Output:")[0]

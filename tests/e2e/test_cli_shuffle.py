@@ -40,7 +40,8 @@ def test_the_level_that_calibrate_finds_is_worth_its_target(turnout):
 def test_the_table_says_who_is_trusted_and_what_is_left_without(turnout):
     done = turnout("account", *ANSWERS.split(), "--delta", "1e-6")
     assert (done.returncode, done.stderr) == (0, "")
-    for word in ("replace-one", "client", "shuffled", "no shuffler", "assumes", "ε at least", "δ"):
+    said = ("replace-one", "client", "shuffled", "no shuffler", "assumes", "ε lower bound", "δ")
+    for word in said:
         assert word in done.stdout
 
 

@@ -86,7 +86,7 @@ def test_estimates_are_near_and_as_private_as_stated(dimension):
     # Without the range, noise would be as ±B: hundreds of times the variance.
     assert scheme.mean_randomizer.radius < 100.0 / 15
     words = str(estimate)
-    for word in ("all her samples", "trust: local", "ε = 2", "replace-one"):
+    for word in ("all its samples", "trust: local", "ε = 2", "replace-one"):
         assert word in words
 
 

@@ -12,17 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.learning import (
-    SGD,
-    ClassificationTask,
-    Examples,
-    FedSGD,
-    Holdings,
-    LayeredUpdates,
-    LocalTraining,
-    VmappedUpdates,
-    build_model,
-)
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.tasks import ClassificationTask
 
 SIDE, CLASSES = 16, 5
 

@@ -5,19 +5,17 @@ import pytest
 from plain_clients import Case, case
 
 from turnout.core.errors import ParameterError
-from turnout.learning import (
-    MODELS,
-    SGD,
-    ClassificationTask,
-    Examples,
-    FedSGD,
-    Holdings,
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.local_updates import (
     LayeredUpdates,
     LocalTraining,
     VmappedUpdates,
-    build_model,
+    local_updates,
 )
-from turnout.learning.local_updates import local_updates
+from turnout.learning.models import MODELS, build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.tasks import ClassificationTask
 
 PATHS = ("layered", "vmapped")
 

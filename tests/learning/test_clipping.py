@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from plain_clients import CLASSES, SIDE, Case, case
 from torch import Tensor
 
-from turnout.learning import Examples, Holdings, LocalTraining, clipping
+from turnout.learning import clipping
 from turnout.learning.client_gradients import OuterProducts, squared_norms
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.local_updates import LocalTraining
 
 PATHS = ("layered", "vmapped")
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from turnout.core.errors import ParameterError
-from turnout.learning import Examples, apply_features, featured
+from turnout.learning.examples import Examples
+from turnout.learning.features import apply_features, featured
 from turnout.learning.scattering import MAPS, PADDING, scattering
 
 SIDE = 12

@@ -5,7 +5,7 @@ import pytest
 import torch
 from plain_clients import case
 
-from turnout.learning import apply_features
+from turnout.learning.features import apply_features
 
 
 @pytest.fixture

@@ -5,16 +5,11 @@ import pytest
 import torch
 
 from turnout.core.errors import ParameterError
-from turnout.learning import (
-    SGD,
-    Adam,
-    ClassificationTask,
-    Constant,
-    Examples,
-    WarmUp,
-    build_model,
-    build_optimizer,
-)
+from turnout.learning.examples import Examples
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD, Adam, build_optimizer
+from turnout.learning.schedules import Constant, WarmUp
+from turnout.learning.tasks import ClassificationTask
 
 
 @pytest.mark.parametrize(

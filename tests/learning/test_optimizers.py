@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError
-from turnout.learning import (
-    SCHEDULES,
-    SGD,
-    Adam,
+from turnout.learning.averaging import (
     Averaged,
+    ExponentialAverage,
+    LastIterate,
+    TailAverage,
+    build_averaging,
+)
+from turnout.learning.optimizers import SGD, Adam, build_optimizer
+from turnout.learning.schedules import (
+    SCHEDULES,
     Constant,
     Cosine,
-    ExponentialAverage,
     InverseSquareRoot,
-    LastIterate,
     Linear,
-    TailAverage,
     WarmUp,
-    build_averaging,
-    build_optimizer,
     build_schedule,
 )
 

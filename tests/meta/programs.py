@@ -63,16 +63,17 @@ def _make(arguments: list[str]) -> None:
 
 
 def _pip(arguments: list[str]) -> None:
-    """``pip install 'turnout[extra]'``."""
+    """``pip install 'turnout[extra]'``, or the copy at hand."""
     what, *flags, package = arguments
+    package = package.replace(".", "turnout", 1) if package.startswith(".") else package
     assert set(flags) <= {"--upgrade"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    found = re.fullmatch(r"turnout\[(\w+)\]", package)
+    found = re.fullmatch(r"turnout(?:\[([\w,-]+)\])?", package)
     assert what == "install"
     assert found
-    assert found[1] in extras
+    assert set((found[1] or "all").split(",")) <= set(extras)
 
 
 def _python(arguments: list[str]) -> None:

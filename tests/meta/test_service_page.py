@@ -189,7 +189,7 @@ def test_root_installs_the_unit(tmp_path):
         ["stop", UNIT.stem],
         ["start", UNIT.stem],
     ]
-    assert ["pip", "install", "--upgrade", "turnout[service]"] in asked
+    assert ["pip", "install", "--upgrade", "turnout[service,train]"] in asked
     assert ["useradd", "--system", "--no-create-home", unit()["User"][0]] in asked
     venv, *arguments = unit()["ExecStart"][0].split("/bin/turnout ")
     assert ["python3", "-m", "venv", f"{tmp_path}{venv}"] in asked

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 TESTS = {
     "nothing": "def test_that_runs(): pass",
     "data": "import pytest\ndef test_it(): pytest.skip('set TURNOUT_DATA to a folder')",
@@ -37,7 +38,7 @@ def test_the_last_line_says_what_was_not_run(tmp_path, chosen, line, code):
     for name in chosen.split():
         (tmp_path / f"test_{name}.py").write_text(TESTS[name])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    environment = {**os.environ, "CI": "true", "COLUMNS": "200"}
+    environment = ALONE | {"CI": "true", "COLUMNS": "200"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.splitlines()[-1] == line
     assert done.returncode == code
@@ -47,7 +48,7 @@ def test_elsewhere_a_skip_is_no_failure(tmp_path):
     shutil.copy(CONFTEST, tmp_path)
     (tmp_path / "test_browser.py").write_text(TESTS["browser"])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    environment = {name: value for name, value in ALONE.items() if name != "CI"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.splitlines()[-1] == "Not run: 2 tests (needs Chromium)."
     assert done.returncode == 0

@@ -25,11 +25,8 @@ PUBLIC = {
     "fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
-    "participation": "Block Schedule TraceStatistics availability_law blocks day_profile draw "
-    "draw_run expected_check_ins expected_empty_steps expected_turns "
-    "is_far_below joined trace_statistics",
-    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys example_plan "
-    "parse_query prepare read_plan solvable sweep",
+    "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys "
+    "example_plan parse_query prepare read_plan solvable sweep",
     "randomizers": "FrequencyRandomizer GaussianRandomizer HadamardResponse KaryRandomizedResponse "
     "LaplaceRandomizer LocalHashing OneBitHadamard SubsetSelection "
     "UnaryEncoding",
@@ -94,7 +91,7 @@ def test_a_device_loads_what_it_runs_and_no_more():
     loaded = done.stdout.split()
     packages = {name.split(".")[1] for name in loaded if "." in name}
     assert packages == {"core", "participation", "protocol", "randomness", "service", "spec"}
-    assert len(loaded) <= 40, sorted(loaded)
+    assert len(loaded) <= 41, sorted(loaded)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +106,8 @@ def test_what_needs_no_network_files_or_clock_imports_none(name):
         begin = ("columns.py", "estimates.py", "many_samples.py", "searches.py")
         reads = path.parent.name == "private" and path.name in begin
         allowed = {"os"} if path.name == "system.py" else {"pathlib"} if reads else set()
+        if path.name == "files.py":  # what writes files durably, for the packages above
+            allowed = {"os", "pathlib"}
         assert found <= allowed, path
 
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, redirect_stdout
 from difflib import SequenceMatcher
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
@@ -132,6 +133,7 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     """What each step of each block prints, run in a folder of its own."""
     folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
+    registry.all_laws()  # loaded now, or those loaded by a page would be forgotten with its own
     with chdir(folder), patch.dict(registry._NAMES):  # a page's own laws stay on it
         return [
             [
@@ -182,6 +184,7 @@ def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None
 def main() -> None:
     """Writes all pages anew, the last blocks of a page first."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import_module("turnout.plans")  # registers every law: a session forgets those it registered
     for session in reversed(list(sessions())):
         place = session[0].place
         with tempfile.TemporaryDirectory() as folder:

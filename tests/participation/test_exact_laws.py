@@ -7,7 +7,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from turnout.participation import blocks, draw
+from turnout.participation.drawing import draw
+from turnout.participation.schedule import blocks
 from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,

@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation import (
-    blocks,
-    draw,
-    draw_run,
+from turnout.participation.drawing import draw, draw_run
+from turnout.participation.expectations import (
     expected_check_ins,
     expected_empty_steps,
     expected_turns,
     is_far_below,
-    joined,
 )
+from turnout.participation.schedule import blocks, joined
 from turnout.randomness import SimulationStreams
 from turnout.spec import (
     AvailabilityCheckIn,

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from turnout.participation import availability_law, blocks, draw, draw_run, drawing, joined
+from turnout.participation import drawing
+from turnout.participation.drawing import draw, draw_run
+from turnout.participation.schedule import blocks, joined
+from turnout.participation.traces import availability_law
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.spec import (
     CheckIn,

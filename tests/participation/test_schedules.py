@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation import Block, Schedule, blocks, draw, draw_run, joined
-from turnout.participation.schedule import grouped
+from turnout.participation.drawing import draw, draw_run
+from turnout.participation.schedule import Block, Schedule, blocks, grouped, joined
 from turnout.randomness import OSRandomness, SimulationStreams
 from turnout.spec import (
     AvailabilityCheckIn,

@@ -7,13 +7,9 @@ from hypothesis import strategies as st
 
 from turnout import datasets
 from turnout.core.errors import ParameterError
-from turnout.participation import (
-    availability_law,
-    day_profile,
-    draw_run,
-    joined,
-    trace_statistics,
-)
+from turnout.participation.drawing import draw_run
+from turnout.participation.schedule import joined
+from turnout.participation.traces import availability_law, day_profile, trace_statistics
 from turnout.randomness import SimulationStreams
 
 U = np.nan

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from turnout.protocol import CheckIns, Clipping, Coordinator, Updates, UpdateSum, mechanism_for
+from turnout.core.aggregates import UpdateSum
+from turnout.protocol.clipping import Clipping
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.mechanisms import mechanism_for
+from turnout.protocol.messages import CheckIns, Updates
 from turnout.randomness import SimulationStreams
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 

@@ -11,15 +11,10 @@ from protocol_driver import (
     updates,
 )
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.protocol import (
-    CheckIns,
-    CoordinatorState,
-    UpdateRequests,
-    Updates,
-    UpdateSum,
-    Verdict,
-)
+from turnout.protocol.messages import CheckIns, UpdateRequests, Updates, Verdict
+from turnout.protocol.tables import CoordinatorState
 from turnout.spec import (
     AvailabilityCheckIn,
     CheckIn,

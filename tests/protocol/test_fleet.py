@@ -8,9 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol_driver import ids
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.participation import Schedule
-from turnout.protocol import Client, ClientState, Fleet, StepOpened, UpdateRequests, UpdateSum
+from turnout.participation.schedule import Schedule
+from turnout.protocol.client import Client
+from turnout.protocol.fleet import Fleet
+from turnout.protocol.messages import StepOpened, UpdateRequests
+from turnout.protocol.tables import ClientState
 
 STEPS, FIRST, CLIENTS = 4, 10, 5
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.protocol import IntegerSum, Lattice
-from turnout.protocol.lattice import _norm_squared
+from turnout.protocol.lattice import Lattice, _norm_squared
 
 POSITIVE = st.floats(1e-6, 1e6)
 

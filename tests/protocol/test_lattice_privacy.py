@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 from turnout.accounting.divergence.pairs import GaussianPair
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0])
 

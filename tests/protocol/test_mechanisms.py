@@ -18,13 +18,16 @@ from protocol_driver import (
 )
 from scipy import stats
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import (
     LocalProtocolError,
     ParameterError,
     RemoteProtocolError,
     UnsupportedError,
 )
-from turnout.protocol import Clipping, Lattice, UpdateSum, mechanism_for
+from turnout.protocol.clipping import Clipping
+from turnout.protocol.lattice import Lattice
+from turnout.protocol.mechanisms import mechanism_for
 from turnout.randomness import SimulationStreams
 from turnout.spec import CheckIn, EveryStep, LaplaceNoise, ReleaseRule
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.protocol import (
+from turnout.protocol.tables import (
     CLIENT_TABLE,
     COORDINATOR_TABLE,
     ClientEvent,

@@ -14,15 +14,18 @@ from protocol_driver import (
     updates,
 )
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError
-from turnout.protocol import Client, StepOpened, UpdateRequests, UpdateSum, Verdict, tables
+from turnout.protocol import tables
 from turnout.protocol.admissions import RULES, Admissions
+from turnout.protocol.client import Client
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.mechanisms import Released
 from turnout.protocol.mechanisms.aggregated import Aggregated
 from turnout.protocol.mechanisms.averaged import Averaged
 from turnout.protocol.mechanisms.gaussian import GaussianMechanism
 from turnout.protocol.mechanisms.one_client import OneClient
+from turnout.protocol.messages import StepOpened, UpdateRequests, Verdict
 from turnout.spec import KSubset, ReleaseRule, SlidingWindow
 from turnout.spec.draws import KOf, Staggered
 

@@ -11,17 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_driver import coordinator, ids, no_noise, source
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError
-from turnout.participation import blocks, draw
-from turnout.protocol import (
-    CheckIns,
-    Client,
-    Coordinator,
-    StepOpened,
-    UpdateRequests,
-    Updates,
-    UpdateSum,
-)
+from turnout.participation.drawing import draw
+from turnout.participation.schedule import blocks
+from turnout.protocol.client import Client
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests, Updates
 from turnout.randomness import SimulationRandomness
 from turnout.spec import CheckIn, ReleaseRule
 

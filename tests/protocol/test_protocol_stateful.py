@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from protocol_driver import coordinator, ids, source, std_itself
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.protocol import CheckIns, CoordinatorState, Updates, UpdateSum, Verdict
+from turnout.protocol.messages import CheckIns, Updates, Verdict
+from turnout.protocol.tables import CoordinatorState
 from turnout.spec import CheckIn, ReleaseRule
 
 LAW = CheckIn(window=3, windows=2)

@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 from protocol_driver import check_in, coordinator, ids, source, std_itself, updates
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.participation import Schedule
-from turnout.protocol import (
+from turnout.participation.schedule import Schedule
+from turnout.protocol.client import Client
+from turnout.protocol.fleet import Fleet
+from turnout.protocol.messages import CheckIns, StepOpened, UpdateRequests
+from turnout.protocol.tables import (
     CLIENT_TABLE,
     COORDINATOR_TABLE,
-    CheckIns,
-    Client,
     ClientEvent,
     ClientState,
     CoordinatorEvent,
     CoordinatorState,
     Fault,
-    Fleet,
-    StepOpened,
-    UpdateRequests,
-    UpdateSum,
 )
 from turnout.spec import CheckIn
 

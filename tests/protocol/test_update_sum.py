@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from protocol_driver import std_itself, unexpected_noise
 
+from turnout.core.aggregates import IntegerSum, UpdateSum
 from turnout.core.errors import ParameterError
-from turnout.protocol import IntegerSum, UpdateSum
 
 # Multiples of 2⁻¹⁰ below 2¹⁰: sums of a few are exact in float64, as for lattice updates.
 lattice = hnp.arrays(np.int64, 3, elements=st.integers(-(2**20), 2**20)).map(lambda v: v / 2**10)

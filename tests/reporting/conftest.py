@@ -7,7 +7,7 @@ import pytest
 
 from turnout.accounting import ClientGuarantees, Guarantee
 from turnout.core.bounds import Bounds
-from turnout.participation import trace_statistics
+from turnout.participation.traces import trace_statistics
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.simulation import History

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from turnout.plans.sweeps import sweep
 from turnout.reporting import progress as waiting
 from turnout.reporting.comparison_picture import comparison_picture
 from turnout.reporting.comparison_tables import comparison_record
+from turnout.reporting.palette import LOOKS
 from turnout.spec import (
     CheckIn,
     EveryStep,
@@ -265,12 +267,13 @@ def test_a_mistake_of_ours_is_no_blank(monkeypatch):
 def test_the_picture_shows_who_has_numbers(compared, tmp_path):
     picture = comparison_picture(compared)
     svg = picture.svg()
-    for name in ("check-in", "Poisson", "shuffling (replace-one)", "RDP 4.6 (remove only)"):
-        assert name in svg
-    assert "check-ins 3.2" not in svg
+    notes = {"check-in": "", "shuffling": ", replace-one", "RDP 4.6": ", remove only"}
+    for name, note in notes.items():
+        assert f"{LOOKS[name].words}{note}" in svg
+    assert LOOKS["check-ins 3.2"].words not in svg
     assert "noise multiplier" in svg
     assert not re.search(r"\d × 10|mathdefault", svg)
-    assert "check-in's least is" in picture.text
+    assert f"the least of {LOOKS['check-in'].words} is" in picture.text
     for kind, head in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         path = tmp_path / f"comparison{kind}"
         comparison_picture(compared).write(path)
@@ -282,8 +285,8 @@ def test_a_picture_without_any_number_of_ours_is_still_one(monkeypatch):
         raise UnsupportedError("no")
 
     monkeypatch.setattr(
-        methods, "METHODS", (Method("ours", "a trial", refuses), NAMED["no amplif."])
+        methods, "METHODS", (replace(NAMED["check-in"], quote=refuses), NAMED["no amplif."])
     )
     found = Comparison.of(sweep(FLAGS))
     with np.errstate(all="raise"):
-        assert comparison_picture(found).svg().count("no amplif.") == 1
+        assert comparison_picture(found).svg().count(LOOKS["no amplif."].words) == 1

@@ -87,15 +87,15 @@ def test_directions_keep_their_names(checked_in):
 def test_in_words(checked_in):
     rows = explanation_rows(checked_in)
     assert list(rows) == [
-        "as a bet",
+        "membership inference",
         "advantage",
         "prior 50 %",
         "prior 30 %",
         "true positives",
         "Gaussian",
     ]
-    assert "this client took part, or was never there" in rows["as a bet"]
-    assert "a coin wins 50 %" in rows["as a bet"]
+    assert "this client took part, or was never there" in rows["membership inference"]
+    assert "chance level 50 %" in rows["membership inference"]
     for claim in CLAIMS[Relation.ADD_REMOVE]:
         assert claim in rows["prior 30 %"]
     assert "0.0" not in rows["Gaussian"].split("-GDP")[1].split("δ")[0]
@@ -117,12 +117,12 @@ def test_a_gain_too_small_for_a_percentage_is_told_apart():
 
 
 def test_replacing_her_record_has_one_direction():
-    replaced = explained(CheckIn(8), relation=Relation.REPLACE_ONE, sigma=2.0)
+    replaced = explained(EveryStep(3), relation=Relation.REPLACE_ONE, sigma=2.0)
     record = explanation_record(replaced)
     assert list(record["true_positive_rates"][0]) == ["false_positive_rate", "replace"]
-    single = explained(CheckIn(8), sigma=2.0)
+    single = explained(EveryStep(3), sigma=2.0)
     assert record["advantage"] > single.advantage.upper
-    assert "her data are these" in explanation_rows(replaced)["prior 50 %"]
+    assert "the client's data are these" in explanation_rows(replaced)["prior 50 %"]
 
 
 def test_where_nothing_is_proved_about_a_gaussian_it_says_so():
@@ -174,7 +174,15 @@ def test_the_picture_says_what_it_shows(checked_in):
     picture = trade_off_picture(checked_in)
     svg = picture.svg()
     assert svg == picture.svg()
-    for word in ("a coin", "no privacy", "GDP", "remove", "add", "quoted", "this scheme, proved"):
+    for word in (
+        "chance level",
+        "no privacy",
+        "Gaussian",
+        "remove",
+        "add",
+        "quoted",
+        "this scheme",
+    ):
         assert word in svg
     assert "true minus false positives of at most" in picture.text
 

@@ -65,8 +65,8 @@ def test_how_sure_anybody_becomes_is_what_the_profile_proves(summary, traced_sum
         prepared = given.outcome.prepared
         found = scheme_certainty(prepared.scheme, prepared.guarantee.delta)
         text = words(page(given, [], "[data]"))
-        assert f"at most {sure(found.presence.upper)} sure that she took part" in text
-        assert f"at most {sure(found.absence.upper)} sure that she was never there" in text
+        assert f"at most {sure(found.presence.upper)} sure that the client took part" in text
+        assert f"at most {sure(found.absence.upper)} sure that the client was never there" in text
 
 
 def test_what_cannot_be_certified_is_not_said(summary, monkeypatch):
@@ -108,7 +108,7 @@ def test_pictures_repeat_exactly(summary):
 
 
 def test_a_label_may_hold_any_character():
-    picture = Picture("p", "t", 'a "b" & <c>', lambda axes, palette: None)
+    picture = Picture("p", "t", 'a "b" & <c>', lambda axes, ink: None)
     assert ET.fromstring(picture.inline_svg()).attrib["aria-label"] == 'a "b" & <c>'
 
 

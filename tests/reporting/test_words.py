@@ -55,7 +55,7 @@ def test_every_word_of_a_guarantee_is_explained():
 def test_how_sure_somebody_becomes(posterior, percent):
     assert sure(posterior) == percent
     words = certainty_in_words((posterior, 0.6), 1e-5, Relation.ZERO_OUT)
-    assert f"{percent} sure that she took part with her data" in words
-    assert "60 % sure that her record was empty" in words
+    assert f"{percent} sure that the client took part with its data" in words
+    assert "60 % sure that its record was empty" in words
     assert "δ = 1e-05" in words
     assert RELATIONS[Relation.ZERO_OUT] in words

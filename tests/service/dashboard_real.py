@@ -15,7 +15,7 @@ import dashboard_sample as sample
 import numpy as np
 import uvicorn
 
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.charter import Charter, Timing
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.interface import Scored

@@ -11,7 +11,7 @@ from functools import cache
 import httpx
 import numpy as np
 
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
 from turnout.service.ledger import Head, Record

@@ -25,7 +25,7 @@ import numpy as np
 from forked import HANGS_SECONDS, Forked
 from processes import turnout
 
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import (
     ENROLMENT_FORMAT,

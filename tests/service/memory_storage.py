@@ -100,7 +100,7 @@ class MemoryTransaction:
         self.t.check_ins[client] = replace(row, digest=digest)
         self.t.bodies[step, client] = body
 
-    def ask(self, step, clients):
+    def request(self, step, clients):
         if step in self.t.asked:
             raise ConflictError("somebody was asked")
         self.t.asked[step] = tuple(int(c) for c in clients)

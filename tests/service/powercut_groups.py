@@ -116,7 +116,7 @@ class Author:
         if self._asked or not self._here:
             return
         step, who = self._head.steps, np.sort(np.array(self._here[:2], dtype=np.int64))
-        group.add(lambda tx: tx.ask(step, who))
+        group.add(lambda tx: tx.request(step, who))
         group.store(("asked", step, who.astype("<i8").tobytes()))
         self._asked = True
 

@@ -19,8 +19,9 @@ import numpy as np
 from memory_storage import MemoryStorage
 
 from turnout.core.errors import RemoteProtocolError
-from turnout.participation import blocks, draw
-from turnout.protocol import Lattice
+from turnout.participation.drawing import draw
+from turnout.participation.schedule import blocks
+from turnout.protocol.lattice import Lattice
 from turnout.randomness import SimulationRandomness
 from turnout.service import learner as learning
 from turnout.service.charter import Charter, Timing

@@ -143,8 +143,8 @@ def test_numbers_are_rounded_to_the_safe_side(spent: float, target: float, delta
     assert float(facts.delta) >= delta
     assert float(facts.left) <= target - spent
     assert view.sure is not None
-    assert facts.bet.share >= 100 * max(view.sure)
-    assert all(0 <= bar.share <= 100 for bar in (facts.progress, facts.privacy, facts.bet))
+    assert facts.accuracy.share >= 100 * max(view.sure)
+    assert all(0 <= bar.share <= 100 for bar in (facts.progress, facts.privacy, facts.accuracy))
 
 
 # -- what is not there ---------------------------------------------------------------------------

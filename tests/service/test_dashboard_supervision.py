@@ -11,7 +11,7 @@ import pytest
 from dashboard_sample import Seen
 
 from turnout.core.errors import ParameterError
-from turnout.participation import expected_check_ins
+from turnout.participation.expectations import expected_check_ins
 from turnout.service.dashboard import pages
 from turnout.service.dashboard.charts import DEVIATIONS, band
 from turnout.service.dashboard.supervision import operator_facts

@@ -197,9 +197,7 @@ def test_tokens_are_counted(tmp_path, tokens):
 def test_a_missing_package_says_how_to_get_it(capsys, monkeypatch, records, tmp_path):
     import sys
 
-    for name in [name for name in sys.modules if name.startswith("turnout.service.device")]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "httpx", None)
     code, _, err = ran(capsys, "join", "https://x", "--token", "x", "--data", records)
     assert code == 2
-    assert err == "turnout: this needs the package httpx: pip install 'turnout[service]'\n"
+    assert err == "turnout: turnout join needs httpx: pip install 'turnout[device,train]'\n"

@@ -9,10 +9,10 @@ import pytest
 from device_world import Chosen, Killed, World, accepted_once_each, posted_steps
 from fake_coordinator import charter_of, invitation
 
+from turnout.core import files
 from turnout.core.errors import ParameterError, RemoteProtocolError, StorageError
-from turnout.protocol import ClientState
+from turnout.protocol.tables import ClientState
 from turnout.randomness import SimulationStreams
-from turnout.service import named_files
 from turnout.service.device import Diary, Memory, StateFile, default_place, diary, drawn_slots
 from turnout.spec import CheckIn, EveryStep, FixedSize, KSubset, ReleaseRule
 
@@ -54,7 +54,7 @@ def killed_at(monkeypatch, at, after, action):
     """Whether the action was killed at this call."""
     with monkeypatch.context() as patch:
         killing = KillingOS(at, after)
-        for module in (diary, named_files):
+        for module in (diary, files):
             patch.setattr(module, "os", killing)
         try:
             action()
@@ -111,7 +111,7 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
 
             return call if name in ("fsync", "replace") else getattr(os, name)
 
-    for module in (diary, named_files):
+    for module in (diary, files):
         monkeypatch.setattr(module, "os", Noted())
     opened(tmp_path / "state.json", invitation(WIDE))
     assert calls == ["fsync", "replace", "fsync"]

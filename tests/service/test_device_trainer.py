@@ -7,7 +7,7 @@ from fake_coordinator import charter_of
 from turnout import datasets
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.computation import Computation
 from turnout.service.device.trainer import own_records, trainer_on, trainer_on_dealt
 from turnout.spec import CheckIn

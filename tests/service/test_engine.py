@@ -9,7 +9,7 @@ from memory_storage import MemoryStorage
 from simulated_world import EPSILON_A_STEP, Momentum, charter_of
 
 from turnout.core.errors import BudgetExceededError, RemoteProtocolError, StorageError
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.engine import Engine, SetBackError
 from turnout.service.ledger import Head
 from turnout.service.wire import Answer, Phase, SignedHead

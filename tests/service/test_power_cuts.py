@@ -12,7 +12,7 @@ from powercut_lives import Fault, HastyWriter, History, Outcome, Wrongs, suffer
 from storage_samples import create_task, released, served
 
 LIVES, CUTS = 3, 20  # a seed
-SEEDS = math.ceil(int(os.environ.get("TURNOUT_POWER_CUTS", "5000")) / (LIVES * CUTS))
+SEEDS = math.ceil(int(os.environ.get("TURNOUT_POWER_CUTS", "1200")) / (LIVES * CUTS))
 BLOCKS = 4
 
 

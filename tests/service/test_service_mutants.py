@@ -9,10 +9,10 @@ import pytest
 from memory_storage import MemoryStorage, MemoryTransaction
 from simulated_world import World, promise
 
-from turnout.protocol import CheckIns, IntegerSum
+from turnout.core.aggregates import IntegerSum
 from turnout.protocol.mechanisms.aggregated import Aggregated
 from turnout.protocol.mechanisms.one_client import OneClient
-from turnout.protocol.messages import Verdict
+from turnout.protocol.messages import CheckIns, Verdict
 from turnout.service.engine import Engine, Upload
 from turnout.service.releases import Releases
 from turnout.service.storage.interface import Participation

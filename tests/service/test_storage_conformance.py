@@ -160,16 +160,16 @@ def test_an_answer_is_stored_once_and_only_of_who_checked_in(storage):
 def test_who_is_asked_is_stored_once_and_ascends(storage):
     with storage.transaction() as tx:
         assert tx.asked(0) is None
-        tx.ask(0, np.array([], dtype=np.int64))
+        tx.request(0, np.array([], dtype=np.int64))
         nobody = tx.asked(0)
         assert nobody is not None
         assert nobody.tolist() == []
         released(tx, 1)
         with pytest.raises(StorageError, match="twice"):
-            tx.ask(1, np.array([5, 5]))
-        tx.ask(1, np.array([5, 2], dtype=np.int64))
+            tx.request(1, np.array([5, 5]))
+        tx.request(1, np.array([5, 2], dtype=np.int64))
         with pytest.raises(ConflictError):
-            tx.ask(1, np.array([5], dtype=np.int64))
+            tx.request(1, np.array([5], dtype=np.int64))
     with storage.snapshot() as reads:
         found = [reads.asked(step) for step in range(3)]
     assert [None if clients is None else clients.tolist() for clients in found] == [
@@ -302,9 +302,9 @@ def test_nothing_is_added_to_a_released_step(storage):
         released(tx, 1)
     for other in (
         lambda tx: check_in(tx, 2, 0),
-        lambda tx: tx.ask(0, np.array([1])),
+        lambda tx: tx.request(0, np.array([1])),
         lambda tx: check_in(tx, 2, 2),
-        lambda tx: tx.ask(2, np.array([1])),
+        lambda tx: tx.request(2, np.array([1])),
     ):
         with pytest.raises(StorageError, match="not open"), storage.transaction() as tx:
             other(tx)

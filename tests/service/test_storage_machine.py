@@ -83,7 +83,7 @@ class StorageMachine(RuleBasedStateMachine):
     def ask(self, who: set[int]) -> None:
         with self.storage.transaction() as tx:
             try:
-                tx.ask(self.head.steps, np.array(sorted(who, reverse=True), dtype=np.int64))
+                tx.request(self.head.steps, np.array(sorted(who, reverse=True), dtype=np.int64))
                 assert self.asked is None
             except ConflictError:
                 assert self.asked is not None

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from storage_samples import CHARTER, START, TASK, check_in, create_task, release, released, served
 
-from turnout.core.errors import StorageError
+from turnout.core.errors import MissingExtraError, StorageError
 from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Event, Participation, Scored
@@ -44,7 +44,7 @@ def filled(url: str) -> Storage:
         released(tx, 1)
         tx.check_in(Participation(2, 1, None), None, 1)
         tx.answer(2, 1, bytes(32), b"x")
-        tx.ask(1, tx.arrived(1))
+        tx.request(1, tx.arrived(1))
         tx.score(Scored(1, 0.5, 1.0))
         tx.log(Event(0.0, "info", "filled"))
     return storage
@@ -400,7 +400,7 @@ def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
     monkeypatch.delattr(f"turnout.service.storage.{kind}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StorageError, match=rf"{package}.*pip install 'turnout\[service\]'"):
+    with pytest.raises(MissingExtraError, match=rf"{package}.*pip install 'turnout\[service\]'"):
         served(name)
 
 

@@ -174,7 +174,7 @@ def test_a_second_coordinator_is_refused_but_not_an_enroller(storage, url, monke
         lambda tx: check_in(tx, 1, 0),
         lambda tx: tx.enrol(8, key(8)),
         lambda tx: tx.release(release(START), 9),
-        lambda tx: tx.ask(0, np.array([1])),
+        lambda tx: tx.request(0, np.array([1])),
         lambda tx: tx.answer(1, 0, digest(b""), b""),
         lambda tx: tx.score(Scored(1, 1.0, 0.0)),
         lambda tx: tx.reclaim(1),

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 from forked import HANGS_SECONDS
 
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.randomness import OSRandomness
 from turnout.service.charter import Charter, Timing
 from turnout.service.signatures import SigningKey

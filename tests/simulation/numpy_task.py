@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.protocol import UpdateSum
+from turnout.core.aggregates import UpdateSum
 
 
 class MeanTask:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy_task import MeanTask, Momentum
 
-from turnout.learning import FedSGD
+from turnout.learning.fedsgd import FedSGD
 from turnout.simulation import Simulation
 from turnout.spec import (
     AvailabilityCheckIn,

@@ -8,8 +8,8 @@ from numpy_task import MeanTask, MemoryCheckpoints, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
-from turnout.learning import FedSGD
-from turnout.protocol import Clipping
+from turnout.learning.fedsgd import FedSGD
+from turnout.protocol.clipping import Clipping
 from turnout.simulation import FileCheckpoints
 from turnout.simulation.clients import clipped
 from turnout.spec import EveryStep, FixedAssignment, ReleaseRule

@@ -16,18 +16,13 @@ from turnout import training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
 from turnout.datasets import ImageData, Split, digits
-from turnout.learning import (
-    SGD,
-    ClassificationTask,
-    Constant,
-    Examples,
-    FedSGD,
-    Holdings,
-    LayeredUpdates,
-    LocalTraining,
-    VmappedUpdates,
-    build_model,
-)
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.schedules import Constant
+from turnout.learning.tasks import ClassificationTask
 from turnout.reporting.folder import SIMULATOR
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme

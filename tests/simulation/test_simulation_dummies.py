@@ -6,11 +6,11 @@ from numpy_task import MeanTask
 from scipy import stats
 from simulation_cases import simulation
 
-from turnout.participation import expected_empty_steps
+from turnout.participation.expectations import expected_empty_steps
 from turnout.spec import CheckIn, KSubset, ReleaseRule, SlidingWindow
 
 FALSE_ALARM = 1e-9
-REPETITIONS = 100
+REPETITIONS = 60
 
 
 def dummy_steps(law, population, seed=0):

@@ -3,10 +3,11 @@ import pytest
 from numpy_task import MeanTask, Momentum
 from simulation_cases import LAWS, POPULATION, same_run, simulation
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.learning import FedSGD
-from turnout.participation import draw_run, expected_check_ins
-from turnout.protocol import UpdateSum
+from turnout.learning.fedsgd import FedSGD
+from turnout.participation.drawing import draw_run
+from turnout.participation.expectations import expected_check_ins
 from turnout.randomness import SimulationStreams
 from turnout.simulation import Simulation
 from turnout.spec import (

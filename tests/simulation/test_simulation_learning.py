@@ -5,16 +5,13 @@ import pytest
 from numpy_task import MemoryCheckpoints
 from simulation_cases import same_run
 
-from turnout.learning import (
-    Adam,
-    Averaged,
-    ClassificationTask,
-    Constant,
-    Examples,
-    ExponentialAverage,
-    FedSGD,
-    build_model,
-)
+from turnout.learning.averaging import Averaged, ExponentialAverage
+from turnout.learning.examples import Examples
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import Adam
+from turnout.learning.schedules import Constant
+from turnout.learning.tasks import ClassificationTask
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 

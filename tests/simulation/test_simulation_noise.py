@@ -6,7 +6,7 @@ from numpy_task import MeanTask
 from scipy import stats
 from simulation_cases import simulation
 
-from turnout.protocol import UpdateSum
+from turnout.core.aggregates import UpdateSum
 from turnout.randomness import SimulationStreams
 from turnout.simulation import stepper
 from turnout.spec import EveryStep, ReleaseRule

@@ -320,8 +320,8 @@ def _changed(path, value):
 @pytest.mark.parametrize(
     ("earlier", "randomizer"),
     [
-        ("NonAdaptiveRandomizer", NonAdaptiveRandomizer(1.5)),
-        ("SampledBitResponse", SampledBitResponse(1.5)),
+        ("FixedRandomizer", NonAdaptiveRandomizer(1.5)),
+        ("BitResponse", SampledBitResponse(1.5)),
     ],
 )
 def test_the_name_that_an_earlier_version_wrote_is_read(earlier, randomizer):
@@ -330,6 +330,7 @@ def test_the_name_that_an_earlier_version_wrote_is_read(earlier, randomizer):
     )
     plain = scheme_to_dict(shuffle)
     assert plain["randomizer"]["is"] == type(randomizer).__name__
+    assert earlier != plain["randomizer"]["is"]
     plain["randomizer"]["is"] = earlier
     assert scheme_from_dict(plain) == shuffle
     plain["randomizer"]["is"] = earlier.lower()

@@ -12,15 +12,10 @@ from turnout.accounting.budgets.plan import window_steps
 from turnout.accounting.decomposition import decompose
 from turnout.accounting.laws import neighbour_bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.participation import (
-    blocks,
-    draw,
-    drawing,
-    expectations,
-    expected_check_ins,
-    expected_empty_steps,
-)
-from turnout.participation.drawing import one_of
+from turnout.participation import drawing, expectations
+from turnout.participation.drawing import draw, one_of
+from turnout.participation.expectations import expected_check_ins, expected_empty_steps
+from turnout.participation.schedule import blocks
 from turnout.plans import Plan
 from turnout.protocol import admissions
 from turnout.protocol.admissions import Admissions, quota

@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 
 from turnout.core.aggregates import UpdateSum
-from turnout.learning import (
-    SGD,
-    Adam,
-    Averaged,
-    ClassificationTask,
-    Examples,
-    ExponentialAverage,
-    FedSGD,
-    Holdings,
-    build_model,
-)
+from turnout.learning.averaging import Averaged, ExponentialAverage
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD, Adam
+from turnout.learning.tasks import ClassificationTask
 from turnout.testing import assert_algorithm
 
 CLIENTS, EXAMPLES, FEATURES = 5, 2, 3

@@ -114,7 +114,8 @@ import numpy as np
 from turnout.randomness import OSRandomness
 from turnout.spec.codec import law_from_dict
 from turnout.spec import GaussianNoise, Scheme
-from turnout.participation import blocks, draw
+from turnout.participation.schedule import blocks
+from turnout.participation.drawing import draw
 from turnout.protocol.admissions import Admissions
 from turnout.verification.terms import _rebuilt
 law = law_from_dict({"is": "RestedCheckIn", "window": 3, "pairs": 2, "probability": 1.0})

@@ -35,9 +35,9 @@ LAWS = [
     (PoissonSampling(0.25, 3), 2),
     (SelfSampling(0.5, 2), 2),
     (FixedSize(1, 3, 2), 3),
-    (CheckIn(3, 2, 0.5), 2),
+    (CheckIn(2, 2, 0.5), 2),
     (SlidingWindow(2, 4), 4),
-    (KSubset(3, 2, 2), 2),
+    (KSubset(3, 2), 2),
     (FixedAssignment(2, 2, 0.5), 2),
     (AvailabilityCheckIn(TRACE, 2), 2),
 ]

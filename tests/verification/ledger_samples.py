@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from turnout.accounting import spent
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.charter import Charter, Timing
 from turnout.service.export import ledger_lines
 from turnout.service.ledger import Head, Record

@@ -10,31 +10,51 @@ blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε says abo
 ``budgets``. Other packages import from here, ``calibration``, ``meaning`` and ``published`` alone.
 """
 
-from turnout.accounting.budgets import (
-    Ledger,
-    Odometer,
-    Remaining,
-    RenyiFilter,
-    Terms,
-    remaining,
-    running,
-    spent,
+from typing import TYPE_CHECKING
+
+from turnout.core.lazy import loaded_on_demand
+
+if TYPE_CHECKING:
+    from turnout.accounting.budgets import (
+        Ledger,
+        Odometer,
+        Remaining,
+        RenyiFilter,
+        Terms,
+        remaining,
+        running,
+        spent,
+    )
+    from turnout.accounting.calibration import (
+        UNKNOWNS,
+        Calibration,
+        Unknown,
+        calibrate,
+        calibrate_delta,
+        calibrate_noise,
+    )
+    from turnout.accounting.divergence.curves import Side
+    from turnout.accounting.divergence.pairs import MonotonePair, Pair, pair_of_table
+    from turnout.accounting.guarantee import ClientGuarantees, Guarantee
+    from turnout.accounting.laws.released_counts import with_released_counts
+    from turnout.accounting.pricing import epsilon_upper, gaussian_epsilon, price, published_epsilon
+    from turnout.accounting.privacy_curve import PrivacyCurve
+    from turnout.accounting.shuffled_messages import shuffled_method, shuffled_price
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "budgets": "Ledger Odometer Remaining RenyiFilter Terms remaining running spent",
+        "calibration": "UNKNOWNS Calibration Unknown calibrate calibrate_delta calibrate_noise",
+        "divergence.curves": "Side",
+        "divergence.pairs": "MonotonePair Pair pair_of_table",
+        "guarantee": "ClientGuarantees Guarantee",
+        "laws.released_counts": "with_released_counts",
+        "pricing": "epsilon_upper gaussian_epsilon price published_epsilon",
+        "privacy_curve": "PrivacyCurve",
+        "shuffled_messages": "shuffled_method shuffled_price",
+    },
 )
-from turnout.accounting.calibration import (
-    UNKNOWNS,
-    Calibration,
-    Unknown,
-    calibrate,
-    calibrate_delta,
-    calibrate_noise,
-)
-from turnout.accounting.divergence.curves import Side
-from turnout.accounting.divergence.pairs import MonotonePair, Pair, pair_of_table
-from turnout.accounting.guarantee import ClientGuarantees, Guarantee
-from turnout.accounting.laws.released_counts import with_released_counts
-from turnout.accounting.pricing import epsilon_upper, gaussian_epsilon, price, published_epsilon
-from turnout.accounting.privacy_curve import PrivacyCurve
-from turnout.accounting.shuffled_messages import shuffled_method, shuffled_price
 
 __all__ = [
     "UNKNOWNS",

@@ -24,6 +24,7 @@ from turnout.accounting.pricing import decomposition_bounds
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.core.extras import require
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
 from turnout.spec.parameters import hold_members
 
@@ -236,6 +237,7 @@ class PrivacyCurve:
             UnsupportedError: the relation takes two neighbour bounds.
         """
         checks.open_unit(least_delta=least_delta)
+        require("dp-accounting", what="PrivacyCurve.to_dp_accounting")
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
         if self.parts.replacement_against_null is not None:

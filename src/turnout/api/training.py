@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.accounting import Guarantee
-    from turnout.learning import Algorithm
+    from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
     from turnout.reporting.drawing import Picture
     from turnout.reporting.summary import Outcome, Summary
-    from turnout.simulation import History
+    from turnout.simulation import History, SimulationResult
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -280,17 +280,17 @@ def simulate(
     Raises:
         ParameterError: a number of clients that does not fit the law, or none.
         UnsupportedError: no analysis of the scheme covers what the algorithm does.
+        turnout.training.InterruptedRunError: Ctrl-C while an algorithm learned.
 
     >>> from turnout.spec import CheckIn
     >>> simulate(CheckIn(window=4, windows=2), clients=1_000)
     SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000 check-ins, \
 nobody came at 0 of 8 steps)
     """
-    from turnout.participation import draw_run, expected_empty_steps
-    from turnout.participation import expected_check_ins as expected
+    from turnout.participation.drawing import draw_run
+    from turnout.participation.expectations import expected_check_ins as expected
+    from turnout.participation.expectations import expected_empty_steps
     from turnout.randomness import SimulationStreams
-    from turnout.simulation import Simulation
-    from turnout.training import InterruptedRunError
     from turnout.training.execution import EVALUATIONS
 
     law = scheme.participation if isinstance(scheme, Scheme) else scheme
@@ -304,18 +304,30 @@ nobody came at 0 of 8 steps)
         return SimulatedRun(law, population, seed, counts, *means)
     if not isinstance(scheme, Scheme):
         raise ParameterError("scheme", scheme, "a Scheme, with what protects a contribution")
-    simulation = Simulation(
+    result = _learned(
         scheme,
         algorithm,
-        expected_check_ins=expected_check_ins,
-        minibatch=minibatch,
         seed=seed,
+        minibatch=minibatch,
+        expected_check_ins=expected_check_ins,
         evaluate_every=evaluate_every or max(1, law.steps // EVALUATIONS),
     )
-    result = simulation.run()
-    if not result.finished:
-        raise InterruptedRunError(None, result.steps_done, law.steps)
     history = result.history
     return SimulatedRun(
         law, population, seed, history.check_ins, *means, history, result.parameters
     )
+
+
+def _learned(scheme: Scheme, algorithm: Algorithm, **settings: Any) -> SimulationResult:
+    """The result of a whole simulation.
+
+    Raises:
+        InterruptedRunError: Ctrl-C.
+    """
+    from turnout.simulation import Simulation
+    from turnout.training import InterruptedRunError
+
+    result = Simulation(scheme, algorithm, **settings).run()
+    if not result.finished:
+        raise InterruptedRunError(None, result.steps_done, scheme.participation.steps)
+    return result

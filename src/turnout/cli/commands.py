@@ -1,14 +1,10 @@
-"""Commands and groups that refuse an option that is given twice, or lack a package."""
+"""Commands and groups that refuse an option that is given twice."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
-
-from turnout.core.errors import UnsupportedError
 
 
 class Command(click.Command):
@@ -32,16 +28,3 @@ class Group(Command, click.Group):
     """A group of such commands."""
 
     command_class = Command
-
-
-@contextmanager
-def service_packages() -> Iterator[None]:
-    """Says how to get a package of the service that is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("turnout"):
-            raise
-        raise UnsupportedError(
-            f"this needs the package {error.name}: pip install 'turnout[service]'"
-        ) from None

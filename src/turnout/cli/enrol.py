@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.commands import Command, service_packages
+from turnout.cli.commands import Command
 from turnout.cli.options import PATH
 from turnout.core.errors import StorageError
+from turnout.core.extras import require
 
 if TYPE_CHECKING:
     from turnout.service.web.settings import Settings
@@ -42,13 +43,12 @@ def enrol(
     They can be had while the coordinator serves. Whoever has one can take part as that device:
     hand them out over a channel that you trust.
     """
-    with service_packages():
-        from turnout.service.new_task import invite
-        from turnout.service.storage.opening import open_storage
-        from turnout.service.web.opening import stored_charter
-        from turnout.service.web.settings import Settings
-
+    require("service", what="turnout enrol")
     from turnout.core import checks
+    from turnout.service.new_task import invite
+    from turnout.service.storage.opening import open_storage
+    from turnout.service.web.opening import stored_charter
+    from turnout.service.web.settings import Settings
 
     checks.count(N=count)
     if out is not None and out.exists():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.cli.options import FILE, WHOLE, all_of
+from turnout.core.extras import require
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,6 +69,7 @@ def picture_path(picture: str | None) -> Path | None:
     """The file of the picture; refused before anything is read, since a run costs privacy."""
     if picture is None:
         return None
+    require("plots", what="--picture")
     from turnout.reporting.drawing import check_format
 
     return check_format(picture)

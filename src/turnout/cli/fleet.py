@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.commands import Command, service_packages
+from turnout.cli.commands import Command
 from turnout.cli.join import described
 from turnout.cli.options import PATH
+from turnout.core.extras import require
 
 if TYPE_CHECKING:
     from turnout.service.device.fleet_progress import Standing
@@ -70,10 +71,9 @@ def fleet(
     Client i holds what the simulation's client i holds, so that accuracy can be compared. A
     warning says where far fewer turns were taken than the participation law lets expect.
     """
-    with service_packages():
-        from turnout.service.device.fleet import Trial, run_fleet, tokens_from
-
+    require("device", "train", what="turnout fleet")
     from turnout.cli.main import EXIT_CODES
+    from turnout.service.device.fleet import Trial, run_fleet, tokens_from
 
     trial = Trial(url, tokens_from(tokens, devices), data, folder, ca, cover, allow_http, patience)
     with _progress(len(trial.tokens)) as tell:

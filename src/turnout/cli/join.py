@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.commands import Command, service_packages
+from turnout.cli.commands import Command
 from turnout.cli.options import PATH
+from turnout.core.extras import require
 
 
 @click.command(cls=Command)
@@ -57,12 +58,12 @@ def join(
     Draws its slots before the first contact and stores them, sleeps until each, fetches the
     model, sends one clipped update of it on its own records, and leaves after the last.
     """
-    with service_packages():
-        import asyncio
+    require("device", "train", what="turnout join")
+    import asyncio
 
-        from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
-        from turnout.service.device.trainer import own_records, trainer_on
-        from turnout.service.wire import Invitation
+    from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
+    from turnout.service.device.trainer import own_records, trainer_on
+    from turnout.service.wire import Invitation
 
     invitation = Invitation.decoded(token)
     records = own_records(data)

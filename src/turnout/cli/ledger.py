@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.commands import Group, service_packages
+from turnout.cli.commands import Group
 from turnout.cli.options import FILE
+from turnout.core.extras import require
 
 
 @click.group(cls=Group)
@@ -34,9 +35,10 @@ def ledger() -> None:
 )
 def export(db: str, out: Path | None, models: Path | None) -> None:
     """Writes the ledger of a task as a file that can be verified without the database."""
-    with service_packages():
-        from turnout.service.export import export_ledger, export_models, ledger_lines
-        from turnout.service.storage.opening import open_storage
+    require("service", what="turnout ledger export")
+    from turnout.service.export import export_ledger, export_models, ledger_lines
+    from turnout.service.storage.opening import open_storage
+
     with (
         closing(open_storage(db, serving=False)) as storage,
         storage.snapshot() as transaction,
@@ -70,12 +72,12 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     Ends with 0 where all is good, 1 where something is wrong, 2 where the command is, and 3
     where the ledger is sound but nothing independent can recompute its cost.
     """
-    with service_packages():
-        from turnout.verification import KnownHead
-        from turnout.verification import verify as verified
+    require("device", what="turnout ledger verify")
+    from turnout.verification import KnownHead
+    from turnout.verification import verify as verified
 
-        known = None if head is None else KnownHead.parsed(head)
-        verdict = verified(file.read_bytes(), known, models)
+    known = None if head is None else KnownHead.parsed(head)
+    verdict = verified(file.read_bytes(), known, models)
     if as_json:
         click.echo(json.dumps(verdict.document(), indent=2, ensure_ascii=False))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -70,6 +71,8 @@ def turnout() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every expected error is one line on stderr and an exit code."""
+    # Looking for plugins of pydantic reads the metadata of everything that is installed.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         code = turnout.main(args=arguments, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

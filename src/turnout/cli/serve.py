@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.commands import Command, service_packages
+from turnout.cli.commands import Command
 from turnout.cli.options import PATH
+from turnout.core.extras import require
 
 if TYPE_CHECKING:
     from turnout.service.web.running import Running
@@ -64,10 +65,10 @@ def serve(plan: Path, config: str | None, **given: Any) -> int:
     An empty database gets a new task. Settings come from the command line, from TURNOUT_SERVE_…
     in the environment, or from a file, in this order.
     """
-    with service_packages():
-        from turnout.service.web.server import serve as run
-        from turnout.service.web.settings import PREFIX, Settings
+    require("service", "train", what="turnout serve")
     from turnout.reporting.console import Console
+    from turnout.service.web.server import serve as run
+    from turnout.service.web.settings import PREFIX, Settings
 
     file = config or os.environ.get(f"{PREFIX}CONFIG")
     settings = Settings.gathered(None if file is None else Path(file), os.environ, given)

@@ -8,6 +8,7 @@ import click
 
 from turnout.cli.commands import Command
 from turnout.cli.options import PATH
+from turnout.core.extras import require
 
 
 @click.command(cls=Command)
@@ -39,6 +40,7 @@ def train(
         raise click.UsageError("give PLAN and --out DIR, or --example NAME, or --resume DIR")
     if print_plan:
         return _print(plan, example)
+    require("train", what="turnout train")
     from turnout.api import training
     from turnout.reporting.console import Console
     from turnout.training import InterruptedRunError

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.commands import Command, service_packages
+from turnout.cli.commands import Command
 from turnout.cli.options import PATH
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 
 
 @click.command(cls=Command)
@@ -53,11 +54,11 @@ def witness(
     Run it on another machine than the coordinator's. It prints its public key, which
     `turnout serve --witness URL --witness-key KEY` takes.
     """
-    with service_packages():
-        from turnout.service.named_files import tls_files
-        from turnout.service.wire import is_this_machine
-        from turnout.service.witness.process import token_of
-        from turnout.service.witness.process import witness as run
+    require("service", what="turnout witness")
+    from turnout.service.named_files import tls_files
+    from turnout.service.wire import is_this_machine
+    from turnout.service.witness.process import token_of
+    from turnout.service.witness.process import witness as run
 
     if token_file is None and not is_this_machine(host):
         raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")

@@ -3,6 +3,7 @@
 TurnoutError
 ├── ParameterError (ValueError)       name, value, expected
 ├── UnsupportedError                  no sound analysis is known for this combination
+├── MissingExtraError (ImportError)   what, package, extras: an optional package is missing
 ├── NumericalError (ArithmeticError)  cannot be certified; nothing is returned
 ├── BudgetExceededError               requested, remaining
 ├── StorageError                      a file that is missing, damaged or in the way
@@ -13,6 +14,8 @@ TurnoutError
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class TurnoutError(Exception):
@@ -37,6 +40,23 @@ class ParameterError(TurnoutError, ValueError):
 
 class UnsupportedError(TurnoutError):
     """No sound analysis is known for this combination, so no number is given."""
+
+
+class MissingExtraError(TurnoutError, ImportError):
+    """A package that turnout installs only with an extra is missing.
+
+    Attributes:
+        what: the command or function that needs it.
+        package: the missing package.
+        extras: all that this command or function needs.
+    """
+
+    def __init__(self, what: str, package: str, extras: Sequence[str]) -> None:
+        wanted = ",".join(extras)
+        super().__init__(f"{what} needs {package}: pip install 'turnout[{wanted}]'", name=package)
+        self.what = what
+        self.package = package
+        self.extras = tuple(extras)
 
 
 class NumericalError(TurnoutError, ArithmeticError):

@@ -27,7 +27,12 @@ def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], 
     def attribute(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{home_of[name]}"), name)
+        try:
+            value = getattr(import_module(f"{package}.{home_of[name]}"), name)
+        except ModuleNotFoundError as error:
+            from turnout.core.extras import missing_extra
+
+            raise missing_extra(error, f"{package}.{name}") or error from None
         setattr(sys.modules[package], name, value)
         return value
 

@@ -32,7 +32,7 @@ from turnout.randomizers.levels import check_level
 from turnout.randomness import Source
 
 
-class FoundItems(NamedTuple):
+class PrefixSearchResult(NamedTuple):
     """The prefixes that a search named.
 
     Attributes:
@@ -115,7 +115,7 @@ class PrefixSearch:
 
     def find(
         self, messages: Sequence[NDArray[np.int64]], threshold: float, error: float = 0.05
-    ) -> FoundItems:
+    ) -> PrefixSearchResult:
         """Items more frequent than ``threshold``.
 
         Guarantees:
@@ -149,12 +149,12 @@ class PrefixSearch:
         n: int,
         threshold: float,
         error: float,
-    ) -> FoundItems:
+    ) -> PrefixSearchResult:
         """The candidates that pass Holm's test."""
         gain = float(self.randomizer(len(self.lengths) - 1).gain)
         p_values = binomial_p_values((n + scores) // 2, n, 0.5 + gain / 2 * threshold)
         named = holm(p_values, error)
-        return FoundItems(
+        return PrefixSearchResult(
             items[named], scores[named] / (n * gain), float(1 / (gain * np.sqrt(n))), items.size
         )
 

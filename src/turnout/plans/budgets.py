@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
+from turnout.core import checks
 from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
+from turnout.core.files import locked, replace_file
 from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
 from turnout.spec import Scheme
@@ -31,6 +30,16 @@ class Account:
     book: Ledger | RenyiFilter | Odometer
     delta: float
     epsilon: float | None
+
+    def __post_init__(self) -> None:
+        checks.open_unit(delta=self.delta)
+        if self.epsilon is not None:
+            checks.positive(budget=self.epsilon)
+        own = (self.delta, self.epsilon)
+        if isinstance(self.book, RenyiFilter) and (self.book.delta, self.book.epsilon) != own:
+            raise ParameterError("budget", own, "δ and ε of the filter itself")
+        if isinstance(self.book, Odometer) and self.epsilon is not None:
+            raise ParameterError("budget", self.epsilon, "none beside an odometer")
 
     @classmethod
     def of(
@@ -85,18 +94,21 @@ class Account:
         book = self.book.odometer if isinstance(self.book, RenyiFilter) else self.book
         return [(entry.label, entry.count) for entry in book.entries]
 
-    def charged(self, scheme: Scheme, label: str) -> Self:
-        """The account after one more scheme, which may then run.
+    def charged(self, scheme: Scheme, label: str, times: int = 1) -> Self:
+        """The account after ``times`` repetitions of a scheme, all of which may then run.
 
         Raises:
-            BudgetExceededError: it must not run; the account stays as it is.
+            BudgetExceededError: they must not all run; the account stays as it is.
             ParameterError: relation, unit or trust are not the account's.
         """
+        checks.count(times=times)
         if isinstance(self.book, Odometer):
-            return replace(self, book=self.book.record(scheme, label))
+            return replace(self, book=self.book.record(scheme, label, times))
         if isinstance(self.book, RenyiFilter):
-            return replace(self, book=self.book.spend(scheme, label))
-        after = self.book.add(scheme, label=label)
+            return replace(self, book=self.book.spend(scheme, label, times))
+        after = self.book
+        for _ in range(times):
+            after = after.add(scheme, label=label)
         if self.epsilon is not None:
             after.require(self.epsilon, self.delta)
         return replace(self, book=after)
@@ -137,7 +149,7 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     account = Account.of(
         question.scheme, target.delta, target.epsilon, adaptive=adaptive, most_windows=most
     )
-    with _alone(path):
+    with locked(path):
         if path.exists():
             raise StorageError(f"{path} exists; an account is never begun anew")
         _write(path, account)
@@ -153,7 +165,7 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
     Raises:
         BudgetExceededError: the budget does not allow all of it.
     """
-    with _alone(path):
+    with locked(path):
         account = read_account(path)
         scheme = _asked(account, flags)
         label = label or ", ".join(
@@ -161,8 +173,7 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
             for name, value in flags.items()
             if value is not None
         )
-        for _ in range(times):
-            account = account.charged(scheme, label)
+        account = account.charged(scheme, label, times)
         _write(path, account)
     return account
 
@@ -202,33 +213,6 @@ def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:
     return parse_query({**flags, **target}).scheme
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """No other process reads, charges and writes the account meanwhile."""
-    try:
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
 def _write(path: Path, account: Account) -> None:
-    """Puts an account in its place, whole and on the disk."""
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(account.to_dict(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}") from None
+    text = json.dumps(account.to_dict(), indent=1)
+    replace_file(path, lambda file: file.write(text.encode()), "account", 0o666)

@@ -21,7 +21,7 @@ class Clipping:
     """Clipping to ℓ2 norm C, in the model's own units.
 
     For simulations: floating-point sums and noise have another law than the one that is priced
-    (docs/design/lattice.md); a deployment has `turnout.protocol.Lattice` in its place.
+    (docs/design/lattice.md); a deployment has `turnout.protocol.lattice.Lattice` in its place.
 
     Attributes:
         dimension: coordinates d of an update.

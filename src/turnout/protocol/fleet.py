@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.participation import Schedule
+from turnout.participation.schedule import Schedule
 from turnout.protocol.messages import CheckIns, ClientIds, StepOpened, UpdateRequests, ascending
 from turnout.protocol.tables import CLIENT_TABLE, ClientEvent, ClientState, Fault
 

@@ -54,6 +54,8 @@ def answer_record(answer: Answer) -> dict[str, Any]:
     if answer.calibration is not None:
         record = {**_calibration_record(answer.calibration), **record}
     if answer.explanation is not None:
+        from turnout.reporting.explanation import explanation_record
+
         record["explanation"] = explanation_record(answer.explanation)
     return record
 
@@ -73,6 +75,8 @@ def answer_table(answer: Answer) -> Table:
     for name, value in _footnotes(answer).rows().items():
         table.add_row(name, value)
     if answer.explanation is not None:
+        from turnout.reporting.explanation import explanation_rows
+
         table.add_row()
         for name, value in explanation_rows(answer.explanation).items():
             table.add_row(name, value)

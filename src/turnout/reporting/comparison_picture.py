@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -12,78 +10,72 @@ from turnout.accounting import Side
 from turnout.accounting.published import Status
 from turnout.plans.comparisons import Comparison, Curve
 from turnout.plans.sweeps import ShuffleSweep
-from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.drawing import Picture
+from turnout.reporting.palette import DASHED, DOTTED, LOOKS, SOLID
 from turnout.reporting.words import rounded_up
 
-_COLOURS = (
-    *("#3b82c4", "#d9822b", "#2f9e6e", "#8e5bbf", "#c0504d", "#6b6b6b", "#a07820", "#20343f"),
-    "#c2418f",
-)
-_SYMBOLS = {"epsilon0": "ε₀", "delta": "δ"}
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "")
+_SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multiplier σ"}
 
 
 def comparison_picture(comparison: Comparison) -> Picture:
     """ε against what was swept, in one panel; in the other, over the first method's ε."""
     asked, swept = comparison.asked, (comparison.asked.against or "delta").replace("-", " ")
-    ours, first = _epsilons(comparison.curves[0]), comparison.curves[0].method.name
-    shown = [(curve, i) for i, curve in enumerate(comparison.curves) if not curve.empty]
+    ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
+    x_label = _SYMBOLS.get(swept, swept)
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        for curve, index in shown:
-            _draw(axes[0], comparison, curve, index, np.ones(ours.size))
-            if index > 0:
-                _draw(axes[1], comparison, curve, index, ours)
-        at = "" if asked.delta is None else f" at δ = {asked.delta:g}"
-        kind = "shuffled" if isinstance(asked, ShuffleSweep) else "central"
-        axes[0].set_title(f"ε{at}, {asked.relation.value}, {kind}")
-        axes[1].set_title(f"times the ε of {first}")
-        axes[1].axhline(1.0, color=_COLOURS[0], linewidth=3)
-        axes[1].set_xlabel(_SYMBOLS.get(swept, swept))
-        for axis in axes:
+    def draw(axes: list[Axes], ink: str) -> None:
+        for curve in comparison.curves:
+            if not curve.empty:
+                _draw(axes[0], comparison, curve, np.ones(ours.size))
+                _draw(axes[1], comparison, curve, ours)
+        axes[0].set_title(_setting(comparison))
+        axes[1].axhline(1.0, color=ink, linewidth=0.8, zorder=1)
+        axes[1].set_title(f"Ratio to {first}")
+        for axis, y_label in zip(axes, ("ε", "ratio"), strict=True):
+            axis.set(xlabel=x_label, ylabel=y_label)
             axis.set_xlim(comparison.values[0], comparison.values[-1])
             _scale(axis)
-        axes[0].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0, fontsize=8)
 
     known = ours[~np.isnan(ours)]
-    fall = f"; {first}'s least is {rounded_up(float(known.min()))}" if known.size else ""
+    fall = f"; the least of {first} is {rounded_up(float(known.min()))}" if known.size else ""
     text = (
         f"ε by method against {swept} from {comparison.values[0]:g} to "
         f"{comparison.values[-1]:g}{fall}."
     )
-    return Picture("comparison", "What each way to come costs", text, draw, panels=2)
+    what = "shuffled messages" if isinstance(asked, ShuffleSweep) else "taking part"
+    title = f"ε of {what} against {x_label}, by analysis"
+    return Picture("comparison", title, text, draw, panels=2)
 
 
-def _draw(
-    axis: Axes, comparison: Comparison, curve: Curve, index: int, divisor: np.ndarray
-) -> None:
-    """One method's line: dashed: about another relation, or not proved; dotted: no guarantee."""
+def _setting(comparison: Comparison) -> str:
+    """What stays fixed, in one line."""
+    asked = comparison.asked
+    fixed = asked.fixed() | ({"clients": asked.clients} if asked.clients else {})
+    fixed.pop("delta", None)
+    told = [
+        f"{_SYMBOLS.get(name, name.replace('_', ' '))} {value:,g}" for name, value in fixed.items()
+    ]
+    delta = "" if asked.delta is None else f" at δ = {asked.delta:g}"
+    return f"ε{delta}, {asked.relation.value}: {', '.join(told)}"
+
+
+def _draw(axis: Axes, comparison: Comparison, curve: Curve, divisor: np.ndarray) -> None:
+    """One method's line and its bracket; `palette` has what kinds of line say."""
     method, values = curve.method, np.array(comparison.values, dtype=float)
-    line, note = "-", ""
+    kind, note, look = SOLID, "", LOOKS[method.name]
     if comparison.relation(method) is not comparison.asked.relation:
-        line, note = "--", f" ({comparison.relation(method).value})"
+        kind, note = DASHED, f", {comparison.relation(method).value}"
     elif method.directions == ("remove",):
-        line, note = ":", " (remove only)"
+        kind, note = DOTTED, ", remove only"
     elif method.side is Side.LOWER:
-        line = ":"
+        kind = DOTTED
     elif method.status is not Status.PROVED:
-        line, note = "--", f" ({method.status.value})"
+        kind, note = DASHED, f", {method.status.value}"
     high = _epsilons(curve)
     high = np.where(high > _vacuous_above(comparison), np.nan, high) / divisor
-    style = _style(index)
-    axis.plot(values, high, line, label=method.name + note, **style)
+    axis.plot(values, high, label=look.words + note, **look.line(kind))
     low = _epsilons(curve, lower=True) / divisor
-    axis.fill_between(values, low, high, color=style["color"], alpha=0.25, linewidth=0)
-
-
-def _style(index: int) -> dict[str, Any]:
-    """The style of a method's line; the first one has its colour for itself."""
-    if index == 0:
-        return {"color": _COLOURS[0], "linewidth": 3.0, "zorder": 3.0}
-    again, which = divmod(index - 1, len(_COLOURS) - 1)
-    # The same colour again comes with the markers turned by half.
-    marker = _MARKERS[(1 + which + again * len(_MARKERS) // 2) % len(_MARKERS)]
-    return {"color": _COLOURS[1 + which], "marker": marker, "markersize": 3.5, "linewidth": 1.2}
+    axis.fill_between(values, low, high, color=look.colour, alpha=0.25, linewidth=0)
 
 
 def _vacuous_above(comparison: Comparison) -> np.ndarray:

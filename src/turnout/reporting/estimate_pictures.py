@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from turnout.estimation.private.answers import Frequencies, Mean
-from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.drawing import Picture
 from turnout.reporting.estimate_tables import order
+from turnout.reporting.palette import LOOKS
 from turnout.reporting.words import rounded_up
 
 _READABLE = 40  # names that fit under an axis
@@ -21,9 +22,10 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
     chosen = order(found)[:top]
     wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
     own = np.stack([found.low[chosen], found.high[chosen]])
-    title = f"Frequencies, {_guarantee(found)}"
     said = f"{100 * found.confidence:g} % interval"
-    return _picture(title, found.values[chosen], (wide, own), [labels[i] for i in chosen], said)
+    values, names = found.values[chosen], [labels[i] for i in chosen]
+    titles = f"Frequencies, {_guarantee(found)}", "item", "share of the clients"
+    return _picture(titles, values, (wide, own), names, said)
 
 
 def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
@@ -33,8 +35,8 @@ def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
         np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
         for errors in (found.population_errors, found.noise_errors)
     )
-    title = f"Mean, {_guarantee(found)}"
-    return _picture(title, value, (wide, own), list(names[:top]), "± 2 standard errors")
+    titles = f"Mean, {_guarantee(found)}", "coordinate", "mean over the clients"
+    return _picture(titles, value, (wide, own), list(names[:top]), "± 2 standard errors")
 
 
 def _guarantee(found: Frequencies | Mean) -> str:
@@ -44,7 +46,7 @@ def _guarantee(found: Frequencies | Mean) -> str:
 
 
 def _picture(
-    title: str,
+    titles: tuple[str, str, str],
     values: np.ndarray,
     bars: tuple[np.ndarray, np.ndarray],
     names: list[str],
@@ -55,20 +57,27 @@ def _picture(
     same = np.array_equal(wide, own)
     about = "these clients, and their population" if same else "population: noise and sampling"
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        axis = axes[0]
-        # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
-        label = f"{said} ({about})"
-        axis.vlines(places, wide[0], wide[1], color=palette.first, linewidth=1.6, label=label)
+    title, x_label, y_label = titles
+
+    def draw(axes: list[Axes], _: str) -> None:
+        axis, look = axes[0], LOOKS["estimate"]
+        shown = [("population", wide, about, 1.6)]
         if not same:
-            label = f"{said} (these clients: noise alone)"
-            axis.vlines(places, own[0], own[1], color=palette.ink, linewidth=4.0, label=label)
-        axis.plot(places, values, "o", color=palette.second, markersize=4, label="estimate")
-        axis.set_title(title)
+            shown.append(("these clients", own, "these clients: noise alone", 4.0))
+        # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
+        for name, (low, high), whose, width in shown:
+            label, colour = f"{said} ({whose})", LOOKS[name].colour
+            axis.vlines(places, low, high, color=colour, linewidth=width, label=label)
+        axis.plot(places, values, look.marker, color=look.colour, markersize=4, label=look.words)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
         if len(names) <= _READABLE:
             # A dollar sign would begin a formula.
             short = [name[:_LONGEST].replace("$", r"\$") for name in names]
             axis.set_xticks(places, short, rotation=90, fontsize=8)
-        axis.legend(fontsize=8)
 
-    return Picture("estimate", "A private estimate", f"{title}; {values.size} values, {said}", draw)
+    return Picture(
+        "estimate",
+        f"A private estimate by {x_label}",
+        f"{title}; {values.size} values, {said}",
+        draw,
+    )

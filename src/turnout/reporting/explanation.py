@@ -24,7 +24,7 @@ def explanation_record(explanation: Explanation) -> dict[str, Any]:
             {
                 "false_positive_rate": rate,
                 **{
-                    name: _named("rate", explanation.found(name, rate))
+                    name: _named("rate", explanation.true_positive_rate(name, rate))
                     for name in explanation.trade_offs
                 },
             }
@@ -62,7 +62,7 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
     }
     worst = Bounds(0.0, 0.0)
     for name in explanation.trade_offs:
-        worst = worst | explanation.found(name, SHOWN_RATE)
+        worst = worst | explanation.true_positive_rate(name, SHOWN_RATE)
     blind = f"{100 * SHOWN_RATE:g} %"
     rows["true positives"] = f"{_percent(worst)} at {blind} false positives; chance level {blind}"
     return {**rows, "Gaussian": _gaussian(explanation)}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from turnout.plans import AvailabilitySection
-from turnout.reporting.drawing import Palette, Picture
+from turnout.reporting.drawing import Picture
+from turnout.reporting.palette import DASHED, DOTTED, LOOKS, SOLID
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.reporting.words import rounded_up
 
-_LEGEND: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "borderpad": 0}
-"""Above the axes, beside their title, where it hides no data."""
 MOST_BARS = 400
 """Steps up to which each one gets a bar of its own."""
 
@@ -45,20 +42,19 @@ def _progress(outcome: Outcome) -> Picture:
     history = outcome.history
     accuracy = history.metrics["accuracy"]
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        axes[0].plot(history.step, 100 * accuracy, color=palette.first)
-        axes[0].set_title("Test accuracy")
-        axes[0].set_ylabel("%")
-        axes[1].set_title("ε spent so far, upper bound")
-        axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=palette.second)
+    def draw(axes: list[Axes], ink: str) -> None:
+        axes[0].plot(history.step, 100 * accuracy, color=LOOKS["accuracy"].colour)
+        axes[0].set(title="Test accuracy", ylabel="accuracy, %")
+        axes[1].set(title="ε spent so far", ylabel="ε upper bound")
+        colour = LOOKS["ε"].colour
+        axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=colour)
         target = outcome.prepared.plan.privacy.epsilon
         if target is not None:
-            axes[1].axhline(target, color=palette.ink, linestyle=":", linewidth=1)
+            axes[1].axhline(target, color=ink, linestyle=DOTTED, linewidth=1)
             axes[1].annotate("target", (0, target), xytext=(2, -11), textcoords="offset points")
         axes[1].set_ylim(bottom=0)
         for axis in axes:
-            axis.set_xlim(0, history.check_ins.size)
-        axes[1].set_xlabel("step")
+            axis.set(xlim=(0, history.check_ins.size), xlabel="step")
 
     epsilon = rounded_up(outcome.prepared.guarantee.epsilon.upper)
     text = (
@@ -74,18 +70,16 @@ def check_in_picture(
     """Check-ins per step against their expectation."""
     steps = np.arange(1, counts.size + 1)
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        axis = axes[0]
+    def draw(axes: list[Axes], ink: str) -> None:
+        axis, look = axes[0], LOOKS["came"]
         if counts.size <= MOST_BARS:
-            axis.bar(steps, counts, width=1.0, color=palette.first, alpha=0.55, label="came")
+            axis.bar(steps, counts, width=1.0, color=look.colour, alpha=0.55, label=look.words)
         else:
-            axis.plot(steps, counts, ",", color=palette.first, alpha=0.6, label="came")
-        axis.plot(steps, expected[: counts.size], color=palette.second, label="expected")
+            axis.plot(steps, counts, ",", color=look.colour, alpha=0.6, label=look.words)
+        axis.plot(steps, expected[: counts.size], DASHED, color=ink, label="expected")
         axis.set_ylim(bottom=0)
         axis.set_xlim(0.5, counts.size + 0.5)
-        axis.set_title("Clients who checked in")
-        axis.set_xlabel("step")
-        axis.legend(**_LEGEND)
+        axis.set(title="Check-ins a step", xlabel="step", ylabel="clients")
 
     text = (
         f"{counts.sum():,} check-ins in {counts.size} steps, {counts.mean():.1f} a step; "
@@ -103,12 +97,12 @@ def _clients(outcome: Outcome) -> Picture:
     epsilons = np.sort(clients.epsilon_upper)[::-1]
     share = 100 * np.arange(1, epsilons.size + 1) / epsilons.size
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        axes[0].fill_between(share, epsilons, step="pre", color=palette.second, alpha=0.35)
-        axes[0].step(share, epsilons, where="pre", color=palette.second)
-        axes[0].set_title("ε of each client, worst first")
-        axes[0].set_xlabel("share of clients, %")
-        axes[0].set_xlim(0, 100)
+    def draw(axes: list[Axes], ink: str) -> None:
+        colour = LOOKS["ε"].colour
+        axes[0].fill_between(share, epsilons, step="pre", color=colour, alpha=0.35)
+        axes[0].step(share, epsilons, where="pre", color=colour)
+        axes[0].set(title="ε of each client, largest first", xlabel="share of clients, %")
+        axes[0].set(xlim=(0, 100), ylabel="ε upper bound")
         axes[0].set_ylim(bottom=0)
 
     never = int(np.count_nonzero(epsilons == 0))
@@ -125,10 +119,10 @@ def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
     hours, width = _hours(outcome)
     profile = trace.statistics.day_profile
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        axes[0].plot(hours, 100 * profile, color=palette.first)
-        axes[0].set_ylabel("%")
-        _over_the_day(axes[0], width, "Phones available, among those of which it is known")
+    def draw(axes: list[Axes], ink: str) -> None:
+        axes[0].plot(hours, 100 * profile, color=LOOKS["available"].colour)
+        axes[0].set_ylabel("available, %")
+        _over_the_day(axes[0], width, "Share of phones available, where it is known")
 
     low, high = np.nanmin(profile), np.nanmax(profile)
     text = f"Availability varies over the day between {low:.1%} and {high:.1%} of the phones."
@@ -140,9 +134,10 @@ def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
     hours, width = _hours(outcome)
     counts = trace.check_ins_per_slot
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        axes[0].bar(hours, counts, width=width, color=palette.second)
-        _over_the_day(axes[0], width, "Check-ins a step")
+    def draw(axes: list[Axes], ink: str) -> None:
+        axes[0].bar(hours, counts, width=width, color=LOOKS["came"].colour)
+        axes[0].set_ylabel("clients")
+        _over_the_day(axes[0], width, "Check-ins a step, by time of day")
 
     low, high = np.nanmin(counts), np.nanmax(counts)
     text = f"Check-ins vary over the day between {low:.1f} and {high:.1f} a step."
@@ -167,17 +162,14 @@ def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
     """Accuracy with and without absent phones."""
     everyone = trace.everyone
 
-    def draw(axes: list[Axes], palette: Palette) -> None:
-        for run, colour, label in (
-            (everyone, palette.first, "every phone always available"),
-            (outcome, palette.second, "phones as they really were"),
+    def draw(axes: list[Axes], ink: str) -> None:
+        for run, name, label, kind in (
+            (everyone, "accuracy, all", LOOKS["accuracy, all"].words, DASHED),
+            (outcome, "accuracy", "phones as they really were", SOLID),
         ):
-            accuracy = run.history.metrics["accuracy"]
-            axes[0].plot(run.history.step, 100 * accuracy, color=colour, label=label)
-        axes[0].set_title("Test accuracy")
-        axes[0].set_ylabel("%")
-        axes[0].set_xlabel("step")
-        axes[0].legend(**_LEGEND)
+            accuracy, colour = 100 * run.history.metrics["accuracy"], LOOKS[name].colour
+            axes[0].plot(run.history.step, accuracy, kind, color=colour, label=label)
+        axes[0].set(title="Test accuracy", xlabel="step", ylabel="accuracy, %")
 
     text = (
         f"With phones as they really were the model reaches {outcome.accuracy:.1%}; with every "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 _PATIENCE_SECONDS = 2.0
 
@@ -24,15 +25,23 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def spinner(what: str) -> Iterator[None]:
-    """A spinner and the time so far, once something has taken a while."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    """A spinner and the time so far, made and shown once something has taken a while."""
+    began, stop = time.monotonic(), ExitStack()
 
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
-    status = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    status.add_task(what, total=None)
-    with _late(status.start, status.stop):
+    def show() -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
+        hidden = not console.is_terminal
+        status = Progress(*columns, console=console, transient=True, disable=hidden)
+        task = status.add_task(what, total=None)
+        status.tasks[task].start_time = began
+        status.start()
+        stop.callback(status.stop)
+
+    with _late(show, stop.close):
         yield
 
 

@@ -16,7 +16,7 @@ from turnout.reporting.guarantees import guarantee_record
 from turnout.simulation import History
 
 if TYPE_CHECKING:
-    from turnout.participation import TraceStatistics
+    from turnout.participation.traces import TraceStatistics
 
 TRACKED = ("dp-accounting", "numpy", "scipy", "torch")
 """Packages whose versions a report records."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.service.computation import (
     ARCHITECTURES,
     CLIENT_FORMAT,
@@ -33,7 +33,8 @@ from turnout.spec import Scheme
 from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 if TYPE_CHECKING:
-    from turnout.protocol import Coordinator, Mechanism
+    from turnout.protocol.coordinator import Coordinator
+    from turnout.protocol.mechanisms import Mechanism
 
 FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
 
@@ -168,7 +169,7 @@ class Charter:
     @cached_property
     def mechanism(self) -> Mechanism:
         """The mechanism of a step, on the lattice."""
-        from turnout.protocol import mechanism_for
+        from turnout.protocol.mechanisms import mechanism_for
 
         return mechanism_for(
             self.scheme,
@@ -179,7 +180,7 @@ class Charter:
 
     def coordinator(self, **progress: Any) -> Coordinator:
         """The protocol's coordinator; ``progress`` as for a restart."""
-        from turnout.protocol import Coordinator
+        from turnout.protocol.coordinator import Coordinator
 
         law = self.scheme.participation
         return Coordinator(law, self.mechanism, capacity=self.population, **progress)

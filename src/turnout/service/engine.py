@@ -21,11 +21,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
-from turnout.participation import Block, blocks
-from turnout.protocol import CheckIns, Coordinator, Noise
+from turnout.participation.schedule import Block, blocks
 from turnout.protocol.admissions import quota
-from turnout.protocol.messages import Verdict
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.messages import CheckIns, Verdict
 from turnout.randomness import OSRandomness, Source, rounded_gaussian
 from turnout.service.charter import Charter
 from turnout.service.last_step import Remembered
@@ -221,7 +222,7 @@ class Engine:
         """End the check-ins of the step; where one client is asked, choose and store which."""
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
-            tx.ask(self._step, request.clients.astype(np.int64))
+            tx.request(self._step, request.clients.astype(np.int64))
         self._phase = Phase.ANSWERS
 
     def close_step(self, tx: Transaction) -> Release:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnout.core.errors import StorageError
+from turnout.core.files import sync_folder
 from turnout.service.charter import public_terms
 from turnout.service.ledger import Head, require_chain
-from turnout.service.named_files import sync_folder
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import head_bytes

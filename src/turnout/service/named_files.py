@@ -1,9 +1,7 @@
-"""Files that settings name: secrets in a first line, certificates; and a rename made durable."""
+"""Files that settings name: secrets in a first line, and certificates."""
 
 from __future__ import annotations
 
-import os
-import ssl
 from pathlib import Path
 
 from turnout.core.errors import ParameterError
@@ -36,20 +34,3 @@ def tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] |
     assert certificate is not None
     assert key is not None
     return certificate, key
-
-
-def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
-    """TLS that trusts the certificates in a file, or the system's."""
-    try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except (OSError, ssl.SSLError):
-        raise ParameterError(option, str(ca), "a file of certificates (PEM)") from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

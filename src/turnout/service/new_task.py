@@ -9,7 +9,7 @@ from pathlib import Path
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, prepare
-from turnout.protocol import Lattice
+from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.service import learner as learning

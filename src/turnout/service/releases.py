@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.aggregates import IntegerSum, Noise
 from turnout.core.errors import StorageError
-from turnout.protocol import Coordinator, IntegerSum, Noise, Updates
-from turnout.protocol import Release as StepRelease
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.messages import Release as StepRelease
+from turnout.protocol.messages import Updates
 from turnout.service import learner as learning
 from turnout.service.charter import Charter
 from turnout.service.learner import Learner

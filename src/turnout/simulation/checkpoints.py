@@ -11,17 +11,18 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
+from turnout.core.files import replace_file
 from turnout.core.identity import Identity
 from turnout.simulation.history import History
 
 if TYPE_CHECKING:
-    from turnout.learning import ClientStates, ServerState
+    from turnout.learning.algorithm import ClientStates, ServerState
 
 FORMAT = 3
 """Format 1 did not name a run's data; format 2 had a minibatch in place of a mechanism's state, and
@@ -116,7 +117,6 @@ class FileCheckpoints:
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
-        self._fresh = self._path.with_name(self._path.name + ".new")
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the file by this checkpoint.
@@ -124,18 +124,12 @@ class FileCheckpoints:
         Raises:
             StorageError: the file system refuses; the file is what it was.
         """
-        try:
-            self._fresh.unlink(missing_ok=True)  # whatever its permissions were
-            with open(self._fresh, "wb", opener=_for_the_owner) as file:
-                np.savez(file, allow_pickle=False, **_arrays(checkpoint))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._fresh, self._path)
-            _sync_folder(self._path.parent)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._fresh.unlink(missing_ok=True)
-            raise StorageError(f"{self._path}: checkpoint not written: {error}") from error
+        arrays = _arrays(checkpoint)
+
+        def write(file: BinaryIO) -> None:
+            np.savez(file, allow_pickle=False, **arrays)
+
+        replace_file(self._path, write, "checkpoint", 0o600)
 
     def load(self) -> Checkpoint | None:
         """The checkpoint in the file, or None if there is no file.
@@ -151,11 +145,6 @@ class FileCheckpoints:
             np.load(file, allow_pickle=False) as arrays,
         ):
             return _checkpoint(dict(arrays))
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    """Open a file that nobody else may read."""
-    return os.open(path, flags, 0o600)
 
 
 def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
@@ -236,12 +225,3 @@ def _storage_errors(path: Path) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise StorageError(f"{path}: not a usable checkpoint: {error}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

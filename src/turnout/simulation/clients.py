@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
 from turnout.learning.algorithm import Batched
-from turnout.protocol import Clipping
-from turnout.protocol.clipping import CLIPPING_SLACK
+from turnout.protocol.clipping import CLIPPING_SLACK, Clipping
 from turnout.randomness import SimulationStreams
 from turnout.spec import ReleaseRule, Scheme
 from turnout.spec.draws import Always, Bernoulli, Kept, OneOf, OneOfOwn, Staggered
 from turnout.spec.forms import DrawTable
 
 if TYPE_CHECKING:
-    from turnout.learning import Algorithm, ClientState, ClientStates
+    from turnout.learning.algorithm import Algorithm, ClientState, ClientStates
 
 ASKED_ALONE = 8
 """Clients at most whose updates are looked at one by one, between two evaluations."""

@@ -28,7 +28,7 @@ from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Algorithm, ClientStates, ClientStore
+    from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore
 
 
 @dataclass(frozen=True, slots=True)

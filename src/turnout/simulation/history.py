@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import LocalProtocolError
-from turnout.protocol import Release
+from turnout.protocol.messages import Release
 
 _PER_STEP = {"check_ins": np.int64, "served": np.int64, "dummy": np.bool_, "skipped": np.bool_}
 _PER_EVALUATION = {"step": np.int64, "seconds": np.float64}

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.participation import Schedule, blocks, draw_run
-from turnout.protocol import CheckIns, Coordinator, Fleet, Noise, Release, Updates
+from turnout.core.aggregates import Noise
+from turnout.participation.drawing import draw_run
+from turnout.participation.schedule import Schedule, blocks
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.fleet import Fleet
 from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
+from turnout.protocol.messages import CheckIns, Release, Updates
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, RunIdentity
 from turnout.simulation.clients import Clients
@@ -22,7 +26,7 @@ from turnout.simulation.history import History, Recorder
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
-    from turnout.learning import Algorithm, ClientStates, ClientStore, ServerState
+    from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore, ServerState
 
 
 @dataclass(frozen=True, slots=True, eq=False)

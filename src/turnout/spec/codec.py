@@ -23,10 +23,7 @@ _CLASSES: Mapping[str, type] = {
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
 """Classes of which a scheme consists, but for participation laws, which have names of their own."""
-_EARLIER_NAMES = {
-    "NonAdaptiveRandomizer": "NonAdaptiveRandomizer",
-    "SampledBitResponse": "SampledBitResponse",
-}
+_EARLIER_NAMES = {"FixedRandomizer": "NonAdaptiveRandomizer", "BitResponse": "SampledBitResponse"}
 """Names under which earlier versions wrote a class, and its name now."""
 
 

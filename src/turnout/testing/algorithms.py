@@ -27,7 +27,7 @@ _STREAMS = SimulationStreams(_SEED)
 
 
 def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
-    """Fails unless an algorithm keeps the promises of `turnout.learning.Algorithm`.
+    """Fails unless an algorithm keeps the promises of `turnout.learning.algorithm.Algorithm`.
 
     Args:
         make: builds the algorithm on clients' data, entry by entry the clients'; at least two.

@@ -17,7 +17,9 @@ import numpy as np
 
 from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import UnsupportedError
-from turnout.participation import Schedule, blocks, draw, expected_check_ins
+from turnout.participation.drawing import draw
+from turnout.participation.expectations import expected_check_ins
+from turnout.participation.schedule import Schedule, blocks
 from turnout.protocol.admissions import Admissions
 from turnout.protocol.messages import Verdict
 from turnout.spec import (

@@ -6,16 +6,12 @@ import numpy as np
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Split, deal
-from turnout.learning import (
-    ClassificationTask,
-    Examples,
-    FedSGD,
-    Holdings,
-    Layered,
-    LocalTraining,
-    build_model,
-    featured,
-)
+from turnout.learning.examples import Examples, Holdings
+from turnout.learning.features import featured
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.local_updates import LocalTraining
+from turnout.learning.models import Layered, build_model
+from turnout.learning.tasks import ClassificationTask
 from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
 from turnout.training.optimizers import build_optimizer_of

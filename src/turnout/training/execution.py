@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from turnout.participation import expected_check_ins, expected_empty_steps
+from turnout.participation.expectations import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome
 from turnout.simulation import FileCheckpoints, Progress, Simulation

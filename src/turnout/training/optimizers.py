@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.learning import (
-    Averaged,
-    Optimizer,
-    build_averaging,
-    build_optimizer,
-    build_schedule,
-)
+from turnout.learning.averaging import Averaged, build_averaging
+from turnout.learning.optimizers import Optimizer, build_optimizer
+from turnout.learning.schedules import build_schedule
 from turnout.plans.sections import OptimizerSection
 
 

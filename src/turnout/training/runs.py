@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.participation import day_profile, trace_statistics
+from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings

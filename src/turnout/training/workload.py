@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from turnout import datasets
 from turnout.core.errors import ParameterError
 from turnout.datasets import ImageData, MissingFileError
-from turnout.participation import availability_law
+from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.spec import ParticipationLaw
 

@@ -98,7 +98,7 @@ def test_other_terms_and_two_hops_are_refused():
     with pytest.raises(UnsupportedError, match="one account for all"):
         state.spend(scheme(1.0, AvailabilityCheckIn(rows, 2)))
     replace_one = Terms(Relation.REPLACE_ONE)
-    with pytest.raises(UnsupportedError, match="two hops"):
+    with pytest.raises(UnsupportedError, match="two neighbour bounds"):
         replace_one.run_of(scheme(1.0, KSubset(6, 2), Relation.REPLACE_ONE))
 
 

@@ -96,7 +96,7 @@ def test_relations_of_two_hops_are_composed_hop_by_hop(relation, release):
 
 def test_one_hop_and_two_hops_meet_in_one_ledger():
     relation = Relation.REPLACE_ONE
-    two, one = scheme(3.0, CheckIn(10, 2), relation), scheme(3.0, EveryStep(1), relation)
+    two, one = scheme(3.0, CheckIn(100, 2), relation), scheme(3.0, EveryStep(1), relation)
     ledger = Ledger(Terms(relation)).add(two).add(one)
     # The Gaussian step alone moves by 2C, as two steps at σ/2 under add-remove would.
     assert ledger.epsilon(DELTA) > max(epsilon_upper(s, DELTA) for s in (two, one))

@@ -83,7 +83,7 @@ def test_a_comparison_with_absence_says_nothing_of_another_client():
             (FixedSize(1, 10, 5), Relation.ZERO_OUT, ReleaseRule.AGGREGATED),
             (CheckIn(5), Relation.ADD_REMOVE, ReleaseRule.ONE_CLIENT),
         ):
-            with pytest.raises(UnsupportedError, match="compares her with her absence only"):
+            with pytest.raises(UnsupportedError, match="compares a client with its absence only"):
                 price(scheme(randomizer, law, relation, release), 1e-3)
     with pytest.raises(UnsupportedError, match="no dominating pair is known for float"):
         dominating(1.0, 1.0)

@@ -56,7 +56,7 @@ def test_a_drawing_is_the_same_every_time(figures):
     curves = figures("curves")
 
     def drawn():
-        line = curves.line("ours", "turnout", [1.0, 2.0], lambda x: x)
+        line = curves.line("turnout", [1.0, 2.0], lambda x: x)
         panel = curves.Panel("title", [1.0, 2.0], "x", "y", [line])
         return curves.picture("name", "title", "text", [panel, curves.relative(panel, 2.0)]).svg()
 

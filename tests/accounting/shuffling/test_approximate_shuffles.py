@@ -270,8 +270,8 @@ def test_gaussian_messages_that_are_all_alike_cost_less():
     """One record among others alike is random allocation: an exact law to stay above."""
     for noise, clients, delta in ((4.0, 1000, 1e-5), (2.0, 50, 1e-3), (1.0, 4, 0.01)):
         bound = shuffled_gaussian(noise, clients, delta)
-        alike = [(AllocationBlock(GaussianPair(noise / 2), clients), 1)]
-        attained = max(run_epsilon(alike, d, Side.LOWER, delta, 0) for d in Direction)
+        identical_others = [(AllocationBlock(GaussianPair(noise / 2), clients), 1)]
+        attained = max(run_epsilon(identical_others, d, Side.LOWER, delta, 0) for d in Direction)
         assert attained <= bound
         assert bound <= 15 * attained
 

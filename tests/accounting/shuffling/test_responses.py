@@ -34,8 +34,8 @@ def test_one_round_is_bracketed(local_epsilon, clients, delta, data):
         assert binary_delta(local_epsilon, j, k, upper) <= delta * (1 + 1e-9)
     assert lower <= upper
     if lower > 0:
-        alike = binary_delta(local_epsilon, clients - 1, 0, lower * (1 - 1e-9))
-        assert alike >= delta * (1 - 1e-7)
+        identical_others = binary_delta(local_epsilon, clients - 1, 0, lower * (1 - 1e-9))
+        assert identical_others >= delta * (1 - 1e-7)
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -43,9 +43,11 @@ def test_one_round_is_bracketed(local_epsilon, clients, delta, data):
 @pytest.mark.parametrize("side", list(Side))
 def test_a_known_split_in_both_directions(ones, direction, side):
     curve = BinaryResponseCurve(1.4, 12, ones, direction, side)
-    alike = ones if direction is Direction.REMOVE else 11 - ones
+    identical_others = ones if direction is Direction.REMOVE else 11 - ones
     points = np.exp(np.array([0.0, 0.1, 0.5, 1.2]))
-    truths = np.array([binary_delta(1.4, alike, 11 - alike, e) for e in np.log(points)])
+    truths = np.array(
+        [binary_delta(1.4, identical_others, 11 - identical_others, e) for e in np.log(points)]
+    )
     sign = 1 if side is Side.UPPER else -1
     assert np.all(sign * (curve.delta(points) - truths) >= -1e-13 * truths)
     assert curve.delta(points) == pytest.approx(truths, rel=1e-9)

@@ -23,7 +23,7 @@ DELTA0 = 0.1
 
 def approximate(local_epsilon: float, delta0: float, clients: int, rate: float):
     base = UpperMessages(ApproximateRandomizer(local_epsilon, delta0))
-    found = sampled_price(Sample(base, clients, rate, alike=False), GRAIN)
+    found = sampled_price(Sample(base, clients, rate, identical_others=False), GRAIN)
     assert isinstance(found, SampledApproximate)
     return found
 
@@ -106,7 +106,7 @@ def test_all_who_come_for_sure_are_a_round():
     """q = 1: the price of the round itself, for Gaussian noise too."""
     k = np.exp([0.02, 0.1, 0.2])
     base = UpperMessages(GaussianNoise(4.0))
-    sampled = sampled_price(Sample(base, 10**4, 1.0, alike=False), GRAIN)
+    sampled = sampled_price(Sample(base, 10**4, 1.0, identical_others=False), GRAIN)
     assert sampled is not None
     whole = GaussianMessagesBlock(4.0, 10**4).price(256).at(k)
     np.testing.assert_allclose(sampled.delta(k), whole, rtol=0.01)

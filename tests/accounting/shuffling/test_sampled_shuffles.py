@@ -116,7 +116,7 @@ def test_own_coins_cost_no_more_than_is_proved(name, values, clients, rate, loca
     assert above(SelfSamplingBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
 
 
-def alike(local_epsilon: float, clients: int):
+def identical_others(local_epsilon: float, clients: int):
     zero, one = truths.response(local_epsilon, 2)
     return [zero, *[one] * (clients - 1)], [one] * clients
 
@@ -125,12 +125,12 @@ def alike(local_epsilon: float, clients: int):
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.5])
 @pytest.mark.parametrize(("clients", "size"), [(5, 2), (4, 3), (3, 3)])
 def test_a_subset_of_others_alike_is_known_exactly(direction, local_epsilon, clients, size):
-    one, other = (subsampled(laws, size) for laws in alike(local_epsilon, clients))
+    one, other = (subsampled(laws, size) for laws in identical_others(local_epsilon, clients))
     if direction is Direction.ADD:
         one, other = other, one
     truth = np.array([truths.hockey_stick(one, other, k) for k in RATIOS])
     block = SubsampledBlock(
-        IdenticalOthersMessages(local_epsilon)(size), size / clients, alike=True
+        IdenticalOthersMessages(local_epsilon)(size), size / clients, identical_others=True
     )
     for side in Side:
         found = block.curve(direction, side, 0.05, 0).delta(RATIOS)
@@ -141,10 +141,10 @@ def test_a_subset_of_others_alike_is_known_exactly(direction, local_epsilon, cli
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
 def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, rate):
-    one, other = (self_sampling(laws, rate) for laws in alike(1.2, clients))
+    one, other = (self_sampling(laws, rate) for laws in identical_others(1.2, clients))
     if direction is Direction.ADD:
         one, other = other, one
-    block = SelfSamplingBlock(IdenticalOthersMessages(1.2), clients, rate, alike=True)
+    block = SelfSamplingBlock(IdenticalOthersMessages(1.2), clients, rate, identical_others=True)
     for epsilon in (0.05, 0.2):
         truth = truths.hockey_stick(one, other, math.exp(epsilon))
         upper, lower = (
@@ -161,14 +161,14 @@ def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, 
 @pytest.mark.parametrize("rate", [0.3, 0.9])
 def test_two_rounds_of_own_coins(rate):
     """Composed, between its own bounds, for others alike."""
-    laws = [self_sampling(messages, rate) for messages in alike(1.0, 3)]
+    laws = [self_sampling(messages, rate) for messages in identical_others(1.0, 3)]
 
     def twice(law):
         return {(a, b): p * q for (a, p), (b, q) in itertools.product(law.items(), repeat=2)}
 
     one, other = map(twice, laws)
     upper = [(SelfSamplingBlock(Messages(worst_pair(1.0)), 3, rate), 2)]
-    lower = [(SelfSamplingBlock(IdenticalOthersMessages(1.0), 3, rate, alike=True), 2)]
+    lower = [(SelfSamplingBlock(IdenticalOthersMessages(1.0), 3, rate, identical_others=True), 2)]
     for delta in (0.1, 0.01):
         epsilon = run_epsilon(upper, Direction.REMOVE, Side.UPPER, delta, 0)
         assert truths.hockey_stick(one, other, math.exp(epsilon)) <= delta
@@ -313,9 +313,9 @@ def test_nothing_is_said_from_below_unless_all_others_are_alike():
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
         SelfSamplingBlock(Messages(clones_pair(1.0)), 10, 0.5),
     ):
-        with pytest.raises(UnsupportedError, match="alike"):
+        with pytest.raises(UnsupportedError, match="identical_others"):
             block.curve(Direction.REMOVE, Side.LOWER, 1e-3, 0)
-        with pytest.raises(UnsupportedError, match="alike"):
+        with pytest.raises(UnsupportedError, match="identical_others"):
             block.curves(Side.LOWER, 1e-3, 0)
 
 

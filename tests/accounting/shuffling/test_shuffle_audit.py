@@ -136,9 +136,9 @@ def test_two_and_three_rounds(seed: int):
     epsilon0, delta = drawn(rng, 5.0)
     rounds = 2 + seed % 2
     clients = int(rng.integers(1, 60 if rounds == 3 else 200))
-    alike, _, opposed = splits(epsilon0, clients + 2, [0, 1, clients + 1])
-    worlds = [composed([alike] * rounds), composed([opposed] * rounds)]
-    worlds.append(composed([alike, *[opposed] * (rounds - 1)]))
+    identical_others, _, opposed = splits(epsilon0, clients + 2, [0, 1, clients + 1])
+    worlds = [composed([identical_others] * rounds), composed([opposed] * rounds)]
+    worlds.append(composed([identical_others, *[opposed] * (rounds - 1)]))
     law = EveryStep(rounds)
     assert is_sound(scheme(KaryResponse(epsilon0), law, clients + 2), delta, worlds)
     for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):

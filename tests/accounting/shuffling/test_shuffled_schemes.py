@@ -220,7 +220,7 @@ def test_the_number_of_clients_must_be_known_and_agree():
 
 
 def test_samples_of_responses_that_nothing_is_known_of_have_no_lower_bound():
-    assert one_round(HadamardResponse(1.0), 10).alike is None
+    assert one_round(HadamardResponse(1.0), 10).identical_others is None
     found = price(scheme(HadamardResponse(1.0), FixedSize(10, 20, 1)), 1e-3).epsilon
     assert found.lower == 0.0 < found.upper
 

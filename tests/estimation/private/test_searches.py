@@ -114,7 +114,7 @@ def test_all_rows_of_a_client_are_one(trips):
         assert row["noise_standard_error"] < 3  # as τ and not as the radius
     assert found["epsilon"] <= 4
     text = run("user-mean", trips / "wide.npy", *ASKED, "--picture", trips / "mean.svg")
-    assert "one row of the file, all that she holds" in text
+    assert "one row of the file, all that it holds" in text
     assert (trips / "mean.svg").exists()
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from turnout.accounting.budgets.terms import (
     Entries,
+    Entry,
     Terms,
     entries_from,
     require_kind,
@@ -86,6 +87,11 @@ class Odometer:
             raise ParameterError(
                 "weights", self.weights, "a share above 0 an order, at most 1 in all"
             )
+        if self.windows > self.most_windows:
+            raise ParameterError("entries", self.windows, f"at most {self.most_windows} windows")
+        for charge in (entry.charge for entry in self.entries):
+            if charge.orders != tuple(self.orders) or charge.left_out > self.left_out:
+                raise ParameterError("entries", charge, "charges of the odometer's own orders")
 
     @classmethod
     def of(
@@ -131,15 +137,17 @@ class Odometer:
         """Rényi bounds of one scheme as a whole."""
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
-    def record(self, scheme: Scheme, label: str = "") -> Odometer:
-        """The odometer after one more scheme, recorded before it runs.
+    def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
+        """The odometer after a scheme was recorded ``times`` times, before it runs.
 
         Raises:
             BudgetExceededError: more windows than their cut tails were paid for.
         """
-        if self.windows >= self.most_windows:
-            raise BudgetExceededError(1, 0, "windows")
-        return replace(self, entries=with_entry(self.entries, self.charge(scheme), label))
+        left = self.most_windows - self.windows
+        if times > left:
+            raise BudgetExceededError(times, left, "windows")
+        fresh = Entry(self.charge(scheme), times, label)
+        return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
         """ε at this time; see the class for what it means.

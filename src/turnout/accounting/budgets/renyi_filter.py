@@ -96,13 +96,13 @@ class RenyiFilter:
         """Relation, unit and trust."""
         return self.odometer.terms
 
-    def spend(self, scheme: Scheme, label: str = "") -> RenyiFilter:
-        """The filter after one more scheme, which may then run.
+    def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
+        """The filter after a scheme was spent ``times`` times, all of which may then run.
 
         Raises:
-            BudgetExceededError: it must not run; another one may still fit.
+            BudgetExceededError: they must not all run; fewer, or another one, may still fit.
         """
-        after = self.odometer.record(scheme, label)
+        after = self.odometer.record(scheme, label, times)
         bound = after.bound(self.delta)
         if bound > self.epsilon:
             raise BudgetExceededError(bound, self.epsilon, "epsilon after this window")

@@ -129,11 +129,11 @@ class Entry:
 Entries = tuple[Entry, ...]
 
 
-def with_entry(entries: Entries, charge: RenyiBounds, label: str) -> Entries:
-    """The entries and one more charge, counted with the last one if that is the same."""
-    if entries and (entries[-1].charge, entries[-1].label) == (charge, label):
-        return (*entries[:-1], replace(entries[-1], count=entries[-1].count + 1))
-    return (*entries, Entry(charge, 1, label))
+def with_entry(entries: Entries, fresh: Entry) -> Entries:
+    """The entries and one more, counted with the last one if that is of the same charge."""
+    if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
+        return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
+    return (*entries, fresh)
 
 
 def entries_from(data: Mapping[str, Any]) -> Entries:

@@ -53,7 +53,7 @@ class Explanation:
         """Accuracy of the best attack."""
         return bayes_success(self.profile, prior)
 
-    def found(self, direction: str, rate: float) -> Bounds:
+    def true_positive_rate(self, direction: str, rate: float) -> Bounds:
         """True positives at a false positive rate."""
         curve = self.trade_offs[direction]
         found = curve.true_positive_rate(rate)

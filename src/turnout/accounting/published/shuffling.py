@@ -145,8 +145,9 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
     Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
     fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
     a proof of our own that was reviewed independently and is unpublished: docs/design/shuffling.md,
-    Theorem 2 for one fixed randomizer, Theorem 3 for adaptive ones in a hidden order of speaking.
-    It is what `turnout.accounting.price` says of `PureRandomizer` and `NonAdaptiveRandomizer`.
+    Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive ones in a hidden order of
+    speaking. It is what `turnout.accounting.price` says of `PureRandomizer` and
+    `NonAdaptiveRandomizer`.
 
     Raises:
         NumericalError: the composition cannot be certified at this δ.

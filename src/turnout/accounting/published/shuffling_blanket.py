@@ -1,7 +1,8 @@
 """The privacy blanket's bounds on shuffled messages, by the paper's own numbers.
 
-Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One fixed randomizer for everybody,
-not adaptive; replace-one, both directions. Proved; `turnout.accounting.price` is tighter.
+Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One non-adaptive randomizer for
+everybody, not adaptive; replace-one, both directions. Proved; `turnout.accounting.price` is
+tighter.
 
 Notation
     ε₀  local_epsilon > 0    n  clients ≥ 1    δ  delta, in (0, 1)
@@ -72,7 +73,7 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
 def blanket_2019_hoeffding(
     local_epsilon: float, clients: int, delta: float, categories: int | None = None
 ) -> float:
-    """ε of shuffled messages of one fixed randomizer, by Hoeffding's inequality.
+    """ε of shuffled messages of one non-adaptive randomizer, by Hoeffding's inequality.
 
     Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound; see the
     module's notes. ε₀ is at most 300; without ``categories`` any ε₀-randomizer is meant.
@@ -89,7 +90,7 @@ def blanket_2019_hoeffding(
 def blanket_2019_bennett(
     local_epsilon: float, clients: int, delta: float, categories: int | None = None
 ) -> float:
-    """ε of shuffled messages of one fixed randomizer, by Bennett's inequality.
+    """ε of shuffled messages of one non-adaptive randomizer, by Bennett's inequality.
 
     Source: as `blanket_2019_hoeffding`; Balle, Bell, Gascón and Nissim 2019 (balle2019blanket).
     Arguments, range and side of the error are the same.
@@ -168,7 +169,7 @@ def _smallest(
 
 
 _PAPER = Paper("privacy blanket 2019,", "balle2019blanket")
-_FIXED = "one fixed randomizer, pure epsilon_0 or k-ary response"
+_FIXED = "one non-adaptive randomizer, pure epsilon_0 or k-ary response"
 RESULTS = (
     _PAPER.states("Theorem 3.1", blanket_2019_kary, "k-ary response", "epsilon <= 1"),
     _PAPER.states("Hoeffding", blanket_2019_hoeffding, _FIXED, "not adaptive"),

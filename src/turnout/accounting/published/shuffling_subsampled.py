@@ -120,7 +120,7 @@ def lemma_4_3_1(
 def lemma_4_4_1(
     local_epsilon: float, clients: int, probability: float, inner_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ) of one round to which each client comes by a coin of its own, with one record.
+    """(ε, δ) of one round of self-sampling clients with one record each.
 
     Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
     numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,

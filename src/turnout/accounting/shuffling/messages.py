@@ -46,15 +46,16 @@ class Round:
     Attributes:
         upper: never below what it shows of one client.
         lower: what an adversary really gets of some client; None where nothing is known.
-        alike: the same where all others' records are alike, and the victim's is theirs in one
-            world, which is what a sample can be priced by from below; None where nothing is known.
+        identical_others: the same where all others' records are alike, and the victim's is theirs
+            in one world, which is what a sample can be priced by from below; None where nothing is
+            known.
         method: the analysis, in a few words.
         quick: an upper block that answers for many numbers of messages at once; ``upper`` if None.
     """
 
     upper: Block
     lower: Block | None
-    alike: Block | None
+    identical_others: Block | None
     method: str
     quick: Block | None = None
 
@@ -119,9 +120,11 @@ def _(randomizer: KaryResponse, clients: int) -> Round:
     epsilon0, values = randomizer.epsilon0, randomizer.categories
     block = kary_response_block(epsilon0, values, clients)
     if values == 2:
-        alike = IdenticalOthersBlock(epsilon0, clients)
+        identical_others = IdenticalOthersBlock(epsilon0, clients)
         quick = BlanketBlock(kary_pair(epsilon0, 2), clients)
-        return Round(block, block, alike, "binary response, worst of all others' bits", quick)
+        return Round(
+            block, block, identical_others, "binary response, worst of all others' bits", quick
+        )
     return Round(block, block, None, f"privacy blanket of {values}-ary response")
 
 
@@ -138,8 +141,8 @@ def _(randomizer: SampledBitResponse, clients: int) -> Round:
     # them: then only the number of true bits counts, which is binary response.
     upper = BlanketBlock(worst_pair(epsilon0), clients)
     lower = BinaryResponseBlock(epsilon0, clients)
-    alike = IdenticalOthersBlock(epsilon0, clients)
-    return Round(upper, lower, alike, "privacy blanket of two opposite words' bits")
+    identical_others = IdenticalOthersBlock(epsilon0, clients)
+    return Round(upper, lower, identical_others, "privacy blanket of two opposite words' bits")
 
 
 @one_round.register
@@ -157,8 +160,13 @@ def _(randomizer: ApproximateRandomizer, clients: int) -> Round:
 def _(randomizer: GaussianNoise, clients: int) -> Round:
     sigma = randomizer.noise_multiplier
     upper = GaussianMessagesBlock(sigma, clients)
-    alike = IdenticalGaussianBlock(sigma, clients)
-    return Round(upper, alike, alike, "privacy blanket of a pure randomizer near the Gaussian")
+    identical_others = IdenticalGaussianBlock(sigma, clients)
+    return Round(
+        upper,
+        identical_others,
+        identical_others,
+        "privacy blanket of a pure randomizer near the Gaussian",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +189,6 @@ class IdenticalOthersMessages:
 
     def __call__(self, clients: int) -> Block:
         """The block of ``clients`` messages."""
-        block = one_round(self.randomizer, clients).alike
+        block = one_round(self.randomizer, clients).identical_others
         assert block is not None
         return block

@@ -49,7 +49,11 @@ def shuffled(
 def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
     one, rate = one_round(randomizer, draw.size), draw.size / draw.population
     upper = SubsampledBlock(one.upper, rate)
-    lower = None if one.alike is None else SubsampledBlock(one.alike, rate, alike=True)
+    lower = (
+        None
+        if one.identical_others is None
+        else SubsampledBlock(one.identical_others, rate, identical_others=True)
+    )
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of a uniform sample")
 
 
@@ -59,9 +63,9 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
         return _rounds(randomizer, one.upper, None, 0, "nobody comes")
     upper = SelfSamplingBlock(UpperMessages(randomizer), clients, draw.rate)
     lower = None
-    if one.alike is not None:
+    if one.identical_others is not None:
         lower = SelfSamplingBlock(
-            IdenticalOthersMessages(randomizer), clients, draw.rate, alike=True
+            IdenticalOthersMessages(randomizer), clients, draw.rate, identical_others=True
         )
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
 

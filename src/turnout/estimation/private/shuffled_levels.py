@@ -91,7 +91,7 @@ def largest_affordable(
 
 @lru_cache(maxsize=64)
 def level_of_any(clients: int, epsilon: float, delta: float) -> float:
-    """The ε₀, up to 30, that any one fixed randomizer may have for (ε, δ); at least ε."""
+    """The ε₀, up to 30, that any one non-adaptive randomizer may have for (ε, δ); at least ε."""
 
     def price(level: float) -> float:
         return shuffled_price([(NonAdaptiveRandomizer(level), 1)], clients, delta)

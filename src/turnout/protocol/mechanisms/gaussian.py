@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import Noise, UpdateSum
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
-from turnout.participation import expected_check_ins
+from turnout.participation.expectations import expected_check_ins
 from turnout.protocol.clipping import CLIPPING_SLACK
 from turnout.protocol.mechanisms.interface import Mechanism, SensitivityBound, State
 from turnout.protocol.messages import ClientIds

@@ -47,7 +47,7 @@ class Released:
 class SensitivityBound(Protocol):
     """The first half, on the client: what one client can move the sum by is at most C.
 
-    `turnout.protocol.Clipping` (floating point) and `turnout.protocol.Lattice` (whole numbers).
+    `clipping.Clipping` (floating point) and `lattice.Lattice` (whole numbers).
     """
 
     @property

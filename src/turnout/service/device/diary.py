@@ -6,15 +6,14 @@ pulls the plug finds the old contents or the new ones, whole.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Self
 
 from turnout.core.errors import StorageError
+from turnout.core.files import lock_file, sync_folder
 from turnout.randomness import Source
 from turnout.service.device.memory import Memory
-from turnout.service.named_files import sync_folder
 from turnout.service.wire import Invitation
 
 _MODE = 0o600
@@ -42,17 +41,11 @@ class StateFile:
         lock_path = self._path.with_name(self._path.name + ".lock")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+            self._lock = lock_file(lock_path, wait=False)
         except OSError as error:
-            raise StorageError(f"state file {self._path}: {_reason(error)}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
             taken = isinstance(error, BlockingIOError)
             reason = "another process uses it" if taken else _reason(error)
             raise StorageError(f"state file {self._path}: {reason}") from None
-        self._lock = lock
         return self
 
     def __exit__(self, *error: object) -> None:

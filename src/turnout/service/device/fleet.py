@@ -29,7 +29,7 @@ from turnout.service.device.device import Device, Limits, Pace
 from turnout.service.device.diary import Diary, StateFile, place_in
 from turnout.service.device.fleet_progress import Standing, Watch, WatchedLink, standing
 from turnout.service.device.link import Link, connection
-from turnout.service.device.trainer import Trainer, TrainerOf, trainer_on_dealt
+from turnout.service.device.trainer import TrainerOf, Updates, trainer_on_dealt
 from turnout.service.wire import STATUS_PATH, Invitation
 
 _TOLD_EVERY_SECONDS = 0.5
@@ -210,7 +210,7 @@ class _Crowd:
     def told_by(self, trainer_of: TrainerOf) -> TrainerOf:
         """The same trainers; whoever asks for one knows the terms."""
 
-        def told(charter: Charter) -> Trainer:
+        def told(charter: Charter) -> Updates:
             self._asks_one = charter.asks_one
             return trainer_of(charter)
 

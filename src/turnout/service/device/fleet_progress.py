@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout.participation import expected_turns, is_far_below
+from turnout.participation.expectations import expected_turns, is_far_below
 from turnout.service.device.link import Link, UnreachableError
 from turnout.service.device.memory import Memory
 from turnout.service.wire import STATUS_PATH, Phase

@@ -16,7 +16,6 @@ import httpx
 from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.device.memory import Memory
-from turnout.service.named_files import trusting
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
     HEADS_PATH,
@@ -157,6 +156,14 @@ class Link:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
                 raise RemoteProtocolError(f"the certificate is not accepted: {error}") from None
             raise UnreachableError(str(error) or type(error).__name__) from None
+
+
+def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
+    """TLS that trusts the certificates in a file, or the system's."""
+    try:
+        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError):
+        raise ParameterError(option, str(ca), "a file of certificates (PEM)") from None
 
 
 def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncClient:

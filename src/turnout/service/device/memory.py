@@ -14,8 +14,10 @@ from operator import attrgetter
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.participation import blocks, draw
-from turnout.protocol import Client, ClientState
+from turnout.participation.drawing import draw
+from turnout.participation.schedule import blocks
+from turnout.protocol.client import Client
+from turnout.protocol.tables import ClientState
 from turnout.randomness import OSRandomness, Source
 from turnout.service.signatures import SigningKey
 from turnout.service.wire import KEY_BYTES, Answer, Invitation, Receipt, SignedHead

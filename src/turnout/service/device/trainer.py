@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from turnout.service.computation import Computation
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
-    from turnout.learning import FedSGD
+    from turnout.learning.fedsgd import FedSGD
     from turnout.plans import Plan
     from turnout.training.workload import Workload
 
@@ -48,8 +48,16 @@ class Trainer:
         return self._task.clipped_sum(parameters, np.array([position])).total
 
 
-TrainerOf = Callable[[Charter], Trainer]
-"""Builds a trainer once the charter is known."""
+class Updates(Protocol):
+    """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch."""
+
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
+        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
+        ...
+
+
+TrainerOf = Callable[[Charter], Updates]
+"""Builds an update function once the charter is known."""
 
 
 def own_records(path: Path) -> Records:

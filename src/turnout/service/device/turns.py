@@ -10,7 +10,9 @@ import numpy as np
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
-from turnout.protocol import ClientState, LatticeUpdate, StepOpened, UpdateRequests
+from turnout.protocol.lattice import LatticeUpdate
+from turnout.protocol.messages import StepOpened, UpdateRequests
+from turnout.protocol.tables import ClientState
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.charter import Charter
 from turnout.service.device.diary import Diary
@@ -27,7 +29,7 @@ from turnout.service.wire import (
 )
 
 if TYPE_CHECKING:
-    from turnout.service.device.trainer import Trainer
+    from turnout.service.device.trainer import Updates
 
 
 class After(Enum):
@@ -58,7 +60,7 @@ class Turns:
         self,
         remote: Remote,
         charter: Charter,
-        trainer: Trainer,
+        trainer: Updates,
         *,
         cover: bool = False,
         random_bytes: ByteStream = system_bytes,

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from turnout.core.errors import StorageError
+from turnout.core.files import lock_descriptor
 
 _OLDER_SUFFIX = "-serving"
 
@@ -69,15 +70,13 @@ class FileLock:
             raise StorageError(f"another coordinator serves {self._path}")
 
     def _take(self, path: Path, flags: int) -> None:
-        import fcntl
-
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageError(f"cannot open {path}: {error.strerror}") from None
         self._descriptors.append(descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_descriptor(descriptor, wait=False)
             if os.fstat(descriptor).st_ino != os.stat(path).st_ino:
                 raise BlockingIOError
         except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout.core.errors import StorageError
+from turnout.core.extras import missing_extra
 from turnout.service.storage.database import Storage
 
 _SQLITE = "sqlite:///"
@@ -22,8 +23,8 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
             written.
 
     Raises:
-        StorageError: served by somebody else, missing, damaged, newer, no turnout database, or a
-            package is not installed.
+        StorageError: served by somebody else, missing, damaged, newer, or no turnout database.
+        MissingExtraError: a package is not installed.
     """
     name = str(url_or_path)
     try:
@@ -37,6 +38,4 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
 
         return sqlite.opened(name.removeprefix(_SQLITE), serving=serving)
     except ImportError as error:
-        raise StorageError(
-            f"this storage needs a package ({error.name}): pip install 'turnout[service]'"
-        ) from None
+        raise missing_extra(error, f"the database {name}") or error from None

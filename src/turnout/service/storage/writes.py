@@ -124,7 +124,7 @@ class Transaction(Reads):
             raise ConflictError("an update is stored, or nobody answers who did not check in")
         self._store_body(Participation(int(client), int(step), digest), body)
 
-    def ask(self, step: int, clients: NDArray[np.int64]) -> None:
+    def request(self, step: int, clients: NDArray[np.int64]) -> None:
         """Store who is asked for an update. Raises ConflictError where that is stored."""
         ascending = np.unique(clients).astype("<i8")
         if ascending.size != np.size(clients):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import resource
-
 from turnout.core.errors import ParameterError
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows, which has no such limit
+    resource = None
 
 KEPT = 256
 """For the database's files and readers, the head file, data, logs, and connections that end."""
@@ -18,6 +21,8 @@ def room(connections: int) -> int:
 
     The process's limit is raised as far as that needs.
     """
+    if resource is None:
+        return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + KEPT
     if _below(soft, needed):
@@ -32,4 +37,5 @@ def room(connections: int) -> int:
 
 
 def _below(limit: int, needed: int) -> bool:
-    return limit != resource.RLIM_INFINITY and limit < needed
+    unlimited = resource is None or limit == resource.RLIM_INFINITY
+    return not unlimited and limit < needed

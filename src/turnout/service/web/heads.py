@@ -7,17 +7,16 @@ on another disk than the database, so that no snapshot restores both.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import locked, replace_file
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
-from turnout.service.named_files import sync_folder
 from turnout.service.signatures import SigningKey, verified
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SignedHead, head_bytes
@@ -135,33 +134,15 @@ class HeadFile:
                 coordinator writes it.
             StorageError: it cannot be read or written.
         """
-        with _alone(self.path):
+        with locked(self.path):
             if _read(self.path) != self._text:
                 raise SetBackError(
                     f"{self.path} is not as this coordinator left it: it was put back, or another "
                     "coordinator serves a copy of the task; nothing more may be released"
                 )
             text = str(Exported(task, head, self._address))
-            _write(self.path, text)
+            replace_file(self.path, lambda file: file.write(text.encode()), "head", 0o644)
             self._text = text
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """No other coordinator on this machine reads or writes the file meanwhile."""
-    import fcntl
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".lock")
-        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def default_file(task: str) -> Path:
@@ -263,19 +244,3 @@ class _Ledger(NamedTuple):
         if steps == 0:
             return bytes.fromhex(self.task)
         return next(self.view.records(steps - 1)).digest
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a whole file durably."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise StorageError(f"cannot write the head to {path}: {error.strerror}") from None

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.service.device.link import trusting
 from turnout.service.engine import SetBackError
 from turnout.service.ledger import Head
-from turnout.service.named_files import trusting
 from turnout.service.signatures import verified
 from turnout.service.storage.interface import WitnessReceipt
 from turnout.service.web import logs

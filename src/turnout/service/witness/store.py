@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import apsw
 
 from turnout.core.errors import StorageError
+from turnout.core.files import lock_file
 from turnout.service.ledger import Head
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.database import raising_storage_errors
@@ -167,12 +167,8 @@ class WitnessStore:
 def _locked(path: Path) -> int:
     """The file's descriptor, which no other witness has: its own lock, so hard links share it."""
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return lock_file(path, wait=False)
+    except BlockingIOError:
+        raise StorageError(f"another witness has {path} open") from None
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise StorageError(f"another witness has {path} open") from None
-    return lock

@@ -20,12 +20,12 @@ from turnout.spec.registry import participation_law
 class PoissonSampling(Checked):
     """Guarantee: in each step each client takes part with probability ``rate``, independently.
 
-    The server tosses the coins.
+    The server draws who comes.
     """
 
     rate: float = chance("chance of a client in a step")
     steps: int = count("steps of the run", repeats=True)
 
     def form(self) -> Form:
-        """A coin a step."""
+        """One Bernoulli draw of the server a step."""
         return Form.of(Bernoulli(self.rate), self.steps)

@@ -27,5 +27,5 @@ class SelfSampling(Checked):
     steps: int = count("steps of the run", repeats=True)
 
     def form(self) -> Form:
-        """The client's own coin a step."""
+        """One Bernoulli draw of the client a step."""
         return Form.of(Bernoulli(self.rate, unseen=True), self.steps)

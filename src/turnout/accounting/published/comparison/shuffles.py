@@ -201,7 +201,7 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     ),
     _method(
         "non-adaptive",
-        "any one ε₀-randomizer for all, fixed beforehand, in any order",
+        "any one ε₀-randomizer for all, chosen beforehand, in any order",
         priced(NonAdaptiveRandomizer),
     ),
     _method(
@@ -236,7 +236,7 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     ),
     _method(
         "blanket",
-        "privacy blanket 2019, by Hoeffding or Bennett; one fixed randomizer",
+        "privacy blanket 2019, by Hoeffding or Bennett; one non-adaptive randomizer",
         stated(blanket_2019_hoeffding, blanket_2019_bennett),
     ),
     _method("check-ins", "random check-ins, Theorem 5.1", stated(theorem_5_1)),

@@ -44,7 +44,7 @@ _LARGEST_LOCAL_EPSILON = 600.0  # more is as good as none: e^{ε₀} must be a n
 _ALMOST_ONE = 1.0 - UNIT_ROUNDOFF
 _ROUNDING = 32 * UNIT_ROUNDOFF
 _DISTANCES = (2.0, 1.0)  # of one message by the worst pair and by clones, in units of δ₀/e
-WAYS = (0, 1)
+CHOICES = (0, 1)
 _FEW_GROUPS = 16  # for what is multiplied by τ
 _RUNGS = 12.0  # ε₀'s that are tried in 2/σ; from one to the next δ₀ falls by about a half
 _LOOKED_AT = 10  # K's at which the best rung is looked for
@@ -58,10 +58,10 @@ class Blanket(NamedTuple):
     distance: float
 
     @classmethod
-    def of(cls, epsilon0: float, delta0: float, way: int) -> Blanket:
+    def of(cls, epsilon0: float, delta0: float, choice: int) -> Blanket:
         """By the worst pair (0) or by clones (1)."""
-        pair = (worst_pair, clones_pair)[way](epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
-        return cls(pair, _DISTANCES[way] * math.exp(-epsilon0) * delta0 * (1.0 + _ROUNDING))
+        pair = (worst_pair, clones_pair)[choice](epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
+        return cls(pair, _DISTANCES[choice] * math.exp(-epsilon0) * delta0 * (1.0 + _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class HiddenCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """The bound for one (ε₀, δ₀): the least of the ways to price it and of a message alone."""
+    """The bound for one (ε₀, δ₀): the least over its pairs, and that of a message alone."""
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float
@@ -114,13 +114,18 @@ class ApproximatePrice:
 
     @classmethod
     def of(
-        cls, epsilon0: float, delta0: float, clients: int, groups: int, ways: Sequence[int] = WAYS
+        cls,
+        epsilon0: float,
+        delta0: float,
+        clients: int,
+        groups: int,
+        choices: Sequence[int] = CHOICES,
     ) -> ApproximatePrice:
         """The curve of ``clients`` clients; the groups are those of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
         hidden: list[HiddenCurve] = []
-        for way in ways:
-            pair, distance = Blanket.of(epsilon0, delta0, way)
+        for choice in choices:
+            pair, distance = Blanket.of(epsilon0, delta0, choice)
             base = BlanketCurve(pair, clients, Side.UPPER, groups)
             fewer = BlanketCurve(pair, max(clients - 1, 1), Side.UPPER, min(groups, _FEW_GROUPS))
             hidden.append(HiddenCurve(base, fewer, (clients - 1) * distance))
@@ -160,7 +165,8 @@ class GaussianPrice:
     def roughly(self, k: FloatArray) -> FloatArray:
         """About δ at each K ≥ 1, shape (K's,)."""
         epsilons, deltas = _ladder(self.noise_multiplier)
-        about = [_about(epsilons[:, None], deltas[:, None], self.clients, k, way) for way in WAYS]
+        rungs = epsilons[:, None], deltas[:, None]
+        about = [_about(*rungs, self.clients, k, choice) for choice in CHOICES]
         return np.minimum(np.min(about, axis=(0, 1)), self.alone.delta(k))
 
     def at(self, k: FloatArray) -> FloatArray:
@@ -174,11 +180,11 @@ class GaussianPrice:
 
 
 class Rung(NamedTuple):
-    """One of the ladder's ε₀'s, its δ₀, and the way in which it is priced."""
+    """One of the ladder's ε₀'s, its δ₀, and the index of its pair."""
 
     epsilon0: float
     delta0: float
-    way: int
+    choice: int
 
 
 def rungs_by_ratio(
@@ -189,16 +195,16 @@ def rungs_by_ratio(
     few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
     epsilons, deltas = _ladder(noise_multiplier)
     nearest, about = [], []
-    for way in WAYS:
-        values = _about(epsilons[:, None], deltas[:, None], clients, few, way)
+    for choice in CHOICES:
+        values = _about(epsilons[:, None], deltas[:, None], clients, few, choice)
         rungs = np.rint(np.interp(ratios, few, np.argmin(values, axis=0))).astype(np.int64)
         nearest.append(rungs)
-        about.append(_about(epsilons[rungs], deltas[rungs], clients, ratios, way))
-    ways = np.argmin(about, axis=0)
-    rungs = np.choose(ways, nearest)
-    for index, way in set(zip(rungs.tolist(), ways.tolist(), strict=True)):
-        rung = Rung(float(epsilons[index]), float(deltas[index]), way)
-        yield rung, (rungs == index) & (ways == way)
+        about.append(_about(epsilons[rungs], deltas[rungs], clients, ratios, choice))
+    choices = np.argmin(about, axis=0)
+    rungs = np.choose(choices, nearest)
+    for index, choice in set(zip(rungs.tolist(), choices.tolist(), strict=True)):
+        rung = Rung(float(epsilons[index]), float(deltas[index]), choice)
+        yield rung, (rungs == index) & (choices == choice)
 
 
 @lru_cache(maxsize=64)
@@ -213,11 +219,11 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _about(
-    epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, way: int
+    epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
 ) -> FloatArray:
     """About the bound: the pair as if Gaussian, unless nobody hides the victim; only steers."""
     low = 1.0 / (np.exp(epsilon0) + 1.0)
-    share = (low, 0.5 * np.exp(-epsilon0))[way]
+    share = (low, 0.5 * np.exp(-epsilon0))[choice]
     gap = np.tanh(0.5 * epsilon0)
     spread = gap * np.sqrt(2.0 / (clients * share))
     score = np.log(k) / spread
@@ -225,12 +231,12 @@ def _about(
     alone = np.maximum(1.0 - low - k * low, 0.0)
     nobody = np.exp((clients - 1) * np.log1p(-np.minimum(2.0 * share, _ALMOST_ONE)))
     hidden = np.minimum(hidden + nobody * alone, alone)
-    slack = _DISTANCES[way] * (clients - 1) * np.exp(-epsilon0) * delta0
+    slack = _DISTANCES[choice] * (clients - 1) * np.exp(-epsilon0) * delta0
     fewer = np.minimum(hidden + (1.0 + k) * slack, 1.0)
     return delta0 + np.minimum(hidden + slack * (k - 1.0 + 2.0 * fewer), alone)
 
 
 @lru_cache(maxsize=256)
 def _rung(price: GaussianPrice, rung: Rung) -> ApproximatePrice:
-    epsilon0, delta0, way = rung
-    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, (way,))
+    epsilon0, delta0, choice = rung
+    return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, (choice,))

@@ -118,7 +118,7 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
 
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
-    """The pair of one fixed randomizer and two records at total variation (e − 1)α.
+    """The pair of one non-adaptive randomizer and two records at total variation (e − 1)α.
 
     Source: the privacy blanket (balle2019blanket), of two records' laws P and P'.
     Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*

@@ -80,11 +80,11 @@ class BinaryResponseCurve:
         return self._prices(k).slope
 
     def _prices(self, k: FloatArray) -> SplitPrices:
-        alike, opposed = self.ones, self.clients - 1 - self.ones
+        identical_others, opposed = self.ones, self.clients - 1 - self.ones
         if self.direction is Direction.ADD:
-            alike, opposed = opposed, alike
+            identical_others, opposed = opposed, identical_others
         epsilon = min(self.local_epsilon, _LARGEST_KNOWN)
-        return split_prices(epsilon, np.array(alike), np.array(opposed), k)
+        return split_prices(epsilon, np.array(identical_others), np.array(opposed), k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class BinaryResponseBlock(Bits):
 
     UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
     where rounding hides it, from some 1e9 clients on. LOWER is one split, all others
-    alike: as REMOVE the direction in which they share the bit of the likelier world, mostly the
-    worst one, as ADD the other.
+    identical_others: as REMOVE the direction in which they share the bit of the likelier world,
+    mostly the worst one, as ADD the other.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -156,10 +156,10 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 @lru_cache(maxsize=64)
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     """Sharp near δ: K's are placed by the split that mostly is the worst."""
-    alike = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
+    identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
-        return float(alike.delta(np.array(k))) * (1.0 + block.width(k, refinement))
+        return float(identical_others.delta(np.array(k))) * (1.0 + block.width(k, refinement))
 
     def priced(k: float, _: Side) -> float:
         return block.supremum(k, refinement)

@@ -90,11 +90,11 @@ def averaged_window(
     if probability == 1.0:
         upper = uppers(population)
         if lowers is not None:
-            lower = SubsampledBlock(lowers(population), 1.0, alike=True)
+            lower = SubsampledBlock(lowers(population), 1.0, identical_others=True)
     else:
         upper = SelfSamplingBlock(uppers, population, probability)
         if lowers is not None:
-            lower = SelfSamplingBlock(lowers, population, probability, alike=True)
+            lower = SelfSamplingBlock(lowers, population, probability, identical_others=True)
     if sensitivity < 2.0 and isinstance(randomizer, GaussianNoise):
         # Others' records may lie 2C away from the client's, which without them need not be counted.
         alone = PairBlock(GaussianPair(randomizer.noise_multiplier / sensitivity))

@@ -67,13 +67,14 @@ class SubsampledBlock:
     Attributes:
         base: k shuffled messages, under replace-one; each direction bounds both orders.
         rate: γ = k/n in (0, 1].
-        alike: that ``base`` is the law of records of which one differs from all others in P and
-            none does in Q. Then the law of the sample is exact, and there are lower curves.
+        identical_others: that ``base`` is the law of records of which one differs from all others
+            in P and none does in Q. Then the law of the sample is exact, and there are lower
+            curves.
     """
 
     base: Block
     rate: float
-    alike: bool = False
+    identical_others: bool = False
 
     def __post_init__(self) -> None:
         _rate(self.rate)
@@ -85,8 +86,8 @@ class SubsampledBlock:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A curve made sharp near one δ."""
-        _require_side(side, alike=self.alike)
-        if self.alike and direction is Direction.ADD:
+        _require_side(side, identical_others=self.identical_others)
+        if self.identical_others and direction is Direction.ADD:
             # The base's δ behind this one is not known beforehand.
             return best_curve(self.curves(side, delta, refinement), direction)
         hint = min(_LARGEST_HINT, delta / self.rate)
@@ -95,15 +96,20 @@ class SubsampledBlock:
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are as sharp as the base's from 1 down to δ/γ."""
-        _require_side(side, alike=self.alike)
+        _require_side(side, identical_others=self.identical_others)
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
-        if self.alike and self.rate < 1:
+        if self.identical_others and self.rate < 1:
             floors = floors[0], 0.0  # nothing is impossible with the victim, which may stay away
         return CurvePair(
             side,
             [diluted(c, Direction.REMOVE, self.rate) for c in base.remove],
-            [diluted(c, dilution_of(Direction.ADD, alike=self.alike), self.rate) for c in base.add],
+            [
+                diluted(
+                    c, dilution_of(Direction.ADD, identical_others=self.identical_others), self.rate
+                )
+                for c in base.add
+            ],
             floors,
         )
 
@@ -117,13 +123,13 @@ class SelfSamplingBlock:
     Attributes:
         base: the block of N shuffled messages, for every N ≥ 1, as in `SubsampledBlock`.
         rate: q in (0, 1].
-        alike: as in `SubsampledBlock`, for every N.
+        identical_others: as in `SubsampledBlock`, for every N.
     """
 
     base: MessageBlocks
     population: int
     rate: float
-    alike: bool = False
+    identical_others: bool = False
 
     def __post_init__(self) -> None:
         checks.count(population=self.population)
@@ -137,22 +143,24 @@ class SelfSamplingBlock:
     @property
     def sample(self) -> Sample:
         """The clients whose messages are mixed."""
-        return Sample(self.base, self.population, self.rate, self.alike)
+        return Sample(self.base, self.population, self.rate, self.identical_others)
 
     @property
     def mean(self) -> SubsampledBlock:
         """A uniform subset of about as many messages as come on average."""
         messages = min(max(round(self.population * self.rate), 1), self.population)
-        return SubsampledBlock(self.base(messages), messages / self.population, self.alike)
+        return SubsampledBlock(
+            self.base(messages), messages / self.population, self.identical_others
+        )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """A polygon that is sharp at one δ."""
-        _require_side(side, alike=self.alike)
+        _require_side(side, identical_others=self.identical_others)
         return _near(self, direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Polygons from 1 down to δ."""
-        _require_side(side, alike=self.alike)
+        _require_side(side, identical_others=self.identical_others)
         return _down_to(self, side, delta, refinement)
 
 
@@ -248,7 +256,7 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
     """About the ε at which the mixture reaches δ: as if N were its mean."""
     mean = block.mean
     curve = mean.curve(Direction.REMOVE, side, delta, 0)
-    if block.alike and direction is Direction.ADD:
+    if block.identical_others and direction is Direction.ADD:
         curve = mean.curve(direction, side, delta, 0)
     try:
         return epsilon_at(curve, delta, side)
@@ -277,7 +285,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
 @lru_cache(maxsize=64)
 def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
     """Polygons from 1 down to δ in both directions."""
-    directions = list(Direction) if block.alike else [Direction.REMOVE]
+    directions = list(Direction) if block.identical_others else [Direction.REMOVE]
     found = [_polygon(block, direction, side, delta, refinement) for direction in directions]
     (remove, under_remove), (add, under_add) = found[0], found[-1]
     return CurvePair(side, [remove], [add], (under_remove, under_add))
@@ -315,8 +323,8 @@ def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArra
     return nodes_down_to(priced, cut, mean.loss_deviation, _DENSITY * 2 ** (refinement / 2))
 
 
-def _require_side(side: Side, *, alike: bool) -> None:
-    if side is Side.LOWER and not alike:
+def _require_side(side: Side, *, identical_others: bool) -> None:
+    if side is Side.LOWER and not identical_others:
         raise UnsupportedError("a sample is priced from below only where all others are alike")
 
 

@@ -65,13 +65,13 @@ class _Part:
 class Sample:
     """A mixture: n clients of whom each sends one of the base's messages with chance q.
 
-    ``alike``: whether the base is the law of a record among others that are alike.
+    ``identical_others``: whether the base is the law of a record among others that are alike.
     """
 
     base: MessageBlocks
     population: int
     rate: float
-    alike: bool
+    identical_others: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +99,11 @@ class Mixture:
             dilutions = _dilutions(group, sample.population, side)
             parts.append(_Part(wide_curve(block, direction, side, hint, refinement), dilutions))
             floor += sum(rate * weight for rate, weight in dilutions) * floor_of(block, side)
-        if sample.alike and direction is Direction.ADD and sample.rate < 1:
+        if sample.identical_others and direction is Direction.ADD and sample.rate < 1:
             floor = 0.0  # nothing is impossible with the victim, which may stay away
-        return cls(parts, dilution_of(direction, alike=sample.alike), side, floor)
+        return cls(
+            parts, dilution_of(direction, identical_others=sample.identical_others), side, floor
+        )
 
     @classmethod
     def alone(cls, sample: Sample, curve: Curve) -> Mixture:
@@ -167,9 +169,9 @@ def best_curve(pair: CurvePair, direction: Direction) -> Curve:
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
 
-def dilution_of(direction: Direction, *, alike: bool) -> Direction:
+def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
     """The formula by which a sample's curve follows: `Direction.REMOVE` bounds both directions."""
-    return direction if alike else Direction.REMOVE
+    return direction if identical_others else Direction.REMOVE
 
 
 def floor_of(block: Block, side: Side) -> float:

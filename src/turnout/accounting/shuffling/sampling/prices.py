@@ -20,7 +20,7 @@ from turnout.accounting.shuffling.approximate.blocks import (
     InfinityMassBound,
 )
 from turnout.accounting.shuffling.approximate.price import (
-    WAYS,
+    CHOICES,
     Blanket,
     HiddenCurve,
     LocalCurve,
@@ -123,7 +123,7 @@ def _approximate(
     sample: Sample, grain: Grain, block: ApproximateMessagesBlock
 ) -> SampledApproximate:
     epsilon0, delta0 = block.price(1).epsilon0, block.delta0
-    hidden = [_hidden(sample, grain, Rung(epsilon0, delta0, way)) for way in WAYS]
+    hidden = [_hidden(sample, grain, Rung(epsilon0, delta0, choice)) for choice in CHOICES]
     local = InfinityMassBound(LocalCurve(epsilon0), delta0, Side.UPPER)
     return SampledApproximate(hidden, Mixture.alone(sample, local), sample.rate, delta0)
 

@@ -1,0 +1,65 @@
+"""Optional packages: which extra installs each, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from turnout.core.errors import MissingExtraError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "train": ("torch", "jinja2", "matplotlib"),
+    "plots": ("matplotlib",),
+    "device": ("cryptography", "httpx"),
+    "service": (
+        "apsw",
+        "cryptography",
+        "fastapi",
+        "httptools",
+        "httpx",
+        "itsdangerous",
+        "jinja2",
+        "prometheus_client",
+        "psycopg",
+        "python_multipart",
+        "structlog",
+        "uvicorn",
+        *(() if sys.platform == "win32" else ("uvloop",)),
+    ),
+    "dp-accounting": ("dp_accounting",),
+}
+"""Packages of each extra by the names that they are imported by."""
+
+_NAMES = {"torch": "PyTorch", "dp_accounting": "dp-accounting"}
+
+
+def require(*extras: str, what: str) -> None:
+    """Refuses what needs these extras where one of their packages is missing; imports none.
+
+    Args:
+        extras: keys of ``EXTRAS``.
+        what: the command or function, as the beginning of a sentence.
+
+    Raises:
+        MissingExtraError: a package is missing.
+    """
+    for extra in extras:
+        for package in EXTRAS[extra]:
+            if not _is_installed(package):
+                raise MissingExtraError(what, _NAMES.get(package, package), extras)
+
+
+def missing_extra(error: ImportError, what: str) -> MissingExtraError | None:
+    """The refusal of ``what`` that says how to get the package, or None where no extra has it."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return MissingExtraError(what, _NAMES.get(package, package), [extra])
+    return None
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False

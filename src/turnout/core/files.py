@@ -1,0 +1,92 @@
+"""Files that a power cut leaves whole, and that two processes never write at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from turnout.core.errors import StorageError, UnsupportedError
+
+try:
+    import fcntl
+except ModuleNotFoundError:
+    fcntl = None
+
+
+def lock_descriptor(descriptor: int, *, wait: bool) -> None:
+    """Takes the exclusive lock of an open file; closing the descriptor gives it back.
+
+    Raises:
+        BlockingIOError: another process has it, and ``wait`` is false.
+        UnsupportedError: the system has no such locks (Windows).
+    """
+    if fcntl is None:
+        raise UnsupportedError("files cannot be locked on this system: it has no flock")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def lock_file(path: Path, *, wait: bool) -> int:
+    """Descriptor of a file that no other process holds locked; raises as `lock_descriptor`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        lock_descriptor(descriptor, wait=wait)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock beside a file: whoever else asks for it waits until this ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = lock_file(path.with_name(path.name + ".lock"), wait=True)
+    except OSError as error:
+        raise StorageError(f"{path}: not locked: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mode: int) -> None:
+    """Writes a file anew; a process killed at any moment leaves the old or the new one, whole.
+
+    Args:
+        path: in a folder that exists.
+        write: writes the contents.
+        what: the file, as an error names it.
+        mode: its permissions, less the process's mask.
+
+    Raises:
+        StorageError: the file system refuses; the file is what it was.
+    """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        fresh.unlink(missing_ok=True)  # whatever its permissions were
+        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise StorageError(f"{path}: {what} not written: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in a folder durable; Windows does so by itself, and opens no folder."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,160 @@
+"""Optional packages: each command and function says which extra it lacks, and core needs none."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from turnout.core.extras import EXTRAS
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def __init__(self, *names):
+        self.names = names
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+"""
+"""A finder of modules that finds none of some packages."""
+
+
+def without(packages: tuple[str, ...], script: str, *arguments: object) -> tuple[int, str, str]:
+    """How a script ends in an interpreter without these packages: its code, stdout and stderr."""
+    begin = f"{BLOCKED}sys.meta_path.insert(0, Blocked(*{packages!r}))\n"
+    command = [sys.executable, "-c", begin + script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+COMMAND = "from turnout.cli.main import main; main(sys.argv[1:])"
+SCHEME = ("--scheme", "check-in", "--window", "20", "--noise-multiplier", "1", "--delta", "1e-5")
+SCHEME += ("--relation", "add-remove")
+JOIN = ("join", "https://example.org", "--token", "x", "--data", "x.npz")
+FLEET = ("fleet", "https://example.org", "--tokens", "x")
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "extras", "arguments"),
+    [
+        ("torch", "PyTorch", "train", ("train", "plan.toml", "--out", "run")),
+        ("jinja2", "jinja2", "train", ("train", "plan.toml", "--out", "run")),
+        ("matplotlib", "matplotlib", "train", ("train", "--resume", "run")),
+        ("torch", "PyTorch", "service,train", ("serve", "plan.toml")),
+        ("uvicorn", "uvicorn", "service,train", ("serve", "plan.toml")),
+        ("apsw", "apsw", "service", ("witness", "--db", "x")),
+        ("apsw", "apsw", "service", ("enrol", "3", "--db", "x")),
+        ("apsw", "apsw", "service", ("ledger", "export", "--db", "x")),
+        ("cryptography", "cryptography", "device", ("ledger", "verify", __file__)),
+        ("httpx", "httpx", "device,train", JOIN),
+        ("torch", "PyTorch", "device,train", JOIN),
+        ("httpx", "httpx", "device,train", FLEET),
+    ],
+)
+def test_a_command_names_its_missing_extra(package, name, extras, arguments):
+    code, _, said = without((package,), COMMAND, *arguments)
+    words = " ".join(arguments[: 2 if arguments[0] == "ledger" else 1])
+    assert said == f"turnout: turnout {words} needs {name}: pip install 'turnout[{extras}]'\n"
+    assert code == 2
+
+
+def test_a_picture_names_its_missing_extra_before_anything_is_computed():
+    arguments = ("account", *SCHEME, "--explain", "--picture", "x.svg")
+    code, said, error = without(("matplotlib",), COMMAND, *arguments)
+    assert (code, said) == (2, "")
+    assert error == "turnout: --picture needs matplotlib: pip install 'turnout[plots]'\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "script"),
+    [
+        ("torch", "train", "from turnout.learning import ClassificationTask"),
+        (
+            "dp_accounting",
+            "dp-accounting",
+            "from turnout.accounting import PrivacyCurve\n"
+            "PrivacyCurve.to_dp_accounting(object.__new__(PrivacyCurve))",
+        ),
+    ],
+)
+def test_a_function_names_its_missing_extra(package, extra, script):
+    code, _, error = without((package,), script)
+    last = error.splitlines()[-1]
+    assert last.startswith("turnout.core.errors.MissingExtraError: ")
+    assert last.endswith(f"pip install 'turnout[{extra}]'")
+    assert code == 1
+
+
+def test_the_extras_are_those_of_the_project():
+    declared = PROJECT["optional-dependencies"]
+    for extra, packages in EXTRAS.items():
+        names = {re.split(r"[\[>;]", each)[0].replace("-", "_") for each in declared[extra]}
+        assert names == set(packages)
+    assert set(declared) == {*EXTRAS, "all", "dev"}
+    assert declared["all"] == [f"turnout[{','.join(sorted(EXTRAS))}]"]
+
+
+OPTIONAL = tuple(sorted({package for packages in EXTRAS.values() for package in packages}))
+
+
+ESTIMATE = ("--model", "local", "--epsilon", "1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("account", *SCHEME, "--explain"),
+        ("calibrate", *SCHEME[:4], *SCHEME[6:], "--epsilon", "1"),
+        ("compare", *SCHEME[2:], "--against", "windows", "--from", "1", "--to", "2"),
+        ("estimate", "frequencies", "{}", "--size", "3", *ESTIMATE),
+        ("estimate", "mean", "{}", "--norm", "linf", "--radius", "2", *ESTIMATE),
+        ("refine", "encode", "{}", "--size", "3", "--epsilon", "1", "2", "--out", "{}.out"),
+    ],
+)
+def test_the_core_needs_no_optional_package(arguments, tmp_path):
+    values = tmp_path / "values.csv"
+    values.write_text("value\n" + "0\n1\n2\n" * 50)
+    filled = [each.format(values) for each in arguments]
+    code, said, error = without(OPTIONAL, COMMAND, *filled)
+    assert (code, error) == (0, "")
+    assert said
+
+
+POSIX = ("fcntl", "grp", "posix", "pwd", "resource", "syslog", "termios", "tty", "uvloop")
+"""Modules that Windows lacks; ``posix`` is loaded by then, and stays."""
+
+IMPORTS = """
+import os, signal
+from importlib import import_module
+from pkgutil import walk_packages
+
+for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fchmod", "fork", "geteuid", "setsid"):
+    delattr(os, name)
+for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "setitimer", "pthread_kill"):
+    delattr(signal, name)
+import turnout
+for module in walk_packages(turnout.__path__, "turnout."):
+    import_module(module.name)
+    print(module.name)
+"""
+
+
+def test_every_module_is_imported_where_nothing_is_posix():
+    theirs = "anyio, apsw, click, hypothesis, psycopg, pytest, tempfile, torch, uvicorn"
+    before = f"import {theirs}\nfor name in {POSIX!r}: sys.modules.pop(name, None)\n"
+    begin = f"{BLOCKED}{before}sys.meta_path.insert(0, Blocked(*{POSIX!r}))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + IMPORTS], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 350

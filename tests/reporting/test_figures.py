@@ -1,0 +1,71 @@
+"""The figures of docs/: drawn by the rules, and the committed files are those that are drawn."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+from looks import faults, legends
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "figures"
+DRAWN = FOLDER.parents[1] / "docs" / "figures"
+MODULES = (
+    *("allocation", "check_ins", "private_means", "refinement", "shuffling", "shuffling_composed"),
+)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Every figure of the papers, with numbers that nothing had to compute."""
+    monkeypatch.setattr(
+        sys, "path", [*map(str, (FOLDER, FOLDER.parent, FOLDER.parent / "papers")), *sys.path]
+    )
+    curves = importlib.import_module("curves")
+    count = itertools.count(1)
+
+    def line(meaning, grid, value, words=""):
+        values = [1.0 + next(count) / 7] * len(grid)
+        return curves.Curve(meaning, values, words or curves.LOOKS[meaning].words)
+
+    for name in MODULES:
+        monkeypatch.setattr(importlib.import_module(name), "line", line)
+    monkeypatch.delitem(sys.modules, "__main__", raising=False)
+    spec = importlib.util.spec_from_file_location("figures_main", FOLDER / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FIGURES
+
+
+def others():
+    """The pictures of the other benchmarks, of a few numbers."""
+    means, scaling, convex = map(
+        importlib.import_module, ("means", "accounting_scaling", "convex_order_picture")
+    )
+    points = [
+        means.Point(level, name, bits, 1.0 / bits, 1.0, 1.0)
+        for level, name, bits in itertools.product(means.LEVELS, means.DRAWN, (1, 2))
+    ]
+    yield means.picture(points)
+    timed = [
+        scaling.Timed(*noise, window, 1.0, 1e-3)
+        for noise, window in itertools.product(scaling.NOISES, (10, 100))
+    ]
+    yield scaling.seconds_picture(timed)
+    bins, low, high = [1, 2, 4, 8], [0.5] * 4, [2.0, 1.5, 1.25, 1.125]
+    yield scaling.width_picture(
+        [scaling.Refined(cell, (1.0, 1.0), bins, low, high) for cell in scaling.GRIDS]
+    )
+    steps = [1.0 + step for step in convex.STEPS]
+    yield convex.picture([convex.Measured(name, steps, 1.0) for name in convex.LAWS])
+
+
+def test_every_figure_is_drawn_by_the_rules_and_the_committed_one_says_the_same(figures, capsys):
+    for drawn in (*(draw() for draw in figures.values()), *others()):
+        assert faults(drawn) == [], drawn.name
+        committed = html.unescape((DRAWN / f"{drawn.name}.svg").read_text())
+        for text in (drawn.title, *legends(drawn)):
+            assert text in committed, f"{drawn.name}: make figures"
