@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import turnout as tn
+from turnout.core import extras
 
 NAMES = """
 ApproximateRandomizer Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise EveryStep
@@ -71,6 +72,14 @@ def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
     assert answer != tn.price(SCHEME, delta=1e-7)
     with pytest.raises(TypeError, match="unhashable"):
         hash(answer)
+
+
+@pytest.mark.parametrize("verb", ["price", "compare"])
+def test_a_picture_without_its_extra_is_refused_by_the_extras_name(verb, monkeypatch):
+    answer = ANSWERS[verb]()
+    monkeypatch.setattr(extras, "EXTRAS", {"plots": ("no_such_package",)})
+    with pytest.raises(tn.TurnoutError, match=r"plot.*turnout\[plots\]"):
+        answer.plot()
 
 
 def test_an_explanation_belongs_to_the_price_that_it_explains():

@@ -78,7 +78,14 @@ def test_a_picture_names_its_missing_extra_before_anything_is_computed():
 @pytest.mark.parametrize(
     ("package", "extra", "script"),
     [
-        ("torch", "train", "from turnout.learning import ClassificationTask"),
+        ("torch", "train", "import turnout\nturnout.train('plan.toml', 'run')"),
+        (
+            "matplotlib",
+            "plots",
+            "import turnout as tn\n"
+            "scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.EveryStep(1), relation='add-remove')\n"
+            "tn.price(scheme, delta=1e-5).plot()",
+        ),
         (
             "dp_accounting",
             "dp-accounting",

@@ -129,7 +129,7 @@ def _asked(
 
 
 class Target(NamedTuple):
-    """What must hold, and how closely it is priced."""
+    """A privacy target: the (ε, δ) that must hold, and how closely it is priced."""
 
     epsilon: float
     delta: float

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.extras import require
 from turnout.plans import comparisons
 from turnout.plans.refusals import refusal
 from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep
@@ -52,7 +53,7 @@ class Comparison(Result, comparisons.Comparison):
         return comparison_record(self)
 
     def table(self) -> RenderableType:
-        """What the command line prints, as something that rich prints."""
+        """The table that the command line prints, for rich to print."""
         from turnout.reporting.comparison_tables import comparison_text
 
         return comparison_text(self)
@@ -62,11 +63,13 @@ class Comparison(Result, comparisons.Comparison):
 
         Raises:
             UnsupportedError: nothing was swept.
+            MissingExtraError: the extra `plots` is not installed.
         """
-        from turnout.reporting.comparison_picture import comparison_picture
-
         if self.asked.against is None:
             raise UnsupportedError("nothing was swept, so there is no curve to draw")
+        require("plots", what="plot")
+        from turnout.reporting.comparison_picture import comparison_picture
+
         return comparison_picture(self)
 
     def __eq__(self, other: object) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.api.inputs import rows_of
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 from turnout.estimation.private import estimates
 from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.randomness import OSRandomness, Source
@@ -48,6 +49,7 @@ class EstimatedFrequencies(Result, Frequencies):
 
     def plot(self, top: int = _TOP) -> Picture:
         """The most frequent values with their intervals."""
+        require("plots", what="plot")
         from turnout.reporting.estimate_pictures import frequency_picture
 
         return frequency_picture(self, self.categories, top)
@@ -85,6 +87,7 @@ class EstimatedMean(Result, Mean):
 
     def plot(self, top: int = _TOP) -> Picture:
         """The first coordinates with two standard errors either way."""
+        require("plots", what="plot")
         from turnout.reporting.estimate_pictures import mean_picture
 
         return mean_picture(self, self.names, top)

@@ -137,7 +137,7 @@ def _array_of(values: Any, name: str) -> NDArray[Any]:
 
 
 def _missing(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a value is missing, of the array's shape."""
+    """The places of missing values, of the array's shape."""
     if array.dtype.kind in "fcmM":
         return np.isnat(array) if array.dtype.kind in "mM" else np.isnan(array)
     if array.dtype.kind != "O":

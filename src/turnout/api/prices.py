@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from turnout.api.results import Result
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 from turnout.reporting.answers import Answer
 from turnout.reporting.words import rounded_up
 from turnout.spec import Scheme
@@ -51,13 +52,18 @@ class Price(Result, Answer):
         return answer_record(self)
 
     def table(self) -> Table:
-        """What the command line prints, as something that rich prints."""
+        """The table that the command line prints, for rich to print."""
         from turnout.reporting.answers import answer_table
 
         return answer_table(self)
 
     def plot(self) -> Picture:
-        """Errors that an attacker cannot avoid, and δ against ε."""
+        """Errors that an attacker cannot avoid, and δ against ε.
+
+        Raises:
+            MissingExtraError: the extra `plots` is not installed.
+        """
+        require("plots", what="plot")
         from turnout.reporting.trade_off_picture import trade_off_picture
 
         return trade_off_picture(self._meaning)

@@ -1,4 +1,4 @@
-"""What the verbs return has in common: text, JSON, a table in a notebook, equality."""
+"""The base of what the verbs return: text, JSON, a table in a notebook, equality."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Result(ABC):
 
     @abstractmethod
     def table(self) -> RenderableType:
-        """What the command line prints, as something that rich prints."""
+        """The table that the command line prints, for rich to print."""
 
     def to_json(self, indent: int | None = 2) -> str:
         """Everything as JSON."""

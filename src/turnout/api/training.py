@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 from turnout.reporting.words import rounded_up
 from turnout.spec import ParticipationLaw, Scheme
 
@@ -47,7 +48,7 @@ class TrainingRun(Result):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the run promises each client."""
+        """The guarantee of the run to each client."""
         return self._outcome.prepared.guarantee
 
     @property
@@ -71,17 +72,18 @@ class TrainingRun(Result):
         return self._outcome.loss
 
     def to_dict(self) -> dict[str, Any]:
-        """What report.json holds: no exact count of who came."""
+        """The content of report.json: no exact count of who came."""
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """What the command line prints, as something that rich prints."""
+        """The table that the command line prints, for rich to print."""
         from turnout.reporting.console import run_table
 
         return run_table(self.summary)
 
     def plot(self) -> Picture:
         """Accuracy and ε over the steps."""
+        require("plots", what="plot")
         from turnout.reporting.pictures import pictures
 
         return pictures(self.summary)[0]
@@ -135,6 +137,7 @@ def train(
         NumericalError: the guarantee cannot be certified.
         StorageError: a file cannot be written, or a checkpoint is damaged or another run's.
     """
+    require("train", what="turnout.train")
     from turnout.plans import Plan, example_plan
     from turnout.reporting.console import Console
     from turnout.training import Unwatched, runs
@@ -162,7 +165,7 @@ def train(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimulatedRun(Result):
-    """Who came in a simulated run, and what was learned from them if anything was.
+    """A simulated run: who came, and the model that was trained on them, if one was.
 
     Attributes:
         law: who takes part when.
@@ -231,6 +234,7 @@ class SimulatedRun(Result):
 
     def plot(self) -> Picture:
         """Check-ins of each step beside their expectation."""
+        require("plots", what="plot")
         from turnout.reporting.pictures import check_in_picture
 
         return check_in_picture(self.check_ins, self.expected_check_ins, self.expected_empty_steps)

@@ -1,4 +1,4 @@
-"""What can be solved for in a scheme, and where each value stands in it."""
+"""The unknowns that can be solved for in a scheme, and their places in it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from turnout.spec import DiscreteGaussianNoise, RoundedGaussianNoise
 
 NOISE, DELTA = "noise", "delta"
-"""What can be solved for besides parameters; noise by its randomizer's own name."""
+"""The unknowns besides parameters; noise by its randomizer's own name."""
 _SHUFFLED = {"rounds": "steps", "sampled": "size"}
-"""What parameters of a law are called where messages are shuffled."""
+"""Parameters of a law, by their names where messages are shuffled."""
 
 
 def unknown_of(name: str) -> Unknown:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from turnout.api.calibrations import CalibratedPrice, calibrate
+from typing import TYPE_CHECKING
+
 from turnout.api.prices import Price, price
 from turnout.plans.questions import DELTA, NOISE, Question, flags_named, own_name
+
+if TYPE_CHECKING:
+    from turnout.api.calibrations import CalibratedPrice
 
 
 def priced(question: Question) -> Price:
@@ -32,6 +36,8 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
+    from turnout.api.calibrations import calibrate
+
     target, name = question.target, own_name(solve_for, question.randomizer.randomizer)
     with flags_named():
         found = calibrate(

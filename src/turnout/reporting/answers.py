@@ -42,8 +42,6 @@ class Answer:
 
 def answer_record(answer: Answer) -> dict[str, Any]:
     """The answer as JSON-ready values."""
-    from turnout.reporting.explanation import explanation_record
-
     record: dict[str, Any] = {
         "randomizer": _randomizer(answer),
         **guarantee_record(answer.guarantee),
@@ -62,8 +60,6 @@ def answer_record(answer: Answer) -> dict[str, Any]:
 
 def answer_table(answer: Answer) -> Table:
     """The answer as a table."""
-    from turnout.reporting.explanation import explanation_rows
-
     rows = {
         "scheme": _in_words(law_words(answer.scheme)),
         "randomizer": _in_words(_randomizer(answer)),

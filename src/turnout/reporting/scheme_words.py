@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def law_words(scheme: Scheme) -> dict[str, Any]:
-    """Who takes part when, by name, and what is released."""
+    """The participation law by name with its parameters, and the release rule."""
     law = scheme.participation
     if scheme.trust is TrustModel.SHUFFLED:
         words = _shuffle_words(scheme)
@@ -39,7 +39,7 @@ def law_words(scheme: Scheme) -> dict[str, Any]:
 
 
 def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
-    """What protects one contribution, by name."""
+    """The randomizer by name with its parameters."""
     kind = type(randomizer)
     if isinstance(randomizer, TableRandomizer):
         return {"name": "table", "outcomes": len(randomizer.present)}

@@ -52,7 +52,7 @@ def shuffled(
 
 
 def _law(clients: int, rounds: int, sampled: int | None, rate: float | None) -> ParticipationLaw:
-    """Who sends in which round; the files of the other laws stay unloaded."""
+    """The law of who sends in which round; the files of the other laws stay unloaded."""
     if sampled is not None and rate is not None:
         raise ParameterError("rate", rate, "nothing beside sampled")
     if sampled is not None:
