@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
-from turnout.accounting.divergence.pairs import GaussianPair, call
+from turnout.accounting.divergence.pairs import GaussianPair, hockey_stick
 from turnout.accounting.laws.check_ins.curve import allocation_curve
 from turnout.core.errors import NumericalError
 
@@ -68,5 +68,5 @@ def test_what_lies_above_the_cap_is_charged(sigma):
     window, pair = 4, GaussianPair(sigma)
     curve = allocation_curve(pair, window, Direction.REMOVE, Side.UPPER, delta_hint=1e-3)
     ratios = np.geomspace(1.0, 1e4, 100)
-    one_slot = call(pair, window * ratios) / window  # (S − K)₊ ≥ (X₁ / t − K)₊
+    one_slot = hockey_stick(pair, window * ratios) / window  # (S − K)₊ ≥ (X₁ / t − K)₊
     assert np.all(curve.delta(ratios) >= one_slot)

@@ -242,7 +242,7 @@ def test_a_client_outside_the_population_is_refused(client):
 
 def test_what_no_sampler_knows_is_refused():
     law = FixedSize(2, 5, 1)
-    with pytest.raises(UnsupportedError, match="no client can draw her own steps"):
+    with pytest.raises(UnsupportedError, match="no client can draw its own steps"):
         draw(law, 5, blocks(law)[0], OSRandomness(), client=0)
     with pytest.raises(UnsupportedError, match="no normal form is known for the law object"):
         draw(object(), 5, Block(0, 0, 1), OSRandomness())  # type: ignore[arg-type]

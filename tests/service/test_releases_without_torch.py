@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from web_world import charter_of, founded
+from web_world import charter_of, task_storage
 
 from turnout.service.engine import Engine
 from turnout.service.learner import Learner
@@ -21,7 +21,7 @@ OPTIMIZERS = ["", 'name = "adam"', "momentum = 0.5", 'averaging = "ema"', 'avera
 for number, optimizer in enumerate(OPTIMIZERS):
     own = charter_of()
     charter = replace(own, plan=own.plan.rstrip() + f"\\n{optimizer}\\n")
-    storage = founded(Path(sys.argv[1], str(number)), charter)
+    storage = task_storage(Path(sys.argv[1], str(number)), charter)
     engine = Engine.open(storage, Learner)
     ready = set(sys.modules)
     for _ in range(2):

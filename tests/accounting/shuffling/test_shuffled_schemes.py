@@ -233,7 +233,7 @@ def test_what_messages_cost_alone_is_counted_for_every_round(rounds):
     assert once == pytest.approx(1.0, rel=1e-5)
     assert whole.upper >= whole.lower > (rounds - 0.1) * once
     again = PrivacyCurve.of(scheme(PURE, EveryStep(1), 1)) * rounds
-    assert again.epsilon(1e-6)["replace"].upper == pytest.approx(whole.upper, rel=1e-6)
+    assert again.epsilon(1e-6).upper == pytest.approx(whole.upper, rel=1e-6)
     windows = scheme(
         PURE, CheckIn(4, rounds), 1, release=ReleaseRule.AVERAGED, trust=TrustModel.CENTRAL
     )
