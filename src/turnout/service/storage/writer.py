@@ -139,11 +139,11 @@ class Writer:
         except BaseException as error:
             self._fail(batch, error)
             return False
-        for queued, result in done:
-            queued.future.set_result(result)
-        with self._changed:
+        with self._changed:  # first: whoever has a result sees that nothing of it is waiting
             self._jobs -= len(batch)
             self._bytes -= sum(queued.body_bytes for queued in batch)
+        for queued, result in done:
+            queued.future.set_result(result)
         return True
 
     def _next_batch(self) -> list[_Queued[Any]]:
