@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import turnout as tn
@@ -71,6 +73,16 @@ def test_a_number_is_the_comparisons():
 def test_what_a_bound_does_not_cover_is_refused(scheme, method, reason):
     with pytest.raises(tn.UnsupportedError, match=reason):
         epsilon(scheme, method)
+
+
+@pytest.mark.parametrize("method", [*METHODS, None])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, 0.0, -1.0, 1.5, None, "x"])
+def test_no_method_takes_a_delta_or_a_tolerance_that_is_none(method, wrong):
+    messages = tn.shuffled(tn.PureRandomizer(1.0), clients=100_000)
+    with pytest.raises(tn.ParameterError, match="delta = "):
+        tn.price(messages, delta=wrong, method=method)
+    with pytest.raises(tn.ParameterError, match="tolerance = "):
+        tn.price(messages, delta=1e-6, tolerance=wrong, method=method)
 
 
 def test_an_unknown_method_is_refused_with_the_names_there_are():

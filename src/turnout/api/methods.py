@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.accounting import Guarantee, epsilon_upper, price, published_epsilon
+from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.spec import (
@@ -35,10 +36,11 @@ def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: fl
     """The guarantee of a scheme by one analysis, by default the tightest.
 
     Raises:
-        ParameterError: no such analysis.
+        ParameterError: no such analysis, or δ or the tolerance is outside (0, 1).
         UnsupportedError: it does not cover the scheme.
         NumericalError: nothing can be certified.
     """
+    checks.open_unit(delta=delta, tolerance=tolerance)
     if method is None or method == TIGHTEST:
         return price(scheme, delta, tolerance)
     if method not in METHODS:
