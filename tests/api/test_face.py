@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 
@@ -109,6 +110,7 @@ def test_a_calibrated_price_is_that_of_its_scheme():
     ("given", "line"),
     [
         ({"solve_for": "rate"}, "solve_for = 'rate': expected one of 'noise-multiplier', 'window'"),
+        ({"solve_for": None}, "solve_for = None: expected one of 'noise-multiplier', 'window'"),
         ({"relation": "zero-out"}, "relation = 'zero-out': expected none beside a scheme"),
         ({"delta": None}, "delta = None: expected a number strictly between 0 and 1"),
         ({"solve_for": "delta"}, "delta = 1e-06: expected no δ to solve for δ"),
@@ -138,6 +140,8 @@ def test_noise_of_another_randomizer_has_its_own_name():
     ("scheme", "given", "line"),
     [
         (SCHEME, {"against": "window"}, "values = (): expected at least two different values"),
+        (SCHEME, {"against": "window", "values": [9, math.nan]}, "values = (9, nan): expected fin"),
+        (SCHEME, {"against": "window", "values": [9, "x"]}, "values = (9, 'x'): expected fin"),
         (SCHEME, {"against": "rate", "values": [1, 2]}, "against = 'rate': expected"),
         (SCHEME, {"against": "window", "values": [2.5, 5]}, "window = 2.5: expected a whole"),
         (SHUFFLED, {"values": [1.0, 2.0]}, "values = (1.0, 2.0): expected none without against"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -72,13 +74,6 @@ class Comparison(Result, comparisons.Comparison):
 
         return comparison_picture(self)
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return replace(self, seconds=0.0).to_dict() == replace(other, seconds=0.0).to_dict()
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
     def __repr__(self) -> str:
         values, swept = self.values, self.asked.against or "delta"
         ends = f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
@@ -116,6 +111,8 @@ def compare(
         UnsupportedError: neither check-ins with Gaussian noise nor shuffled messages.
     """
     listed = tuple(dict.fromkeys(values))
+    if not all(isinstance(value, Real) and math.isfinite(value) for value in listed):
+        raise ParameterError("values", listed, "finite numbers")
     family, setting = _setting(scheme)
     if clients is not None and family is CheckInSweep:
         setting["clients"] = clients

@@ -81,13 +81,6 @@ class Price(Result, Answer):
         assert explained.explanation is not None
         return explained.explanation
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return replace(self, seconds=0.0).to_dict() == replace(other, seconds=0.0).to_dict()
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
     def __repr__(self) -> str:
         said = self.guarantee
         return (

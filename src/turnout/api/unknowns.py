@@ -43,7 +43,7 @@ def named(solve_for: str, scheme: Scheme) -> str:
     Raises:
         ParameterError: the scheme has no such parameter, or it cannot be solved for.
     """
-    name = solve_for.replace("_", "-")
+    name = str(solve_for).replace("_", "-")
     noise = noise_name(scheme.randomizer)
     allowed = [*([noise] if noise else []), *_places(scheme), DELTA]
     name = noise or name if name == NOISE else name
