@@ -150,7 +150,7 @@ def test_randomness_is_the_systems_unless_it_is_given():
 def test_an_answer_shows_itself():
     found = estimate_frequencies(HOMES, categories=TOWNS, **LOCAL, source=source())
     assert repr(found) == (
-        "EstimatedFrequencies(4 values, 1,000 clients; local, ε₀ = 2, replace-one)"
+        "EstimatedFrequencies(4 values, 1,000 clients; local, ε₀ = 2, replace-one, client)"
     )
     page = found._repr_html_()
     assert page.startswith("<pre>")
@@ -160,7 +160,7 @@ def test_an_answer_shows_itself():
     about = estimate_mean(
         AGES, epsilon=1, delta=1e-6, trust="central", relation="add-remove", **BALL, source=source()
     )
-    said = f"about {about.about:,.0f} clients; central, ε = 1, add-remove"
+    said = f"about {about.about:,.0f} clients; central, ε = 1, add-remove, client"
     assert repr(about) == f"EstimatedMean(dimension 1, {said})"
 
 

@@ -74,7 +74,7 @@ def test_a_run_says_what_it_is(run):
     assert run.history.metrics["accuracy"][-1] == run.accuracy == run.to_dict()["accuracy"]
     assert run.loss == run.to_dict()["loss"]
     assert repr(run).startswith(f"TrainingRun(accuracy {run.accuracy:.2%}, 10 steps; central, ε = ")
-    assert repr(run).endswith("δ = 0.0001, add-remove)")
+    assert repr(run).endswith("δ = 0.0001, add-remove, client)")
     assert "noise multiplier" in run._repr_html_()
     assert "ε spent so far" in run.plot().svg()
     assert json.loads(run.to_json()) == run.to_dict()

@@ -53,7 +53,8 @@ class CalibratedPrice(Price):
         return self.calibration
 
     def __repr__(self) -> str:
-        return super().__repr__().replace("(", f"({self.solved_for} = {self.value:g}, ", 1)
+        value = self.value if self._calibration.unknown.whole else f"{self.value:g}"
+        return super().__repr__().replace("(", f"({self.solved_for} = {value}, ", 1)
 
 
 def calibrate(

@@ -16,6 +16,7 @@ from turnout.estimation.private import estimates
 from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.randomness import OSRandomness, Source
 from turnout.reporting.words import rounded_up
+from turnout.spec import PrivacyUnit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -147,7 +148,7 @@ def estimate_frequencies(
     >>> from turnout.randomness import SimulationStreams
     >>> estimate_frequencies([0, 1, 1, 2] * 500, categories=3, epsilon=2.0, trust="local",
     ...     source=SimulationStreams(1).source("doctest"))
-    EstimatedFrequencies(3 values, 2,000 clients; local, ε₀ = 2, replace-one)
+    EstimatedFrequencies(3 values, 2,000 clients; local, ε₀ = 2, replace-one, client)
     """
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     names = () if isinstance(categories, Integral) else _distinct(categories)
@@ -247,5 +248,5 @@ def _described(found: Frequencies | Mean, what: str) -> str:
     about = "about " if found.clients is None else ""
     return (
         f"{type(found).__name__}({what}, {about}{found.about:,.0f} clients; {cost.trust}, "
-        f"{sign} = {rounded_up(cost.epsilon)}{delta}, {cost.relation})"
+        f"{sign} = {rounded_up(cost.epsilon)}{delta}, {cost.relation}, {PrivacyUnit.CLIENT.value})"
     )

@@ -106,7 +106,7 @@ class TrainingRun(Result):
         return (
             f"TrainingRun(accuracy {self.accuracy:.2%}, {self.history.check_ins.size:,} steps; "
             f"{guarantee.trust.value}, ε = {rounded_up(guarantee.epsilon.upper)}, "
-            f"δ = {guarantee.delta:g}, {guarantee.relation.value})"
+            f"δ = {guarantee.delta:g}, {guarantee.relation.value}, {guarantee.unit.value})"
         )
 
 
