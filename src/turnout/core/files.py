@@ -44,7 +44,6 @@ def lock_file(path: Path, *, wait: bool) -> int:
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock beside a file: whoever else asks for it waits until this ends."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = lock_file(path.with_name(path.name + ".lock"), wait=True)
     except OSError as error:
         raise StorageError(f"{path}: not locked: {error.strerror}") from None

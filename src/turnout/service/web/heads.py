@@ -134,6 +134,10 @@ class HeadFile:
                 coordinator writes it.
             StorageError: it cannot be read or written.
         """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{self.path}: head not written: {error.strerror}") from None
         with locked(self.path):
             if _read(self.path) != self._text:
                 raise SetBackError(
