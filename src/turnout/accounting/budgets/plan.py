@@ -118,8 +118,7 @@ class Ledger:
             raise BudgetExceededError(found, epsilon)
 
     def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
-        """The number of times that one more scheme may be run so that ε of everything stays in a
-        budget.
+        """Number of times that one more scheme may run while ε of everything is in a budget.
 
         Returns:
             A number whose ε is proved to be at most ``epsilon``, and the next one's is not (or

@@ -171,8 +171,8 @@ class Framing:
     ) -> FloatArray:
         """Ln E[e^{sΣ}] with what a grid of that step adds to the sum's variance."""
         height = np.minimum(s * step, 300.0)
-        loss_deviation = variance / step**2 * (np.expm1(height) - height)
-        return self.window * (law.log_moments(s) + loss_deviation)
+        widening = variance / step**2 * (np.expm1(height) - height)
+        return self.window * (law.log_moments(s) + widening)
 
     def _step(self, threshold: float, slope: float) -> tuple[float, float]:
         """Step of the first grid, and what it adds to a ratio's variance.
@@ -184,16 +184,15 @@ class Framing:
         fold = 0.4 * _AIM * max(epsilon * threshold * slope, 1.0)  # change of ln δ over the aim
         mean = min(1.0, threshold / self.window)
         variance = 2.0 * fold / (self.window * slope**2)
-        loss_deviation = max(math.sqrt(6.0 * variance), variance / mean)
-        step = max(min(loss_deviation, math.sqrt(8.0 * fold) / slope), 1e-300)
+        widest = max(math.sqrt(6.0 * variance), variance / mean)
+        step = max(min(widest, math.sqrt(8.0 * fold) / slope), 1e-300)
         return step, min(step**2 / 6.0, step * mean)
 
 
 class _HockeySticks:
     """Remove: one ratio alone that reaches the threshold with the others' mean, or, by a saddle
-    point,
-    many of which none is above a third of what is missing: tilts for larger ones would have to be
-    exact. Candidates are ε's.
+    point, many of which none is above a third of what is missing: tilts for larger ones would have
+    to be exact. Candidates are ε's.
     """
 
     def __init__(self, pair: Pair, law: CoarseLaw, window: int) -> None:
@@ -278,12 +277,10 @@ def _unit(law: CoarseLaw, window: int, cap: float | None = None) -> float:
 
 
 def _tilt(law: CoarseLaw, window: int, threshold: float, sign: float, log_target: float) -> float:
-    """The smallest θ under which round-off stays small enough at the threshold, or else the best
-    one.
+    """The smallest θ whose round-off stays small enough at the threshold, or else the best one.
 
     The less a law is tilted, the further from the threshold a curve can be read. The best tilt
-    makes
-    the threshold typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·threshold.
+    makes the threshold typical: it is the minimum of t·ln E[e^{±θX}] ∓ θ·threshold.
     """
     low = 1e-6 / (threshold + 1.0)
     high = max(600.0 / min(threshold, float(law.points[-1])), 100.0 * _unit(law, window))

@@ -187,16 +187,16 @@ def _saddle(law: CoarseLaw, count: int, threshold: float) -> float:
     distance = law.points - threshold / count
     if distance[-1] <= 0:
         raise NumericalError("the threshold lies beyond all that a step's ratios can reach")
-    loss_deviation = math.sqrt(float(law.masses @ distance**2))
+    width = math.sqrt(float(law.masses @ distance**2))
 
     def reaches(log_tilt: float) -> bool:
         return not float(law.tilted(math.exp(log_tilt)) @ distance) < 0
 
-    low, high = math.log(1e-12 / loss_deviation), math.log(700.0 / distance[-1])
+    low, high = math.log(1e-12 / width), math.log(700.0 / distance[-1])
     high = bisected(reaches, low, high, halvings=50).holding
     masses = law.tilted(math.exp(high))
     variance = float(masses @ distance**2) - float(masses @ distance) ** 2
-    deviation = math.sqrt(count * max(variance, 1e-12 * loss_deviation**2))
+    deviation = math.sqrt(count * max(variance, 1e-12 * width**2))
     # Not so large a tilt that the cap itself, however unlikely, becomes typical.
     return max(math.exp(high), min(1.0 / deviation, _MOST_TILT / float(distance[-1])))
 
