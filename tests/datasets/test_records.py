@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.core.errors import ParameterError
-from turnout.datasets import Split, deal
+from turnout.datasets import Records, deal
 
 
 @given(
@@ -50,4 +50,4 @@ def test_impossible_dealings_are_refused(clients, dealing, complaint):
 
 def test_a_split_has_a_label_for_each_input():
     with pytest.raises(ParameterError, match="labels = 2: expected one for each of 3 inputs"):
-        Split(np.zeros((3, 2, 2), np.uint8), np.zeros(2, np.int64))
+        Records(np.zeros((3, 2, 2), np.uint8), np.zeros(2, np.int64))

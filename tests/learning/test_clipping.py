@@ -9,7 +9,8 @@ from torch import Tensor
 
 from turnout.learning import clipping
 from turnout.learning.client_gradients import OuterProducts, squared_norms
-from turnout.learning.examples import Examples, Holdings
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 
 PATHS = ("layered", "vmapped")

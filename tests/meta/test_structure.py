@@ -21,8 +21,8 @@ PUBLIC = {
     "calibrate_delta calibrate_noise epsilon_upper gaussian_epsilon pair_of_table "
     "price published_epsilon remaining running shuffled_method shuffled_price spent "
     "with_released_counts",
-    "datasets": "DataFile ImageData MissingFileError Split cache_folder contents deal digits "
-    "fashion_mnist flash_phones load mnist parse_intervals trace_from",
+    "datasets": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
+    "digits fashion_mnist flash_phones load mnist parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys "

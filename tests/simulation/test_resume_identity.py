@@ -15,9 +15,10 @@ from simulation_cases import LAWS, POPULATION, same_run, simulation
 from turnout import training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
-from turnout.datasets import ImageData, Split, digits
-from turnout.learning.examples import Examples, Holdings
+from turnout.datasets import ClientData, Records, digits
+from turnout.learning.examples import Examples
 from turnout.learning.fedsgd import FedSGD
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
@@ -295,7 +296,7 @@ def test_a_plan_goes_on_with_its_own_data_and_tells_nobody_their_digest(tmp_path
     pixels = data.train.inputs.copy()
     pixels[700, 4, 4] += 1
     with monkeypatch.context() as patched:
-        other = ImageData(data.name, Split(pixels, data.train.labels), data.test)
+        other = ClientData(data.name, Records(pixels, data.train.labels), data.test)
         patched.setattr("turnout.datasets.load", lambda name: other)
         with pytest.raises(StorageError, match=OTHER_DATA):
             training.resume(folder, Quiet(stop=False))

@@ -7,13 +7,14 @@ the UCI digits travel inside the package.
 from turnout.datasets.availability import flash_phones, parse_intervals, trace_from
 from turnout.datasets.files import DataFile, MissingFileError, cache_folder, contents
 from turnout.datasets.images import digits, fashion_mnist, load, mnist
-from turnout.datasets.records import ImageData, Split, deal
+from turnout.datasets.records import ClientData, Records, Target, deal
 
 __all__ = [
+    "ClientData",
     "DataFile",
-    "ImageData",
     "MissingFileError",
-    "Split",
+    "Records",
+    "Target",
     "cache_folder",
     "contents",
     "deal",

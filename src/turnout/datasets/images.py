@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.datasets.files import DataFile, contents
-from turnout.datasets.records import ImageData, Split
+from turnout.datasets.records import ClientData, Records
 
 _MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -43,7 +43,7 @@ _DIGITS_TEST_EVERY = 5
 _DIGITS_BRIGHTEST = 16
 
 
-def digits() -> ImageData:
+def digits() -> ClientData:
     """The UCI optical digits: 1,437 training and 360 test images of 8×8 pixels.
 
     Source: E. Alpaydin, C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the
@@ -56,12 +56,12 @@ def digits() -> ImageData:
     test[np.argsort(labels, kind="stable")[::_DIGITS_TEST_EVERY]] = True
     inputs = images.astype(np.float32) / np.float32(_DIGITS_BRIGHTEST)
     classes = labels.astype(np.int64)
-    return ImageData(
-        "digits", Split(inputs[~test], classes[~test]), Split(inputs[test], classes[test])
+    return ClientData(
+        "digits", Records(inputs[~test], classes[~test]), Records(inputs[test], classes[test])
     )
 
 
-def mnist() -> ImageData:
+def mnist() -> ClientData:
     """MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
 
     Source: Y. LeCun, C. Cortes, C. J. C. Burges.
@@ -69,7 +69,7 @@ def mnist() -> ImageData:
     return _idx_data("mnist", _MNIST_HASHES, _MNIST_MIRRORS)
 
 
-def fashion_mnist() -> ImageData:
+def fashion_mnist() -> ClientData:
     """Fashion-MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
 
     Source: H. Xiao, K. Rasul, R. Vollgraf, arXiv:1708.07747, MIT.
@@ -77,7 +77,7 @@ def fashion_mnist() -> ImageData:
     return _idx_data("fashion-mnist", _FASHION_HASHES, _FASHION_MIRRORS)
 
 
-LOADERS: dict[str, Callable[[], ImageData]] = {
+LOADERS: dict[str, Callable[[], ClientData]] = {
     "digits": digits,
     "mnist": mnist,
     "fashion-mnist": fashion_mnist,
@@ -85,7 +85,7 @@ LOADERS: dict[str, Callable[[], ImageData]] = {
 """Data sets by the name that a plan gives them."""
 
 
-def load(name: str) -> ImageData:
+def load(name: str) -> ClientData:
     """The data set of that name."""
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
@@ -112,12 +112,12 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ImageData:
+def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ClientData:
     """The four files of MNIST or of its drop-in replacement."""
     arrays = []
     for part, sha256 in zip(_PARTS, hashes, strict=True):
         addresses = tuple(f"{base}{part}.gz" for base in mirrors)
         arrays.append(parse_idx(contents(DataFile(f"{name}/{part}.gz", sha256, addresses)), part))
     images, labels, test_images, test_labels = arrays
-    train = Split(images, labels.astype(np.int64))
-    return ImageData(name, train, Split(test_images, test_labels.astype(np.int64)))
+    train = Records(images, labels.astype(np.int64))
+    return ClientData(name, train, Records(test_images, test_labels.astype(np.int64)))

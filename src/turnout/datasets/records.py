@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.learning.holdings import Holdings
+
+
+class Target(StrEnum):
+    """The kind of label that a record has."""
+
+    CLASS = "class"
+    """One class: int64, shape ``(records,)``, from 0."""
+    TAGS = "tags"
+    """Any number of tags, each there or not: uint8 0 or 1, shape ``(records, outputs)``."""
+    NUMBERS = "numbers"
+    """Real numbers: float32, shape ``(records, outputs)``."""
+    TOKENS = "tokens"
+    """A class a token: int64, shape ``(records, length)``, −1 where there is none to predict."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """Inputs and labels of one side of a split.
+class Records:
+    """Inputs and labels of one side of a split; either may be memory-mapped.
 
     Attributes:
-        inputs: shape ``(records, height, width)``, float32 in [0, 1], or uint8 that stands for
-            fractions of 255.
-        labels: int64, shape ``(records,)``.
+        inputs: float32, float16, uint8 that stands for fractions of 255, or int64 tokens; shape
+            ``(records, …)``.
+        labels: shape ``(records, …)``, as the `Target` says.
     """
 
-    inputs: NDArray[np.float32] | NDArray[np.uint8]
-    labels: NDArray[np.int64]
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.labels):
@@ -35,13 +51,26 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ImageData:
-    """A data set: what the clients hold, and what a model is judged by, which is public."""
+class ClientData:
+    """A data set: what the clients hold, and what a model is judged by, which is public.
+
+    Attributes:
+        train: the clients' records.
+        test: those that a model is judged by; no client of the run holds one.
+        outputs: classes, tags, numbers or tokens of the vocabulary.
+        target: the kind of label.
+        holdings: who holds which training record; None where records have no client of their own
+            and are dealt.
+        names: of the outputs, in their order; empty where they have none.
+    """
 
     name: str
-    train: Split
-    test: Split
-    classes: int = 10
+    train: Records
+    test: Records
+    outputs: int = 10
+    target: Target = Target.CLASS
+    holdings: Holdings | None = None
+    names: tuple[str, ...] = ()
 
 
 def deal(

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
-from turnout.learning.examples import Examples, Holdings, as_floats, as_tensor, within
+from turnout.learning.examples import Examples, as_floats, as_tensor
+from turnout.learning.holdings import Holdings, within
 from turnout.learning.local_updates import (
     ClientBatch,
     LocalTraining,

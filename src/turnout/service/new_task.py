@@ -85,7 +85,7 @@ def new_task(text: str, folder: Path, timing: Timing) -> NewTask:
         timing=timing,
         coordinator_key=key.public,
         computation=Computation.of(
-            plan, workload.data.train.inputs.shape[1:], workload.data.classes
+            plan, workload.data.train.inputs.shape[1:], workload.data.outputs
         ),
     )
     return NewTask(charter, key, parameters)

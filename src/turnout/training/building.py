@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from turnout.core.errors import ParameterError
-from turnout.datasets import Split, deal
-from turnout.learning.examples import Examples, Holdings
+from turnout.datasets import Records, deal
+from turnout.learning.examples import Examples
 from turnout.learning.features import featured
 from turnout.learning.fedsgd import FedSGD
+from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 from turnout.learning.models import Layered, build_model
 from turnout.learning.tasks import ClassificationTask
@@ -30,7 +31,7 @@ def build_task(workload: Workload) -> ClassificationTask:
     """The clients' data and the model."""
     plan, data = workload.plan, workload.data
     train, test = _examples(plan, data.train), _examples(plan, data.test)
-    model = _model(plan.model.name, train.input_shape, data.classes)
+    model = _model(plan.model.name, train.input_shape, data.outputs)
     return ClassificationTask(
         model,
         train,
@@ -50,7 +51,7 @@ def _model(name: str, input_shape: tuple[int, ...], classes: int) -> Layered:
         raise ParameterError("model.name", name, expected) from None
 
 
-def _examples(plan: Plan, split: Split) -> Examples:
+def _examples(plan: Plan, split: Records) -> Examples:
     """One side of the split as the model sees it."""
     features = plan.model.features
     try:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from turnout import datasets
 from turnout.core.errors import ParameterError
-from turnout.datasets import ImageData, MissingFileError
+from turnout.datasets import ClientData, MissingFileError
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.spec import ParticipationLaw
@@ -27,7 +27,7 @@ class Workload:
     """
 
     plan: Plan
-    data: ImageData
+    data: ClientData
     population: int
     law: ParticipationLaw
     trace: NDArray[np.float64] | None = None

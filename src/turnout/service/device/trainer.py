@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # What training takes is loaded when there is something to tr
     from turnout.training.workload import Workload
 
 
-Records = tuple[NDArray[Any], NDArray[np.int64]]
-"""Inputs and labels of one client, as `turnout.datasets.Split` has them."""
+OwnRecords = tuple[NDArray[Any], NDArray[np.int64]]
+"""Inputs and labels of one client, as `turnout.datasets.Records` has them."""
 
 
 class Trainer:
@@ -60,7 +60,7 @@ TrainerOf = Callable[[Charter], Updates]
 """Builds an update function once the charter is known."""
 
 
-def own_records(path: Path) -> Records:
+def own_records(path: Path) -> OwnRecords:
     """One client's records in an .npz file.
 
     Args:
@@ -90,19 +90,19 @@ def own_records(path: Path) -> Records:
     return inputs, labels.astype(np.int64)
 
 
-def trainer_on(records: Records, client: int) -> TrainerOf:
+def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     """A trainer for one client who holds all of ``records``."""
 
     def build(charter: Charter) -> Trainer:
-        from turnout.datasets import ImageData, Split
+        from turnout.datasets import ClientData, Records
         from turnout.plans import Plan
         from turnout.training.workload import Workload
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
-        own = Split(*records)
-        data = ImageData(plan.data.name, own, own)
-        if own.labels.min() < 0 or own.labels.max() >= data.classes:
-            top = data.classes - 1
+        own = Records(*records)
+        data = ClientData(plan.data.name, own, own)
+        if own.labels.min() < 0 or own.labels.max() >= data.outputs:
+            top = data.outputs - 1
             raise ParameterError("labels", int(own.labels.max()), f"classes 0 to {top}")
         workload = Workload(plan, data, 1, charter.scheme.participation)
         return Trainer(_task(workload, charter), client)
