@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan, all_keys, read_plan
-from turnout.plans.laws import ParticipationSection
 from turnout.plans.refusals import tables
 from turnout.spec import (
     CheckIn,
@@ -139,7 +138,7 @@ def test_the_tag_of_a_law_is_its_first_key():
     for variant in tables(Plan, "participation"):
         assert issubclass(variant, BaseModel)
         assert next(iter(variant.model_fields)) == "law"
-    assert ParticipationSection is not None
+    assert len(tables(Plan, "participation")) > 5
 
 
 def test_a_plan_file_that_cannot_be_read(tmp_path):

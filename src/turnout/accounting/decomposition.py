@@ -6,6 +6,7 @@ docs/design/protocols.md derives the sensitivities that stand here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from turnout.accounting.divergence.blocks import (
     Decomposition,
@@ -16,10 +17,6 @@ from turnout.accounting.divergence.blocks import (
 )
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.laws.neighbour_bounds import blocks_of, repeated
-from turnout.accounting.laws.replace_one import Closeness, under_replacement
-from turnout.accounting.shuffling.messages import PublishedRandomizer
-from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS, averaged_window
-from turnout.accounting.shuffling.schemes import message_cap, shuffled
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
@@ -50,6 +47,10 @@ from turnout.spec.draws import (
 from turnout.spec.forms import Released, normal_form
 from turnout.spec.randomizers import is_adaptive
 
+# What only some schemes need is imported where it is needed: an answer is waited for.
+if TYPE_CHECKING:
+    from turnout.accounting.shuffling.messages import PublishedRandomizer
+
 
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
@@ -66,6 +67,8 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
 def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
     """The blocks of the steps that one draw decided, which are independent of all others."""
     if scheme.trust is TrustModel.SHUFFLED:
+        from turnout.accounting.shuffling.schemes import shuffled
+
         return shuffled(scheme, part, scheme.randomizer)
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED:
@@ -112,6 +115,8 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
+    from turnout.accounting.laws.replace_one import Closeness, under_replacement
+
     # The client's record, the other one and the displaced one are any two within 2C.
     upper = under_replacement(bound.upper, Closeness.ANY_TWO)
     private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
@@ -143,6 +148,8 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
     """One record against another (docs/design/replacement.md); over the null record if need be."""
+    from turnout.accounting.laws.replace_one import Closeness, under_replacement
+
     randomizer = scheme.randomizer
     if isinstance(draw, KOf):
         return Decomposition(bound, bound)
@@ -199,6 +206,8 @@ def _averaged(
             "averaged releases are priced for check-in participation only, not under "
             f"{_under(scheme, draw)}"
         )
+    from turnout.accounting.shuffling.sampling.averaged import SHUFFLED_RANDOMIZERS
+
     sensitivity = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
         return _averaged_shuffle(randomizer, part, population, sensitivity)
@@ -216,6 +225,9 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: Released, population: int, sensitivity: float
 ) -> Decomposition:
+    from turnout.accounting.shuffling.sampling.averaged import averaged_window
+    from turnout.accounting.shuffling.schemes import message_cap
+
     draw, full, rest = part
     assert isinstance(draw, OneOf)
     windows = [
@@ -240,6 +252,9 @@ def published(scheme: Scheme) -> Decomposition | None:
     randomizer = scheme.randomizer
     if not isinstance(randomizer, PureRandomizer):
         return None
+    from turnout.accounting.shuffling.messages import PublishedRandomizer
+    from turnout.accounting.shuffling.schemes import shuffled
+
     in_print, form = PublishedRandomizer(randomizer.epsilon0), normal_form(scheme.participation)
     parts = form.released(form.steps)
     if scheme.trust is TrustModel.SHUFFLED:

@@ -12,6 +12,7 @@ import click
 
 from turnout import __version__
 from turnout.cli.commands import Group
+from turnout.cli.startup import start_fast
 from turnout.core.errors import (
     InputFileError,
     NumericalError,
@@ -36,6 +37,9 @@ COMMANDS = {
     "witness": "A check that no coordinator's ledger was set back.",
 }
 """Subcommands, each the function of that name in the module of that name, and their purposes."""
+
+_PRICING = {"account", "budget", "calibrate", "compare"}
+"""Subcommands that compute a price and end."""
 
 EXIT_CODES: dict[type[BaseException], int] = {
     NumericalError: 3,
@@ -81,6 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every expected error is one line on stderr and an exit code."""
     # Looking for plugins of pydantic reads the metadata of everything that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in _PRICING:
+        start_fast()
     try:
         code = turnout.main(args=arguments, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -16,7 +16,12 @@ from turnout.spec.parameters import Domain, check_of, parameters
 class Section(BaseModel):
     """A table of a plan: frozen, and closed to keys that it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), defer_build=True
+    )
+
+
+S = TypeVar("S", bound=Section)
 
 
 def _below_one(value: object) -> None:
@@ -66,3 +71,19 @@ def section_keys(kind: type[Any]) -> dict[str, Any]:
         for each in parameters(kind)
         if each.public
     }
+
+
+class Sections(Mapping[str, type[S]]):
+    """Sections by their words, each built when it is first asked for: building one takes time."""
+
+    def __init__(self, built: Mapping[str, Callable[[], type[S]]]) -> None:
+        self._built = {word: cache(build) for word, build in built.items()}
+
+    def __getitem__(self, word: str) -> type[S]:
+        return self._built[word]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._built)
+
+    def __len__(self) -> int:
+        return len(self._built)

@@ -5,14 +5,15 @@ A section is made of what a law says of its own parameters, so a new law needs n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from functools import cache, partial
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError
-from turnout.plans.fields import Count, CountFromZero, Probability, Section, section_keys
+from turnout.plans.fields import Count, CountFromZero, Probability, Section, Sections, section_keys
 from turnout.spec import ParticipationLaw
 from turnout.spec.parameters import Parameter, parameters
 from turnout.spec.registry import all_laws, law_names
@@ -49,6 +50,7 @@ class LawSection(Section):
         return {each.name: getattr(self, each.name) for each in self.parameters()}
 
 
+@cache
 def section_of(kind: type[Any]) -> type[LawSection]:
     """The section of a law's class, made of what it says of its parameters."""
     names = law_names(kind)
@@ -78,24 +80,16 @@ class AvailabilitySection(Section):
         raise ParameterError("participation.law", self.law, "a law that needs no trace file here")
 
 
-def _sections() -> Iterator[tuple[str, type[Section]]]:
+def _builders() -> Iterator[tuple[str, Callable[[], type[Section]]]]:
     for kind, names in all_laws().items():
         planned = hasattr(kind, "planned") or all(
             each.name in {own.name for own in parameters(kind)} for each in fields(kind)
         )
         if names.plan == "availability":
-            yield names.plan, AvailabilitySection
+            yield names.plan, lambda: AvailabilitySection
         elif planned:
-            yield names.plan, section_of(kind)
+            yield names.plan, partial(section_of, kind)
 
 
-SECTIONS: Mapping[str, type[Section]] = dict(_sections())
+SECTIONS = Sections[Section](dict(_builders()))
 """The sections of all laws that are known when plans are loaded, by their words."""
-
-if TYPE_CHECKING:
-    ParticipationSection = LawSection | AvailabilitySection
-else:
-    ParticipationSection = Annotated[
-        Union[tuple(SECTIONS.values())],  # noqa: UP007
-        Field(discriminator="law"),
-    ]

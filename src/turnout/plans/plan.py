@@ -6,13 +6,13 @@ import json
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 from pydantic import Field, ValidationError
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.fields import Section
-from turnout.plans.laws import ParticipationSection
+from turnout.plans.laws import SECTIONS, AvailabilitySection, LawSection
 from turnout.plans.refusals import refusal
 from turnout.plans.sections import (
     ClientSection,
@@ -24,6 +24,14 @@ from turnout.plans.sections import (
     RunSection,
 )
 from turnout.spec import ParticipationLaw
+
+if TYPE_CHECKING:
+    ParticipationSection = LawSection | AvailabilitySection
+else:
+    ParticipationSection = Annotated[
+        Union[tuple(SECTIONS.values())],  # noqa: UP007
+        Field(discriminator="law"),
+    ]
 
 
 class Plan(Section):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import OpenUnit, Positive, Section
 from turnout.plans.laws import SECTIONS, LawSection
-from turnout.plans.randomizers import RANDOMIZERS, AnySection
+from turnout.plans.randomizers import RANDOMIZERS, RandomizerSection
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.shuffles import (
     MISSING_LEVEL,
@@ -34,9 +34,6 @@ _LAWS = {
     for names in all_laws().values()
     if names.question is not None and names.plan in SECTIONS
 }
-_SECTIONS = {
-    law: CountedCheckInSection if law == _CHECK_IN else SECTIONS[law] for law in _LAWS.values()
-}
 SCHEMES = _LAWS | {name: name for name in SHUFFLED}
 """A question's name of a law, by the name of its section (a plan's, where plans have it)."""
 GAUSSIAN = "gaussian"
@@ -56,21 +53,19 @@ class PrivacyTarget(Section):
     tolerance: OpenUnit = Field(1e-3, description="largest (upper − lower) / upper asked for")
 
 
-if TYPE_CHECKING:
-    _Participation = LawSection | Shuffled
-else:
-    _Participation = Annotated[
-        Union[(*_SECTIONS.values(), Shuffled)],
-        Field(discriminator="law"),
-    ]
-
-
 class Question(Section):
     """A randomizer, a participation law and a privacy target."""
 
-    randomizer: AnySection
-    participation: _Participation
+    randomizer: RandomizerSection
+    participation: LawSection | Shuffled
     target: PrivacyTarget
+
+    @classmethod
+    def among(cls, randomizer: type[RandomizerSection], law: type[BaseModel]) -> type[Self]:
+        """The questions about one kind of randomizer under one kind of law."""
+        return create_model(
+            cls.__name__, __base__=cls, randomizer=(randomizer, ...), participation=(law, ...)
+        )
 
     @property
     def scheme(self) -> Scheme:
@@ -140,32 +135,35 @@ def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Ques
     if unknown is not None:
         given |= _stand_in(unknown, str(scheme), kind, given)
     target = {name: given.pop(name) for name in PrivacyTarget.model_fields if name in given}
-    randomizer = {name: given.pop(name) for name in _owners() if name in given}
-    for name, value in randomizer.items():
-        if kind not in _owners()[name]:
-            beside = _any_of(_owners()[name])
-            raise ParameterError(_flag(name), value, f"--randomizer {beside} beside it")
-    _check_law(given, str(scheme))
+    own = RANDOMIZERS[kind].model_fields
+    randomizer = {name: given.pop(name) for name in own if name in given}
+    _check_owners(given, str(scheme))
     nothing_said = flags.get("randomizer") is None and set(randomizer) == {"randomizer"}
     if scheme in SHUFFLED and nothing_said:
         raise ParameterError("--epsilon0", MISSING, MISSING_LEVEL)
     law = {"law": SCHEMES[str(scheme)], **given}
     parts = {"randomizer": randomizer, "participation": law, "target": target}
+    questions = Question.among(RANDOMIZERS[kind], _law(str(scheme)))
     with flags_named():
         try:
-            question = Question.model_validate(parts)
+            question = questions.model_validate(parts)
         except ValidationError as error:
-            raise refusal(error, Question, _flag) from None
+            raise refusal(error, questions, _flag) from None
         _ = question.scheme
     return question
 
 
-def _check_law(given: Mapping[str, object], scheme: str) -> None:
-    """Refuses parameters of other schemes alone."""
-    for name, value in given.items():
-        owners = [word for word in SCHEMES if name in _law(word).model_fields]
-        if owners and scheme not in owners:
-            raise ParameterError(_flag(name), value, f"--scheme {_any_of(owners)} beside it")
+def _check_owners(given: Mapping[str, object], scheme: str) -> None:
+    """Refuses parameters of other randomizers and of other schemes alone."""
+    others = {name: value for name, value in given.items() if name not in _law(scheme).model_fields}
+    for option, known in (
+        ("--randomizer", RANDOMIZERS),
+        ("--scheme", {word: _law(word) for word in SCHEMES} if others else {}),
+    ):
+        for name, value in others.items():
+            owners = [word for word, section in known.items() if name in section.model_fields]
+            if owners:
+                raise ParameterError(_flag(name), value, f"{option} {_any_of(owners)} beside it")
 
 
 @contextmanager
@@ -203,16 +201,10 @@ def solvable(scheme: str, randomizer: str = GAUSSIAN) -> list[str]:
 
 def _law(scheme: str) -> type[BaseModel]:
     """The section of a scheme."""
-    return {**_SECTIONS, **SHUFFLED}[SCHEMES[scheme]]
-
-
-def _owners() -> dict[str, list[str]]:
-    """The randomizers that have a parameter, by its name."""
-    owners: dict[str, list[str]] = {}
-    for kind, section in RANDOMIZERS.items():
-        for name in section.model_fields:
-            owners.setdefault(name, []).append(kind)
-    return owners
+    law = SCHEMES[scheme]
+    if law in SHUFFLED:
+        return SHUFFLED[law]
+    return CountedCheckInSection if law == _CHECK_IN else SECTIONS[law]
 
 
 def own_name(unknown: str, randomizer: str) -> str:

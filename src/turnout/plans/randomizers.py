@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.plans.fields import Section, section_keys
+from turnout.plans.fields import Section, Sections, section_keys
 from turnout.randomizers.registry import all_mechanisms
 from turnout.spec import Randomizer, TableRandomizer
 from turnout.spec.parameters import Domain, parameters
@@ -60,19 +59,11 @@ class TableSection(RandomizerSection):
 
 
 all_mechanisms()  # whose files register what questions may ask
-RANDOMIZERS: Mapping[str, type[RandomizerSection]] = {
-    **{word: _section_of(word, kind) for word, kind in asked_randomizers().items()},
-    "table": TableSection,
-}
+RANDOMIZERS = Sections[RandomizerSection](
+    {word: partial(_section_of, word, kind) for word, kind in asked_randomizers().items()}
+    | {"table": lambda: TableSection}
+)
 """The sections of all randomizers that are known when plans are loaded, by their words."""
-
-if TYPE_CHECKING:
-    AnySection = RandomizerSection
-else:
-    AnySection = Annotated[
-        Union[tuple(RANDOMIZERS.values())],  # noqa: UP007
-        Field(discriminator="randomizer"),
-    ]
 
 
 @lru_cache(maxsize=4)

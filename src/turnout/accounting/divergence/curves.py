@@ -216,7 +216,8 @@ def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> flo
     """
     side = checks.choice(Side, side=side)
     closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
-    epsilons = np.unique(np.concatenate([_EPSILONS, closely]))
+    epsilons = np.sort(np.concatenate([_EPSILONS, closely]))
+    epsilons = epsilons[np.diff(epsilons, prepend=-1.0) > 0]
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
         raise NumericalError("a privacy curve is not a number")

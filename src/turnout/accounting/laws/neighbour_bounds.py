@@ -11,7 +11,6 @@ from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.dominating_pairs import DominatingPair
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
-from turnout.accounting.laws.k_subset import SubsetBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
 from turnout.spec.forms import DrawTable, Released
@@ -72,6 +71,8 @@ def _staggered(draw: Staggered, worst: DominatingPair, full: int, rest: int, sid
 
 
 def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+    from turnout.accounting.laws.k_subset import SubsetBlock  # a room that few schemes need
+
     count = full + (side is Side.UPPER and rest > 0)
     block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.infinity_mass)
     return [(block, count)] if count else []

@@ -19,7 +19,7 @@ _MOST_OUTCOMES = 1 << 17
 _LARGEST_SENSITIVITY = 1 << 15
 _STEEPEST = 300.0  # ln of the largest ratio that is priced, at the middle of a lattice's noise
 _WIDE = 3.0  # standard deviation from which cells are so narrow that their mass is integrated
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_ORDER = 16  # of the Gauss-Legendre rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +152,11 @@ def _log_cells(n: FloatArray, standard_deviation: float) -> FloatArray:
         upper, lower = log_ndtr(half - far.astype(float)), log_ndtr(-half - far.astype(float))
         return upper + np.log(-np.expm1(lower - upper)) + 0.5 * far**2
     # The density at c + u over that at c is e^{−cu − u²/2}.
-    u = half * _NODES
+    nodes, weights = np.polynomial.legendre.leggauss(_ORDER)
+    u = half * nodes
     logs = -np.multiply.outer(far, u) - 0.5 * u**2
     top = logs.max(axis=1)
-    sums = np.exp(logs - top[:, None]) @ _WEIGHTS
+    sums = np.exp(logs - top[:, None]) @ weights
     return top + np.log(sums * (half / math.sqrt(2.0 * math.pi)))
 
 

@@ -37,7 +37,8 @@ class CoarseLaw:
             np.linspace(0.0, cap, _POINTS // 2)[1:-1],
             np.linspace(middle, high, _POINTS // 4),
         ]
-        points = np.unique(np.minimum(np.concatenate(points), cap))
+        points = np.sort(np.minimum(np.concatenate(points), cap))
+        points = points[np.diff(points, prepend=-1.0) > 0]
         # Prices below 1 come from reverse hockey sticks, above from hockey sticks: their
         # differences keep digits there.
         split = int(np.searchsorted(points, 1.0, side="right"))

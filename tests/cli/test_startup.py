@@ -1,0 +1,50 @@
+"""A price is printed without loading what it does not need."""
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import json, sys
+from turnout.cli.main import main
+
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert end.code == 0
+loaded = set(sys.modules)
+import numpy as np
+
+assert np.ma.masked_invalid([1.0, np.nan]).sum() == 1.0  # what was put off loads when it is used
+assert np.polynomial.Polynomial([0, 1])(2.0) == 2.0
+print(json.dumps(sorted(loaded)), file=sys.stderr)
+"""
+SCHEME = "--window 1000 --noise-multiplier 1 --delta 1e-6"
+
+
+def loaded(command):
+    """Modules that a command loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *command.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_a_price_of_check_ins_loads_no_other_analysis():
+    modules = loaded(f"account --scheme check-in {SCHEME} --relation add-remove")
+    assert "turnout.accounting.laws.check_ins.curve" in modules
+    unneeded = {
+        "numpy.f2py.crackfortran",
+        "turnout.accounting.laws.k_subset",
+        "turnout.accounting.laws.replace_one",
+        "turnout.accounting.shuffling",
+        "turnout.learning",
+        "turnout.plans.plan",
+        "turnout.service",
+    }
+    assert not modules & unneeded
+    replaced = loaded(f"account --scheme check-in {SCHEME} --relation replace-one")
+    assert replaced & unneeded == {"turnout.accounting.laws.replace_one"}
