@@ -100,6 +100,6 @@ def test_clients_with_windows_of_their_own_follow_the_same_rule(monkeypatch):
     guarantee = price(scheme, 1.39e-15)
     assert guarantee.meets_tolerance
     assert guarantee.directions["add"].relative_width > 0.1
-    monkeypatch.setattr(pricing, "_bracket", lambda *_: Bounds(20.0, 40.0))
+    monkeypatch.setattr(pricing, "_bracket", lambda *_: Bounds(1e-9, 40.0))
     with pytest.raises(NumericalError, match="cannot be narrowed"):
         price(scheme, 1.39e-15)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from turnout.accounting import epsilon_upper
+from turnout.accounting import epsilon_upper, price
 from turnout.core.errors import ParameterError
-from turnout.plans import Plan, prepare
+from turnout.plans import Plan, preparation, prepare
 from turnout.plans.preparation import costliest_clients
 from turnout.spec import (
     AvailabilityCheckIn,
@@ -92,3 +93,42 @@ def test_other_laws_have_no_costliest_clients():
     law = costliest_clients(nobody).participation
     assert isinstance(law, AvailabilityCheckIn)
     assert law.population == 1
+
+
+def test_noise_for_the_first_clients_is_never_used_where_others_cost_more(small_plan, monkeypatch):
+    rows = [[1, 1, 0, 0, 0, 0], [1, 0, 0, 1, 0, 0]]
+    tried = []
+
+    def wrong_first(scheme, most=None):
+        tried.append(most)
+        law = scheme.participation
+        return scheme if most is None else replace(scheme, participation=law.part(clients=[0]))
+
+    monkeypatch.setattr(preparation, "costliest_clients", wrong_first)
+    prepared = prepare(Plan.from_toml(small_plan), 2, scheme(rows, 3).participation)
+    assert {None} < set(tried)
+    assert prepared.guarantee.clients.epsilon_upper.argmax() == 1
+    assert 2.99 < prepared.guarantee.epsilon.upper <= 3.0
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.ZERO_OUT])
+def test_the_price_of_clients_is_never_above_the_quick_bound(relation):
+    available = np.random.default_rng(3).random((8, 12)) < 0.4
+    asked = replace(scheme(available, 4), relation=relation)
+    found = price(asked, 1e-5)
+    assert found.epsilon.upper <= epsilon_upper(asked, 1e-5)
+    assert found.epsilon.lower <= found.epsilon.upper < 1.001 * found.epsilon.lower
+    # One client's bound is its own, whoever else is there.
+    for client, epsilon in enumerate(found.clients.epsilon_upper):
+        alone = price(
+            replace(asked, participation=asked.participation.part(clients=[client])), 1e-5
+        )
+        assert alone.epsilon.lower <= epsilon
+        assert alone.epsilon.upper == pytest.approx(epsilon, rel=2e-3)
+
+
+def test_a_run_of_too_many_steps_is_refused_before_it_is_priced(small_plan):
+    text = small_plan.replace("windows = 3", "windows = 100_000_000")
+    assert text != small_plan
+    with pytest.raises(ParameterError, match="steps = 1000000000: expected at most 10,000,000"):
+        prepare(Plan.from_toml(text), 1437)

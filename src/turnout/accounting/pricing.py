@@ -21,7 +21,7 @@ from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, 
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.runs import run_curve, run_epsilon
+from turnout.accounting.divergence.runs import LossGrid, run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.laws.neighbour_bounds import window_bound
 from turnout.core import checks
@@ -282,7 +282,9 @@ def _worst(
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
             break
-        worst = worst | _bracket(client.bound, direction, delta, tolerance)
+        found = _bracket(client.bound, direction, delta, tolerance)
+        # Grids of their own may be coarser: never above the bound that `epsilon_upper` has.
+        worst = worst | Bounds(found.lower, min(found.upper, client.uppers[direction]))
     return worst
 
 
@@ -300,16 +302,21 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
     lower = dominating(scheme.randomizer, 1.0)
-    clients: dict[tuple[int, ...], _Client] = {}
-    for key in set(_window_sizes(scheme, steps)[1]):
-        bound = window_bound(upper, lower, key, draw.probability)
-        try:
-            uppers = {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0) for d in Direction}
-        except NumericalError:
-            _require_above_infinity_mass(bound, delta)
-            raise
-        clients[key] = _Client(bound, uppers)
-    return clients
+    bounds = {
+        key: window_bound(upper, lower, key, draw.probability)
+        for key in set(_window_sizes(scheme, steps)[1])
+    }
+    return {key: _Client(bound, _uppers(bound, delta)) for key, bound in bounds.items()}
+
+
+def _uppers(bound: NeighbourBound, delta: float) -> dict[Direction, float]:
+    """Upper ε of one client by direction."""
+    grid = LossGrid.common(bound.upper, delta) if bound.upper else None
+    try:
+        return {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0, grid=grid) for d in Direction}
+    except NumericalError:
+        _require_above_infinity_mass(bound, delta)
+        raise
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:

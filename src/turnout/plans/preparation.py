@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,10 @@ from turnout.spec import AvailabilityCheckIn, GaussianNoise, ParticipationLaw, S
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
+
+MOST_STEPS = 10_000_000
+"""Steps of a run: each is carried out and has a row in its history."""
+_FIRST_CLIENTS = 3  # for which noise is calibrated first
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +46,63 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
     other is the plan's own. The scheme's ε upper bound never exceeds the plan's target.
 
     Raises:
-        ParameterError: the noise that the plan names does not give the ε that it names.
+        ParameterError: the noise that the plan names does not give the ε that it names, or the run
+            has too many steps.
         UnsupportedError: no sound analysis is known for this combination.
         NumericalError: nothing can be certified.
     """
-    from turnout.accounting import calibrate_noise, price
+    from turnout.accounting import price
 
     privacy = plan.privacy
     chosen = plan.law(population) if law is None else law
+    if chosen.steps > MOST_STEPS:
+        raise ParameterError("participation.steps", chosen.steps, f"at most {MOST_STEPS:,} in all")
 
     def scheme_for(noise_multiplier: float) -> Scheme:
         noise = GaussianNoise(noise_multiplier)
         return Scheme(noise, chosen, privacy.relation, plan.protocol.release)
 
-    noise_multiplier = privacy.noise_multiplier
-    if noise_multiplier is None:
-        assert privacy.epsilon is not None  # the section holds one of the two
-        noise_multiplier = calibrate_noise(
-            lambda sigma: costliest_clients(scheme_for(sigma)), privacy.epsilon, privacy.delta
-        )
-    scheme = scheme_for(noise_multiplier)
-    guarantee = price(scheme, privacy.delta)
-    _check_budget(privacy, guarantee)
+    if privacy.noise_multiplier is None:
+        scheme, guarantee = _calibrated(scheme_for, privacy)
+    else:
+        scheme = scheme_for(privacy.noise_multiplier)
+        guarantee = price(scheme, privacy.delta)
+        _check_budget(privacy, guarantee)
     return PreparedPlan(plan, population, scheme, guarantee)
 
 
-def costliest_clients(scheme: Scheme) -> Scheme:
+def _calibrated(
+    scheme_for: Callable[[float], Scheme], privacy: PrivacySection
+) -> tuple[Scheme, Guarantee]:
+    """The scheme whose noise gives the target ε, and its guarantee."""
+    from turnout.accounting import calibrate_noise, price
+
+    target, proved = privacy.epsilon, math.inf
+    assert target is not None  # the section holds one of the two
+    # A few clients first: a price of all, which must follow anyway, mostly shows that they suffice.
+    for most in (_FIRST_CLIENTS, None):
+        noise_multiplier = calibrate_noise(
+            lambda sigma, most=most: costliest_clients(scheme_for(sigma), most),
+            target,
+            privacy.delta,
+        )
+        scheme = scheme_for(noise_multiplier)
+        guarantee = price(scheme, privacy.delta)
+        proved = guarantee.epsilon.upper
+        if proved <= target:
+            return scheme, guarantee
+    raise NumericalError(f"calibrated noise gives ε = {proved!r}, above privacy.epsilon")
+
+
+def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
     """The scheme with fewer clients but the same worst ε, where each has windows of its own.
 
     A client costs no less than another who has, for each window of the other, one of its own
     that is no larger: an average over fewer slots is larger in convex order, and more windows
     are more releases. A client that is dominated needs no price of its own.
+
+    With ``most``, that many clients at most, and perhaps not the worst: those with the largest sum
+    of 1/size, about the variance of their losses.
     """
     law = scheme.participation
     if not isinstance(law, AvailabilityCheckIn) or law.population == 0:
@@ -85,16 +117,16 @@ def costliest_clients(scheme: Scheme) -> Scheme:
         dominated[i] = False
         if not dominated.any():
             kept.append(int(client))
-    return replace(scheme, participation=law.part(clients=kept))
+    if most is not None:
+        kept = sorted(kept, key=lambda client: -float((1.0 / sizes[client]).sum()))[:most]
+    return replace(scheme, participation=law.part(clients=sorted(kept)))
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:
-    """Refuses a guarantee above the target."""
+    """Refuses given noise whose guarantee is above the target."""
     target, proved = privacy.epsilon, guarantee.epsilon.upper
     if target is None or proved <= target:
         return
-    if privacy.noise_multiplier is None:
-        raise NumericalError(f"calibrated noise gives ε = {proved!r}, above privacy.epsilon")
     raise ParameterError(
         "privacy.epsilon",
         target,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 from turnout.accounting.divergence.blocks import Block, Run
@@ -16,6 +17,44 @@ _MOST_LOSSES = 2**16  # points of one block's first loss grid
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
+@dataclass(frozen=True, slots=True)
+class LossGrid:
+    """The grid on which the losses of blocks are composed.
+
+    Attributes:
+        gap: its step, before refinement.
+        tail: probability of each block that may go to infinity.
+    """
+
+    gap: float
+    tail: float
+
+    @classmethod
+    def of(cls, run: Run, delta: float) -> LossGrid:
+        """The grid of a run of at least one block."""
+        tail = _tail(run, delta)
+        return cls(_gap(run, max(_reach(block, tail) for block, _ in run)), tail)
+
+    @classmethod
+    def common(cls, run: Run, delta: float) -> LossGrid:
+        """A grid no coarser, of powers of 2 and 1000, which many runs have in common."""
+        tail = 1e3 ** math.floor(math.log(_tail(run, delta), 1e3))
+        widest = max((block for block, _ in run), key=lambda block: block.loss_deviation)
+        return cls(2.0 ** math.floor(math.log2(_gap(run, _reach(widest, tail)))), tail)
+
+
+def _tail(run: Run, delta: float) -> float:
+    """Probability of each block that may go to infinity."""
+    return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
+
+
+def _gap(run: Run, reach: float) -> float:
+    """Step of a run's first loss grid; ``reach`` is the largest loss of a block."""
+    blocks = sum(count for _, count in run)
+    variance = sum(count * block.loss_deviation**2 for block, count in run) / blocks
+    return max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES)
+
+
 def run_epsilon(
     run: Run,
     direction: Direction,
@@ -24,6 +63,7 @@ def run_epsilon(
     refinement: int,
     *,
     near: float = 0.0,
+    grid: LossGrid | None = None,
 ) -> float:
     """ε of a run at δ in one direction, from the proved side; 0 for a run of no blocks.
 
@@ -31,10 +71,19 @@ def run_epsilon(
     """
     if not run:
         return 0.0
-    return epsilon_at(run_curve(run, direction, side, delta, refinement), delta, side, near)
+    curve = run_curve(run, direction, side, delta, refinement, grid=grid)
+    return epsilon_at(curve, delta, side, near)
 
 
-def run_curve(run: Run, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+def run_curve(
+    run: Run,
+    direction: Direction,
+    side: Side,
+    delta: float,
+    refinement: int,
+    *,
+    grid: LossGrid | None = None,
+) -> Curve:
     """The curve of a run of at least one block, sharp near one δ and valid everywhere.
 
     Each level of refinement halves the steps of all grids.
@@ -43,11 +92,8 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
     side = checks.choice(Side, side=side)
     if len(run) == 1 and run[0][1] == 1:
         return run[0][0].curve(direction, side, delta, refinement)
-    blocks = sum(count for _, count in run)
-    tail = max(min(0.01, _TAIL * delta / blocks), 1e-300)
-    variance = sum(count * block.loss_deviation**2 for block, count in run) / blocks
-    reach = max(_reach(block, tail) for block, _ in run)
-    gap = max(_FIRST_GAP * math.sqrt(variance), reach / _MOST_LOSSES) / 2**refinement
+    grid = grid or LossGrid.of(run, delta)
+    gap, tail = grid.gap / 2**refinement, grid.tail
     parts = [
         (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
         for block, count in run
@@ -55,7 +101,7 @@ def run_curve(run: Run, direction: Direction, side: Side, delta: float, refineme
     return ComposedCurve.of(side, parts, delta)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> LossLaw:
