@@ -57,7 +57,7 @@ def test_a_comparison_tells_every_method_apart(flags, methods):
 
 @pytest.mark.parametrize(
     ("law", "relation"),
-    [(EveryStep(4), Relation.ADD_REMOVE), (CheckIn(20), Relation.REPLACE_ONE)],
+    [(CheckIn(20), Relation.ADD_REMOVE), (EveryStep(4), Relation.REPLACE_ONE)],
 )
 def test_an_explanation_is_drawn_by_the_rules(law, relation):
     assert faults(explained(law, relation)) == []

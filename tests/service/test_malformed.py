@@ -22,7 +22,7 @@ from web_world import DIMENSION, POPULATION, secret_of, signed, world
 
 from turnout.service.wire import enrolments_path, model_path
 
-BODIES = int(os.environ.get("TURNOUT_BODIES", "5000"))
+BODIES = int(os.environ.get("TURNOUT_BODIES", "2500"))
 BATCH = 25
 SIZE = 4 * DIMENSION
 ROUTES = ("updates", "covered", "check-ins", "requests")

@@ -52,6 +52,8 @@ def bisected(
         if abs(holding - failing) <= gap + relative * abs(holding):
             break
         middle = 0.5 * (failing + holding)
+        if middle in (failing, holding):  # neighbours among the floats
+            break
         failing, holding = (failing, middle) if holds(middle) else (middle, holding)
     return Bracket(failing, holding)
 
@@ -65,6 +67,8 @@ def bisected_each(
     """Brackets around many thresholds at once: where the condition fails, and where it holds."""
     for _ in range(halvings):
         middle = 0.5 * (failing + holding)
+        if np.all((middle == failing) | (middle == holding)):  # neighbours among the floats
+            break
         right = holds(middle)
         failing, holding = np.where(right, failing, middle), np.where(right, middle, holding)
     return failing, holding

@@ -111,7 +111,7 @@ def test_the_price_is_a_point_of_the_profile(law, relation):
     profile = privacy_profile(
         scheme(law, relation=relation),
         np.array([epsilon.lower, epsilon.upper]),
-        sharp_to=delta / 100,
+        sharp_to=delta / 5,
     )
     worst = profile.worst
     assert worst.upper[1] >= delta * (1 - 1e-12)

@@ -14,13 +14,16 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import expit
 
 from turnout.core import checks
-from turnout.core.roots import bisected, bisected_each
+from turnout.core.roots import bisected
 from turnout.randomizers.vectors.flips import flip_probability
 from turnout.randomizers.vectors.sampled_bits import level_weights
 
 _HALVINGS = 100
+_NEWTON_STEPS = 8
+_LARGEST = 100.0  # ln sinh(ε/2) of any budget
 
 
 @lru_cache(maxsize=4096)
@@ -38,27 +41,26 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     if levels == 1:
         return (epsilon,)
     log_weights = 2 * np.log(level_weights(levels))
-    low, high = np.zeros(levels), np.full(levels, epsilon)
 
     def paid(price: float) -> bool:
-        return not _shares_at(price - log_weights, low, high).sum() > epsilon
+        return not _shares_at(price - log_weights, epsilon).sum() > epsilon
 
     price = bisected(paid, -1500.0, 1500.0, halvings=_HALVINGS).holding
-    shares = _shares_at(price - log_weights, low, high)
+    shares = _shares_at(price - log_weights, epsilon)
     return tuple(float(share) for share in shares * (epsilon / shares.sum()))
 
 
-def _shares_at(log_slopes: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, between the limits; it falls with ε."""
+def _shares_at(log_slopes: np.ndarray, most: float) -> np.ndarray:
+    """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, at most ``most``; it falls with ε.
 
-    def enough(share: np.ndarray) -> np.ndarray:
-        half = np.maximum(share / 2, 1e-300)
-        # ln sinh x = x + ln(1 − e^{−2x}) − ln 2.
-        log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
-        return ~(-np.log(np.tanh(half)) - 2 * log_sinh > log_slopes)
-
-    low, high = bisected_each(enough, low, high, _HALVINGS)
-    return 0.5 * (low + high)
+    With s = sinh²(ε/2) that is ½·ln(1 + s) − 3/2·ln s, convex in ln s with a slope between −3/2
+    and −1, so that Newton's method is at rounding error after a few steps from anywhere.
+    """
+    log_s = -log_slopes
+    for _ in range(_NEWTON_STEPS):
+        excess = 0.5 * np.logaddexp(0.0, log_s) - 1.5 * log_s - log_slopes
+        log_s = log_s + excess / (1.5 - 0.5 * expit(log_s))
+    return np.minimum(2 * np.arcsinh(np.exp(np.minimum(0.5 * log_s, _LARGEST))), most)
 
 
 def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
