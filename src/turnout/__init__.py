@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from turnout.api.prices import Price as Price
     from turnout.api.prices import explain as explain
     from turnout.api.prices import price as price
+    from turnout.api.trained import TrainedModel as TrainedModel
+    from turnout.api.trained import load as load
     from turnout.api.training import simulate as simulate
     from turnout.api.training import train as train
     from turnout.core.bounds import Bounds as Bounds
@@ -59,6 +61,7 @@ _HOMES = {
     "api.comparisons": "Comparison compare",
     "api.estimates": "estimate_frequencies estimate_mean",
     "api.prices": "Price explain price",
+    "api.trained": "TrainedModel load",
     "api.training": "simulate train",
     "core.bounds": "Bounds",
     "core.errors": (

@@ -70,6 +70,7 @@ def outcome(plan: Plan, law, accuracy: float, clients: ClientGuarantees | None) 
         np.array([0, 3, 6]),
         np.array([0.0, 1.5, 2.4356]),
         np.zeros(2),
+        np.zeros(2),
     )
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "fleet": "Many simulated devices, for a load test.",
     "join": "One device that takes part in a coordinator's task.",
     "ledger": "What a coordinator released and spent: export, verify.",
+    "predict": "Classes and scores from a trained model.",
     "refine": "One release for analysts of several privacy levels.",
     "serve": "The coordinator of real devices.",
     "train": "A model trained with a calibrated ε (--example digits).",

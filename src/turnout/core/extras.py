@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from turnout.core.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "train": ("torch", "jinja2", "matplotlib"),
+    "train": ("torch", "jinja2", "matplotlib", "safetensors"),
     "plots": ("matplotlib",),
     "device": ("cryptography", "httpx"),
     "service": (

@@ -37,6 +37,7 @@ class Outcome:
         spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.
         spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
         parameters: of the final model, shape ``(dimension,)``.
+        last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.
     """
 
     prepared: PreparedPlan
@@ -47,6 +48,7 @@ class Outcome:
     spent_steps: NDArray[np.int64]
     spent: NDArray[np.float64]
     parameters: NDArray[np.floating]
+    last: NDArray[np.floating]
 
     @property
     def accuracy(self) -> float:

@@ -56,6 +56,7 @@ class SimulationResult:
 
     Attributes:
         parameters: the model that the algorithm hands out.
+        last: the parameters that clients would be sent next: the last iterate.
         clients: the states of the clients that took part, if clients have any.
         seconds: running time, earlier parts included.
     """
@@ -63,6 +64,7 @@ class SimulationResult:
     finished: bool
     steps_done: int
     parameters: NDArray[np.floating]
+    last: NDArray[np.floating]
     clients: ClientStates
     history: History
     seconds: float
@@ -230,6 +232,7 @@ class Simulation:
             finished=run.step == self.steps,
             steps_done=run.step,
             parameters=run.model,
+            last=run.sent,
             clients=run.clients,
             history=run.history(),
             seconds=run.seconds,

@@ -133,6 +133,11 @@ class Stepper:
         return self._setup.algorithm.model(self._state.server)
 
     @property
+    def sent(self) -> NDArray[np.floating]:
+        """The parameters that clients would be sent next: the last iterate."""
+        return self._setup.algorithm.sent(self._state.server)
+
+    @property
     def clients(self) -> ClientStates:
         """The states of the clients that took part in these steps."""
         return dict(self._clients(self._state))

@@ -116,6 +116,7 @@ class ReadyRun:
             self.curve.steps,
             self.curve.epsilon,
             result.parameters,
+            result.last,
         )
 
 

@@ -14,6 +14,7 @@ from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_repor
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import ReadyRun, Watcher
+from turnout.training.saved import write_model
 from turnout.training.workload import BUILT_IN_TRACE, Workload, gather
 
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
@@ -116,6 +117,7 @@ def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Fi
     if folder is not None:
         with watcher.phase("writing the report"):
             (folder / REPORT).unlink(missing_ok=True)
+            write_model(folder, outcome, job.workload.data)
             write_report(folder, summary, text)
     return Finished(folder, summary)
 

@@ -1,0 +1,50 @@
+"""The model card: what a model's users must know of its data, its training and its guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.reporting.words import rounded_up
+
+_NOT_COVERED = (
+    "the evaluation: metrics are computed on test records, exactly and without noise",
+    "exact counts of who came, in the folder `simulator`: they are not for release",
+    "other runs on the same clients: each costs its own ε, and so does every choice between runs",
+    "the seed: this run is a simulation whose draws follow from its seed, so who knows it "
+    "can redo the noise; the guarantee is that of a deployment with the system's randomness",
+    "choices made by looking at the clients' data before the plan was written",
+)
+
+
+def model_card(facts: Mapping[str, Any]) -> str:
+    """The card as Markdown, from the facts that stand in the model's file."""
+    guarantee, optimizer = facts["guarantee"], facts["optimizer"]
+    lower = guarantee["epsilon_lower"]
+    known = f"{lower:.5g}" if lower > 0 else "none is known"
+    rows = {
+        "ε, upper bound (proved)": rounded_up(guarantee["epsilon"], 5),
+        "ε, lower bound": known,
+        "δ": f"{guarantee['delta']:g}",
+        "neighbouring relation": guarantee["relation"],
+        "unit of privacy": guarantee["unit"],
+        "trust model": guarantee["trust_model"],
+        "analysis": guarantee["method"],
+        "clip norm": f"{facts['clip_norm']:g}: a client's update has an ℓ2 norm of at most that",
+        "noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms",
+        "data": f"{facts['data']}, {facts['clients']:,} clients, {facts['steps']:,} steps",
+        "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} classes",
+        "optimiser": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
+        f"{optimizer['schedule']}; averaging: {optimizer['averaging']}",
+        "parameters handed out": facts["handed_out"],
+        **{f"test {name}": f"{value:.4g}" for name, value in facts["metrics"].items()},
+        "plan (SHA-256)": f"`{facts['plan_sha256']}`",
+    }
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    uncovered = "\n".join(f"- {what};" for what in _NOT_COVERED)
+    return (
+        f"# Model card\n\n| | |\n|---|---|\n{table}\n\n## Tuning\n\n"
+        "Nothing is recorded of how the settings were chosen. If they were chosen on the data of "
+        "the run's clients, that is not in ε.\n\n"
+        f"## Not covered by ε\n\n{uncovered.removesuffix(';')}.\n"
+    )
