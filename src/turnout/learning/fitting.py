@@ -95,3 +95,14 @@ def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         expected = f"a loss of outputs and labels, a number an example ({reason})"
         raise ParameterError("model.loss", objective.loss.name, expected) from None
+
+
+def check_curve(held_out: Examples, objective: Objective) -> None:
+    """Held-out examples of both kinds, where the area under a curve is asked for.
+
+    Raises:
+        ParameterError: all examples are of one class, or agree in every tag.
+    """
+    labels = held_out.labels
+    if "auc" in objective.names and bool((labels == labels[:1]).all()):
+        raise ParameterError("model.metrics", "auc", "a test set with labels of both kinds")

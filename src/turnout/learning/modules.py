@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -55,6 +56,7 @@ class ModuleModel:
                 that mixes examples or draws at random.
         """
         title = reference.name if reference else type(module).__name__
+        plain_attention()
         check_layers(module, title)
         self.reference = reference or reference_of(module)
         self.title = title
@@ -119,6 +121,17 @@ class ModuleModel:
             memo = {id(tensor): tensor for tensor in tensors}
             found = self._threads.module = copy.deepcopy(self._module, memo)
         return found
+
+
+@cache
+def plain_attention() -> None:
+    """Has attention computed by plain matrix products, in the whole process.
+
+    ``vmap`` has no rule for the fused kernels, and a model must compute the same wherever it runs.
+    """
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.mha.set_fastpath_enabled(False)
 
 
 def _copied(module: nn.Module, title: str) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Code of the user's own that a plan names: "module:name", and what it is known by."""
+"""Code of the user's own that a plan names, "module:name", with its digest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnout.core.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What code of the user's own is known by, for checkpoints and reports.
+    """Name and digest of code of the user's own, for checkpoints and reports.
 
     Attributes:
         name: as the plan gives it, or the qualified name of a Python object.
@@ -68,7 +68,7 @@ def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
 
 
 def reference_of(value: object) -> Reference:
-    """What a Python object, or an object's class, is known by."""
+    """Name and digest of a Python object, or of an object's class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     module = sys.modules.get(named.__module__)
     name = f"{named.__module__}.{named.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]

@@ -13,7 +13,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
 from turnout.learning import metrics
 from turnout.learning.examples import Examples, as_floats, rows
-from turnout.learning.fitting import check_fit
+from turnout.learning.fitting import check_curve, check_fit
 from turnout.learning.holdings import Holdings, within
 from turnout.learning.local_updates import (
     ClientBatch,
@@ -62,6 +62,7 @@ class SupervisedTask:
         objective = objective or build_objective(examples.target)
         check_fit(model, examples, objective)
         check_fit(model, held_out, objective)
+        check_curve(held_out, objective)
         keep_freed_memory()
         self.model = model
         self.objective = objective

@@ -67,13 +67,15 @@ class ModelSection(Section):
         description="of `module`: a .safetensors file with its parameters, relative to the plan; "
         "they are taken to be public",
     )
-    trainable: tuple[str, ...] = Field(
-        (),
+    trainable: tuple[str, ...] | None = Field(
+        None,
         description="of `module`: patterns of the parameters that are trained, such as 'head.*'; "
         "all others are fixed",
     )
     lora: LoraSection | None = Field(
-        None, description="of `module`: train adapters of low rank on its linear layers"
+        None,
+        description="of `module`: train adapters of low rank on its linear layers, such as "
+        "{ rank = 4, alpha = 8, layers = ['*.attn'] }",
     )
     loss: str | None = Field(
         None,
@@ -94,11 +96,9 @@ class ModelSection(Section):
         if (self.name is None) == (self.module is None):
             expected = "the name of a model, or a module of your own (file:Class), and not both"
             raise ParameterError("name", MISSING if self.name is None else self.name, expected)
-        for key in ("arguments", "pretrained", "lora"):
+        for key in ("arguments", "pretrained", "trainable", "lora"):
             if self.name is not None and getattr(self, key) is not None:
                 raise ParameterError(key, getattr(self, key), f"none with name = {self.name!r}")
-        if self.name is not None and self.trainable:
-            raise ParameterError("trainable", self.trainable, f"none with name = {self.name!r}")
         return self
 
     @property

@@ -69,7 +69,7 @@ def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
         folder=workload.folder,
         seed=workload.plan.run.seed,
         pretrained=section.pretrained,
-        trainable=section.trainable,
+        trainable=section.trainable or (),
         adapters=None if lora is None else Adapters(lora.rank, lora.alpha, lora.layers),
     )
 
