@@ -34,7 +34,7 @@ from turnout.learning.local_updates import LayeredUpdates, LocalTraining, Vmappe
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 from turnout.simulation import Progress, Simulation
 from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
 
@@ -50,9 +50,7 @@ class Rounds:
     wall_seconds: list[float]
 
 
-def turnout_rounds(
-    task: ClassificationTask, cohort: int, rounds: int, rate: float = RATE
-) -> Rounds:
+def turnout_rounds(task: SupervisedTask, cohort: int, rounds: int, rate: float = RATE) -> Rounds:
     """A whole simulation: draws, protocol, updates, noise and optimiser."""
     law = FixedSize(cohort, task.population, rounds + 2)
     scheme = Scheme(GaussianNoise(NOISE), law, Relation.ZERO_OUT)
@@ -88,11 +86,11 @@ def pfl_rounds(data: Path, cohort: int, rounds: int, threads: int) -> Rounds:
     return Rounds(found["cpu_seconds"], found["wall_seconds"])
 
 
-def task_of(name: str, vmapped: bool, train: Examples, test: Examples) -> ClassificationTask:
+def task_of(name: str, vmapped: bool, train: Examples, test: Examples) -> SupervisedTask:
     """A task whose updates are computed one way or the other."""
     model = build_model(name, train.input_shape, 10)
     updates = (VmappedUpdates if vmapped else LayeredUpdates)(model, LocalTraining())
-    return ClassificationTask(model, train, test, updates=updates)
+    return SupervisedTask(model, train, test, updates=updates)
 
 
 def users_a_second(cohort: int, rounds: list[Rounds], what: str) -> float:

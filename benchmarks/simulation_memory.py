@@ -25,7 +25,7 @@ from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 from turnout.simulation import Simulation
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
@@ -57,7 +57,7 @@ def measure(clients: int, steps: int) -> dict[str, float]:
     started = time.perf_counter()
     examples, held_out = synthetic(clients, 1), synthetic(HELD_OUT, 2)
     model = build_model("logistic", (FEATURES,), CLASSES)
-    task = ClassificationTask(model, examples, held_out)
+    task = SupervisedTask(model, examples, held_out)
     algorithm = FedSGD(task, SGD(Constant(0.5)), CLIP_NORM)
     scheme = Scheme(GaussianNoise(NOISE_MULTIPLIER), CheckIn(window=steps), Relation.ADD_REMOVE)
     simulation = Simulation(scheme, algorithm, seed=0, evaluate_every=steps)

@@ -18,7 +18,7 @@ from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LayeredUpdates, LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 
 SIDE, CLASSES = 16, 5
 
@@ -109,7 +109,7 @@ class Case:
             "layered": lambda: LayeredUpdates(model, self.local),
             "vmapped": lambda: VmappedUpdates(model, self.local),
         }[path]()
-        task = ClassificationTask(
+        task = SupervisedTask(
             model,
             self.examples,
             self.examples,

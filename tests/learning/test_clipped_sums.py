@@ -16,7 +16,7 @@ from turnout.learning.local_updates import (
 )
 from turnout.learning.models import MODELS, build_model
 from turnout.learning.optimizers import SGD
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 
 PATHS = ("layered", "vmapped")
 
@@ -164,7 +164,7 @@ def test_evaluation_is_accuracy_and_mean_cross_entropy():
         np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.array([0, 1, 2, 1], dtype=np.int64)
     )
     model = build_model("logistic", (3,), 3)
-    task = ClassificationTask(model, examples, examples)
+    task = SupervisedTask(model, examples, examples)
     weights = np.concatenate([4 * np.eye(3).reshape(-1), np.zeros(3)])
     found = task.evaluate(weights)
     log_of_sum = np.log(np.exp(4.0) + 2)

@@ -9,7 +9,7 @@ from turnout.learning.examples import Examples
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Adam, build_optimizer
 from turnout.learning.schedules import Constant, WarmUp
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_lists_and_float64_become_float32():
     ("inputs", "labels", "name"),
     [
         ([[1.0, 2.0], [3.0]], [0, 1], "inputs"),
-        ([[1, 2], [3, 4]], [0, 1], "inputs"),  # Bytes or numbers: it is not said which.
+        (np.ones((2, 3), np.int32), [0, 1], "inputs"),  # Tokens are int64.
         ([["a", "b"]], [0], "inputs"),
         (np.array([[1e300]]), [0], "inputs"),
         (np.zeros((2, 0)), [0, 1], "inputs"),
@@ -69,10 +69,13 @@ def test_examples_that_are_refused(inputs, labels, name):
 def test_labels_beyond_the_models_classes_are_refused_before_anything_is_computed():
     model = build_model("logistic", (4,), 3)
     fits, beyond = (Examples(torch.ones(2, 4).numpy(), [0, top]) for top in (2, 3))
-    ClassificationTask(model, fits, fits)
+    SupervisedTask(model, fits, fits)
     for train, test in ((beyond, fits), (fits, beyond)):
         with pytest.raises(ParameterError, match="labels = 3: expected classes from 0 to 2"):
-            ClassificationTask(model, train, test)
+            SupervisedTask(model, train, test)
     other = Examples(np.ones((2, 5)), [0, 1])
+    tokens = Examples(np.ones((2, 4), np.int64), [0, 1])
+    with pytest.raises(ParameterError, match="tokens need a module of one's own"):
+        SupervisedTask(model, tokens, tokens)
     with pytest.raises(ParameterError, match="inputs"):
-        ClassificationTask(model, other, other)
+        SupervisedTask(model, other, other)

@@ -11,7 +11,7 @@ from turnout.learning.features import apply_features
 from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
 from turnout.learning.models import build_model
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 from turnout.protocol.lattice import Lattice
 from turnout.service.computation import ARCHITECTURES, FEATURES, Computation
 
@@ -129,7 +129,7 @@ def _computed(computation, clip_norm, at, inputs, labels):
     local = LocalTraining(computation.steps, computation.learning_rate)
 
     def at_norm(norm):
-        task = ClassificationTask(model, examples, examples, holdings=holdings, local=local)
+        task = SupervisedTask(model, examples, examples, holdings=holdings, local=local)
         return task.clipped_sum(at, np.array([0]), norm).total
 
     moved = at_norm(UNCLIPPED)

@@ -23,7 +23,7 @@ from turnout.learning.local_updates import LayeredUpdates, LocalTraining, Vmappe
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 from turnout.reporting.folder import SIMULATOR
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.spec import AvailabilityCheckIn, CheckIn, GaussianNoise, Relation, Scheme
@@ -51,7 +51,7 @@ def learned(
 ):
     """A simulation of clients with two examples each."""
     owners = np.arange(2 * CLIENTS) // 2 if owners is None else owners
-    task = ClassificationTask(
+    task = SupervisedTask(
         model or build_model("logistic", (FEATURES,), 3),
         train or examples(),
         held_out or examples(2, 10),

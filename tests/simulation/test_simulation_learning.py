@@ -11,7 +11,7 @@ from turnout.learning.fedsgd import FedSGD
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import Adam
 from turnout.learning.schedules import Constant
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
 
@@ -28,7 +28,7 @@ def examples(count, seed):
 
 def simulation(release=ReleaseRule.AGGREGATED):
     model = build_model("logistic", (FEATURES,), CLASSES)
-    task = ClassificationTask(model, examples(400, 1), examples(200, 2))
+    task = SupervisedTask(model, examples(400, 1), examples(200, 2))
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=10, windows=4), Relation.ADD_REMOVE, release)
     optimizer = Averaged(Adam(Constant(0.1)), ExponentialAverage(0.8))
     return Simulation(scheme, FedSGD(task, optimizer, 0.5), seed=3, evaluate_every=10)

@@ -12,7 +12,7 @@ from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD, Adam
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.tasks import SupervisedTask
 from turnout.testing import assert_algorithm
 
 CLIENTS, EXAMPLES, FEATURES = 5, 2, 3
@@ -93,7 +93,7 @@ def test_federated_sgd_conforms():
         held = np.array(data, np.float32).reshape(-1, FEATURES)
         examples = Examples(held, np.arange(len(held)) // EXAMPLES % 2)
         owners = np.arange(len(held)) // EXAMPLES
-        task = ClassificationTask(
+        task = SupervisedTask(
             build_model("logistic", (FEATURES,), 2),
             examples,
             Examples(np.eye(FEATURES, dtype=np.float32), np.array([0, 1, 0])),
@@ -254,7 +254,7 @@ def test_federated_sgd_without_its_clip_norm_is_noticed():
 
     def make(data):
         examples = Examples(np.array(data, np.float32), np.arange(len(data)) % 2)
-        task = ClassificationTask(build_model("logistic", (FEATURES,), 2), examples, examples)
+        task = SupervisedTask(build_model("logistic", (FEATURES,), 2), examples, examples)
         return Unclipped(task, SGD(0.1), 1e-3)
 
     with pytest.raises(AssertionError, match="an update moves the sum"):

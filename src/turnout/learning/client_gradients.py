@@ -16,6 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from turnout.learning import clipping
+
 
 class ClientGradients(Protocol):
     """c clients' gradients at p parameters (weights, then biases)."""
@@ -32,6 +34,15 @@ class ClientGradients(Protocol):
 def squared_norms(rows: Tensor) -> Tensor:
     """Squared ℓ2 norm of each row, accumulated in float64."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
+
+
+def clipped_total(updates: Tensor, clip_norm: float) -> Tensor:
+    """Σ of the updates (c, d), each clipped, those that are not finite left out; float32, (d,)."""
+    norms = squared_norms(updates)
+    usable = clipping.is_usable(norms)
+    if not usable.all():
+        updates, norms = updates[usable], norms[usable]
+    return clipping.factors(norms, clip_norm) @ updates
 
 
 @dataclass(frozen=True, slots=True)

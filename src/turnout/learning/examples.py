@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,17 +15,21 @@ from turnout.core.errors import ParameterError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Inputs and their classes.
+    """Inputs and their labels; either may be memory-mapped, and is then read as it is needed.
 
     Attributes:
-        inputs: uint8, float16 or float32, shape ``(n, ...)``. Bytes are read as fractions of
-            255. Computing is in float32; what is kept may be smaller. Lists of such numbers, and
-            float64, are converted to float32.
-        labels: int64 classes from 0, shape ``(n,)``, or anything that numpy reads as that.
+        inputs: uint8, float16, float32, or int64 for tokens, shape ``(n, ...)``. Bytes are read as
+            fractions of 255. Computing is in float32; what is kept may be smaller. Lists of such
+            numbers, and float64, are converted to float32.
+        labels: int64 classes from 0, shape ``(n,)``, or what the target says; anything that numpy
+            reads as that.
+        target: the kind of label: "class"; "tags", 0 or 1 each, shape ``(n, K)``; "numbers",
+            float32, ``(n, K)``; or "tokens", int64 classes of which −1 is ignored, ``(n, L)``.
     """
 
-    inputs: NDArray[np.uint8] | NDArray[np.float16] | NDArray[np.float32]
-    labels: NDArray[np.int64]
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
+    target: str = "class"
 
     def __post_init__(self) -> None:
         inputs = _as_inputs(_as_array("inputs", self.inputs))
@@ -32,12 +37,7 @@ class Examples:
         if inputs.ndim < 2 or inputs.size == 0:
             raise ParameterError("inputs", inputs.shape, "a shape (examples, ...), not empty")
         labels = _as_array("labels", self.labels)
-        if not np.issubdtype(labels.dtype, np.integer) or labels.shape != inputs.shape[:1]:
-            expected = f"one whole number an example, shape {inputs.shape[:1]}"
-            raise ParameterError("labels", (labels.dtype, labels.shape), expected)
-        if labels.min() < 0:
-            raise ParameterError("labels", int(labels.min()), "classes numbered from 0")
-        object.__setattr__(self, "labels", labels.astype(np.int64))
+        object.__setattr__(self, "labels", _as_labels(labels, self.target, len(inputs)))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,7 +49,9 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """One more than the largest class present."""
+        """Outputs that a model needs: one more than the largest class, or the label's columns."""
+        if self.target in ("tags", "numbers"):
+            return self.labels.shape[1]
         return int(self.labels.max()) + 1
 
 
@@ -62,15 +64,55 @@ def _as_array(name: str, value: object) -> NDArray:
 
 
 def _as_inputs(array: NDArray) -> NDArray:
-    """Inputs of a dtype that is kept; float64 becomes float32."""
-    if array.dtype in (np.uint8, np.float16, np.float32):
-        return array
+    """Inputs of a dtype that is kept; float64 becomes float32. Rows lie one after another."""
+    if array.dtype in (np.uint8, np.float16, np.float32, np.int64):
+        return np.ascontiguousarray(array) if array.ndim else array
     if array.dtype != np.float64:
-        raise ParameterError("inputs", str(array.dtype), "an array of uint8 or of floats")
+        expected = "an array of uint8, of floats, or of int64 tokens"
+        raise ParameterError("inputs", str(array.dtype), expected)
     limit = np.finfo(np.float32).max
     if np.any(np.abs(array[np.isfinite(array)]) > limit):
         raise ParameterError("inputs", "numbers beyond float32", f"at most {limit:g}")
     return array.astype(np.float32)
+
+
+def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
+    """Labels of the kind that is said."""
+    whole, given = np.issubdtype(labels.dtype, np.integer), (labels.dtype, labels.shape)
+    axes = 1 if target == "class" else 2
+    fits = labels.shape[:1] == (count,) and labels.ndim == axes and labels.size > 0
+    if target in ("class", "tokens"):
+        if not whole or not fits:
+            each = "one whole number" if target == "class" else "a row of whole numbers"
+            expected = f"{each} an example, shape ({count},{'' if axes == 1 else ' L'})"
+            raise ParameterError("labels", given, expected)
+        least = 0 if target == "class" else -1
+        if labels.min() < least:
+            raise ParameterError("labels", int(labels.min()), f"classes numbered from {least}")
+        return np.ascontiguousarray(labels).astype(np.int64, copy=False)
+    number = whole or labels.dtype == np.bool_ or np.issubdtype(labels.dtype, np.floating)
+    if not number or not fits:
+        raise ParameterError("labels", given, f"a row of numbers an example, shape ({count}, K)")
+    if target == "tags":
+        if not np.isin(labels, (0, 1)).all():
+            raise ParameterError("labels", "other numbers", "0 or 1 for each tag")
+        return np.ascontiguousarray(labels).astype(np.uint8, copy=False)
+    if not np.isfinite(labels).all():
+        row = int(np.flatnonzero(~np.isfinite(labels).all(axis=1))[0])
+        raise ParameterError("labels", f"row {row}: {labels[row]}", "finite numbers")
+    return np.ascontiguousarray(labels).astype(np.float32, copy=False)
+
+
+def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
+    """Some rows, in memory of PyTorch's own alignment; the array may be memory-mapped.
+
+    Matrix products may round differently on differently aligned memory, and a memory-mapped array
+    is read here for these rows alone.
+    """
+    found = torch.from_numpy(np.empty(0, array.dtype)).new_empty((index.size, *array.shape[1:]))
+    if index.size:  # "clip" writes without a buffer; the index is known to be within the array
+        np.take(array, index, axis=0, out=found.numpy(), mode="clip")
+    return found
 
 
 def as_tensor(array: NDArray) -> Tensor:
@@ -79,5 +121,7 @@ def as_tensor(array: NDArray) -> Tensor:
 
 
 def as_floats(inputs: Tensor) -> Tensor:
-    """Bytes as fractions of 255, other numbers as they are; float32."""
+    """Bytes as fractions of 255, tokens as they are, other numbers as float32."""
+    if inputs.dtype == torch.int64:
+        return inputs
     return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs.float()

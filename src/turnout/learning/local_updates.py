@@ -4,75 +4,35 @@ A client's update is minus the way that local gradient descent on the mean loss 
 examples moves the model; descending along it makes that loss smaller. One local step with
 learning rate 1, the default, makes it the gradient.
 
-Two computations of the same sum:
+Computations of the same sum:
     `VmappedUpdates`   any model, any number of local steps: ``torch.func`` over clients.
     `LayeredUpdates`   layered models, one step: gradients written out layer by layer.
+
+A third, `turnout.learning.single_updates.SingleUpdates`, takes models that ``vmap`` cannot.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
-from torch.nn import functional
 
-from turnout.core import checks
 from turnout.learning import clipping
-from turnout.learning.client_gradients import ClientGradients, squared_norms
+from turnout.learning.client_gradients import ClientGradients, clipped_total
+from turnout.learning.client_work import ClientBatch, LocalTraining, LocalUpdates
+from turnout.learning.losses import LOSSES, Loss
 from turnout.learning.models import Layered, Model
+from turnout.learning.module_probes import SlowUpdatesWarning, layer_without_rule
+from turnout.learning.modules import ModuleModel
+from turnout.learning.single_updates import SingleUpdates
 
+CROSS_ENTROPY = LOSSES["cross-entropy"]
 
-@dataclass(frozen=True, slots=True)
-class LocalTraining:
-    """A client's work on the model that it is sent.
-
-    Each of its steps is a gradient step over all its examples.
-    """
-
-    steps: int = 1
-    learning_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.count(steps=self.steps)
-        checks.positive(learning_rate=self.learning_rate)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientBatch:
-    """c clients with m examples each: inputs (c, m, ...), labels and weights (c, m).
-
-    A client's weights sum to 1; those of padding are 0.
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    weights: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def only(self, clients: Tensor) -> ClientBatch:
-        """Some of the clients."""
-        return ClientBatch(self.inputs[clients], self.labels[clients], self.weights[clients])
-
-
-class LocalUpdates(Protocol):
-    """Sums of clipped updates, and the scores that the same model gives."""
-
-    def clients_at_once(self, examples_each: int) -> int:
-        """The number of clients of that many examples that just fit the cache."""
-        ...
-
-    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
-        """Σ over the batch's clients of the clipped update, float32, (d,)."""
-        ...
-
-    def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes), for evaluation."""
-        ...
+LARGEST_UPDATES = 1 << 26
+"""Floats of the clients' updates that are written out at once: 256 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +41,20 @@ class VmappedUpdates:
 
     model: Model
     local: LocalTraining
+    loss: Loss = CROSS_ENTROPY
 
     def clients_at_once(self, examples_each: int) -> int:
-        """The number of clients of that many examples that make a good batch."""
-        return max(1, 128 // examples_each)
+        """The number of clients of that many examples that make a good batch.
 
-    def _update(
-        self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
-    ) -> Tensor:
+        Every client's update is written out: of large models there are fewer at once.
+        """
+        return max(1, min(128, LARGEST_UPDATES // max(self.model.dimension, 1)) // examples_each)
+
+    def update(self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """One client's update."""
 
         def loss(at: Tensor) -> Tensor:
-            logits = self.model.logits(at, inputs)
-            return (functional.cross_entropy(logits, labels, reduction="none") * weights).sum()
+            return (self.loss.each(self.model.logits(at, inputs), labels) * weights).sum()
 
         # Adding up the way moved, rather than subtracting the end from the start, keeps the
         # digits that a small step on large parameters would lose.
@@ -104,13 +65,9 @@ class VmappedUpdates:
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
         """Σ of the clipped updates, float32, (d,)."""
-        each = vmap(self._update, in_dims=(None, 0, 0, 0))
+        each = vmap(self.update, in_dims=(None, 0, 0, 0))
         updates = each(parameters, batch.inputs, batch.labels, batch.weights).detach()
-        norms = squared_norms(updates)
-        usable = clipping.is_usable(norms)
-        if not usable.all():
-            updates, norms = updates[usable], norms[usable]
-        return clipping.factors(norms, clip_norm) @ updates
+        return clipped_total(updates, clip_norm)
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """Scores (n, classes), for evaluation."""
@@ -120,10 +77,11 @@ class VmappedUpdates:
 
 @dataclass(frozen=True, slots=True)
 class LayeredUpdates:
-    """Layered models, one local step."""
+    """Layered models, one local step, a loss with a derivative in closed form."""
 
     model: Layered
     local: LocalTraining
+    loss: Loss = CROSS_ENTROPY
 
     def clients_at_once(self, examples_each: int) -> int:
         """The number of clients of that many examples that make a good batch."""
@@ -148,9 +106,8 @@ class LayeredUpdates:
         """Each layer's gradients of every client's loss, times the local learning rate."""
         layers, own = self.model.layers, self.model.slices(parameters)
         logits, saved = self._forward(own, batch.inputs)
-        upstream = logits.softmax(1)
-        labels = batch.labels.reshape(-1, 1)
-        upstream.scatter_add_(1, labels, upstream.new_full(labels.shape, -1.0))
+        assert self.loss.derivative is not None
+        upstream = self.loss.derivative(logits, batch.labels.flatten(0, 1))
         upstream *= self.local.learning_rate * batch.weights.reshape(-1, 1)
         gradients: list[ClientGradients] = []
         for k in reversed(range(len(layers))):
@@ -173,8 +130,33 @@ class LayeredUpdates:
         return self._forward(self.model.slices(parameters), inputs)[0]
 
 
-def local_updates(model: Model, local: LocalTraining) -> LocalUpdates:
-    """The fastest exact computation for a model and local training."""
-    if isinstance(model, Layered) and local.steps == 1:
-        return LayeredUpdates(model, local)
-    return VmappedUpdates(model, local)
+def local_updates(
+    model: Model,
+    local: LocalTraining,
+    loss: Loss = CROSS_ENTROPY,
+    probe: ClientBatch | None = None,
+) -> LocalUpdates:
+    """The fastest exact computation for a model, local training and a loss.
+
+    Args:
+        model: what is trained.
+        local: what a client does with it.
+        loss: what a client lowers.
+        probe: any examples of the right shape, to learn whether ``vmap`` takes a module.
+    """
+    if isinstance(model, Layered) and local.steps == 1 and loss.derivative is not None:
+        return LayeredUpdates(model, local, loss)
+    mapped = VmappedUpdates(model, local, loss)
+    if not isinstance(model, ModuleModel) or probe is None:
+        return mapped
+    start = torch.from_numpy(model.start)
+    layer = layer_without_rule(model, lambda: mapped.clipped_sum(start, probe, 1.0))
+    if layer is None:
+        return mapped
+    warnings.warn(
+        f"vmap has no rule for {layer}: clients' updates are computed one client at a time, "
+        "which is exact but slower",
+        SlowUpdatesWarning,
+        stacklevel=3,
+    )
+    return SingleUpdates(model, local, loss)

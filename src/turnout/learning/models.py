@@ -149,7 +149,7 @@ def build_model(name: str, input_shape: Shape, classes: int) -> Layered:
     Raises:
         ParameterError: an unknown name, or a shape that the model cannot take.
     """
-    checks.count(2, classes=classes)
+    checks.count(classes=classes)
     if name not in MODELS:
         raise ParameterError("model.name", name, f"one of {', '.join(MODELS)}")
     return MODELS[name](tuple(input_shape), classes)

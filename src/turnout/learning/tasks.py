@@ -1,4 +1,4 @@
-"""Classification: a model, and the labelled examples that clients hold."""
+"""Supervised learning: a model, an objective, and the labelled examples that clients hold."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
-from turnout.learning.examples import Examples, as_floats, as_tensor
+from turnout.learning import metrics
+from turnout.learning.examples import Examples, as_floats, rows
+from turnout.learning.fitting import check_curve, check_fit
 from turnout.learning.holdings import Holdings, within
 from turnout.learning.local_updates import (
     ClientBatch,
@@ -20,25 +21,15 @@ from turnout.learning.local_updates import (
     LocalUpdates,
     local_updates,
 )
+from turnout.learning.metrics import WholeMetric
 from turnout.learning.models import Model
+from turnout.learning.module_probes import made_up_batch
+from turnout.learning.objectives import LOSS, Objective, build_objective
 from turnout.learning.parallel import keep_freed_memory, ordered_map
 
 
-def _check_fit(model: Model, examples: Examples) -> None:
-    """Examples that the model can take: their shape, and no more classes than it has scores for."""
-    one = as_floats(as_tensor(examples.inputs[:1]))
-    try:
-        scores = model.logits(torch.zeros(model.dimension), one).shape[-1]
-    except RuntimeError:
-        shape = examples.input_shape
-        raise ParameterError("inputs", shape, "a shape that the model takes") from None
-    if examples.classes > scores:
-        largest = examples.classes - 1
-        raise ParameterError("labels", largest, f"classes from 0 to {scores - 1}, the model's")
-
-
-class ClassificationTask:
-    """Clients hold labelled examples; the model gives a score to each class.
+class SupervisedTask:
+    """Clients hold labelled examples, and the model's outputs are to come near the labels.
 
     Guarantees:
         Each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm``, whatever
@@ -58,24 +49,29 @@ class ClassificationTask:
         holdings: Holdings | None = None,
         local: LocalTraining | None = None,
         updates: LocalUpdates | None = None,
+        objective: Objective | None = None,
     ) -> None:
         """A task over the examples that clients hold between them, evaluated on those held out.
 
-        By default client ``i`` holds example ``i``, and computes one gradient in the fastest
-        exact way.
+        By default client ``i`` holds example ``i``, computes one gradient in the fastest exact
+        way, and the objective is the usual one for the examples' kind of label.
         """
         holdings = holdings or Holdings.one_each(len(examples))
         if holdings.records.size and not within(holdings.records, len(examples)):
             raise ParameterError("holdings", holdings.records, f"examples below {len(examples)}")
-        _check_fit(model, examples)
-        _check_fit(model, held_out)
+        objective = objective or build_objective(examples.target)
+        check_fit(model, examples, objective)
+        check_fit(model, held_out, objective)
+        check_curve(held_out, objective)
         keep_freed_memory()
         self.model = model
-        self._updates = updates or local_updates(model, local or LocalTraining())
+        self.objective = objective
+        self._updates = updates or local_updates(
+            model, local or LocalTraining(), objective.loss, made_up_batch(examples)
+        )
         self._holdings = holdings
         self._counts = np.diff(holdings.offsets)
-        self._inputs, self._labels = as_tensor(examples.inputs), as_tensor(examples.labels)
-        self._held_out = as_tensor(held_out.inputs), as_tensor(held_out.labels)
+        self._examples, self._held_out = examples, held_out
 
     @property
     def dimension(self) -> int:
@@ -87,18 +83,28 @@ class ClassificationTask:
         """Clients, numbered from 0."""
         return self._holdings.population
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what `evaluate` gives: the headline metric first, the loss last."""
+        return self.objective.names
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more of the headline metric is better."""
+        return self.objective.higher_is_better
+
     def resume_parts(self) -> Mapping[str, object]:
         """Settings and data of what clients compute, by name, for checkpoints."""
-        held_out_inputs, held_out_labels = self._held_out
         return {
             "model": self.model,
+            "objective": self.objective,
             "updates": self._updates,
             "offsets": self._holdings.offsets,
             "records": self._holdings.records,
-            "inputs": self._inputs.numpy(),
-            "labels": self._labels.numpy(),
-            "held-out inputs": held_out_inputs.numpy(),
-            "held-out labels": held_out_labels.numpy(),
+            "inputs": self._examples.inputs,
+            "labels": self._examples.labels,
+            "held-out inputs": self._held_out.inputs,
+            "held-out labels": self._held_out.labels,
         }
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
@@ -127,24 +133,34 @@ class ClassificationTask:
         return UpdateSum(total, clients.size)
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """``accuracy``, the share of held-out examples whose class gets the highest score, and
-        ``loss``, their mean cross-entropy in nats.
+        """The metrics of the held-out examples, by the names of `metrics`.
+
+        ``loss`` is the mean over examples, in nats where it is a cross-entropy.
         """
         at = self._checked(parameters)
+        chosen, loss, size = self.objective.metrics, self.objective.loss, len(self._held_out)
+        keeps = any(isinstance(metric, WholeMetric) for metric in chosen)
         at_once = self._updates.clients_at_once(1)
-        inputs, labels = (part.split(at_once) for part in self._held_out)
+        batches = [
+            np.arange(start, min(start + at_once, size)) for start in range(0, size, at_once)
+        ]
 
-        def scored(i: int) -> tuple[int, float]:
-            logits = self._updates.logits(at, as_floats(inputs[i]))
-            loss = functional.cross_entropy(logits.double(), labels[i], reduction="sum")
-            return int((logits.argmax(1) == labels[i]).sum()), float(loss)
+        def scored(index: NDArray[np.int64]) -> tuple[dict[str, tuple[float, int]], Tensor | None]:
+            outputs = self._updates.logits(at, as_floats(rows(self._held_out.inputs, index)))
+            labels = rows(self._held_out.labels, index)
+            with torch.no_grad():
+                totals = {LOSS: (float(loss.total(outputs.double(), labels)), index.size)}
+                for metric in chosen:
+                    if not isinstance(metric, WholeMetric):
+                        totals[metric.name] = metric.totals(outputs, labels)
+            return totals, outputs if keeps else None
 
-        scores = list(ordered_map(scored, range(len(labels))))
-        size = len(self._held_out[1])
-        return {
-            "accuracy": sum(score[0] for score in scores) / size,
-            "loss": sum(score[1] for score in scores) / size,
-        }
+        parts = list(ordered_map(scored, batches))
+        totals = [part[0] for part in parts]
+        outputs = torch.cat([part[1] for part in parts if part[1] is not None]) if keeps else None
+        labels = torch.tensor(self._held_out.labels)
+        found = metrics.values(chosen, totals, outputs, labels)
+        return {**found, LOSS: sum(part[LOSS][0] for part in totals) / size}
 
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
         """The parameters as a tensor in memory of PyTorch's own alignment.
@@ -170,10 +186,11 @@ class ClassificationTask:
     def _batch(self, clients: NDArray[np.int64]) -> ClientBatch:
         """The examples of these clients, padded to a rectangle."""
         records, weights = self._holdings.padded(clients)
-        index = torch.from_numpy(records.reshape(-1))
-        inputs = as_floats(self._inputs.index_select(0, index))
+        index = records.reshape(-1)
+        inputs = as_floats(rows(self._examples.inputs, index))
+        labels = rows(self._examples.labels, index)
         return ClientBatch(
             inputs.view(*records.shape, *inputs.shape[1:]),
-            self._labels.index_select(0, index).view(records.shape),
+            labels.view(*records.shape, *labels.shape[1:]),
             torch.from_numpy(weights),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ from turnout.plans.fields import (
     Probability,
     Section,
 )
+from turnout.plans.refusals import MISSING
 from turnout.spec import Relation, ReleaseRule
 
 
@@ -36,13 +37,74 @@ class DataSection(Section):
     )
 
 
-class ModelSection(Section):
-    """The model that is trained."""
+class LoraSection(Section):
+    """Low-rank adapters on linear layers; everything else is fixed."""
 
-    name: Literal["logistic", "tanh-cnn-13k", "tanh-cnn-26k"] = Field(description="the model")
+    rank: Count = Field(4, description="rank of what is added to a layer's weights")
+    alpha: Positive = Field(8.0, description="what is added is scaled by alpha / rank")
+    layers: tuple[str, ...] = Field(
+        ("*",), description="patterns of the names of linear layers, such as '*.attn'"
+    )
+
+
+class ModelSection(Section):
+    """The model that is trained: one that is known by name, or a module of one's own."""
+
+    name: Literal["logistic", "tanh-cnn-13k", "tanh-cnn-26k"] | None = Field(
+        None, description="a model that is known by name"
+    )
+    module: str | None = Field(
+        None,
+        description="in place of `name`: 'file:Class' of a torch.nn.Module, or of a function that "
+        "makes one; the file is looked for beside the plan, then on the Python path, and its code "
+        "is run",
+    )
+    arguments: dict[str, Any] | None = Field(
+        None, description="of `module`: what the class or function is called with, by keyword"
+    )
+    pretrained: str | None = Field(
+        None,
+        description="of `module`: a .safetensors file with its parameters, relative to the plan; "
+        "they are taken to be public",
+    )
+    trainable: tuple[str, ...] | None = Field(
+        None,
+        description="of `module`: patterns of the parameters that are trained, such as 'head.*'; "
+        "all others are fixed",
+    )
+    lora: LoraSection | None = Field(
+        None,
+        description="of `module`: train adapters of low rank on its linear layers, such as "
+        "{ rank = 4, alpha = 8, layers = ['*.attn'] }",
+    )
+    loss: str | None = Field(
+        None,
+        description="'cross-entropy', 'squared', 'binary cross-entropy', 'token cross-entropy' or "
+        "'file:function'; unset: the usual one for the data's kind of label",
+    )
+    metrics: tuple[str, ...] | None = Field(
+        None,
+        description="of the test set: 'accuracy', 'top-5' and the like, 'rmse', 'mae', 'auc', "
+        "'perplexity' or 'file:function', the first one in titles; unset: the usual ones",
+    )
     features: Literal["pixels", "standardized", "scattering"] = Field(
         "pixels", description="fixed public function of an image that the model sees"
     )
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        if (self.name is None) == (self.module is None):
+            expected = "the name of a model, or a module of your own (file:Class), and not both"
+            raise ParameterError("name", MISSING if self.name is None else self.name, expected)
+        for key in ("arguments", "pretrained", "trainable", "lora"):
+            if self.name is not None and getattr(self, key) is not None:
+                raise ParameterError(key, getattr(self, key), f"none with name = {self.name!r}")
+        return self
+
+    @property
+    def title(self) -> str:
+        """The model in a word, for titles and reports."""
+        return self.name or self.module or ""
 
 
 class ClientSection(Section):

@@ -86,7 +86,7 @@ def run_table(summary: Summary) -> Table:
         rows["with every phone present"] = (
             f"{everyone:.2%}: absence costs {100 * (everyone - outcome.accuracy):.2f} points"
         )
-    title = f"{prepared.plan.model.name} on {prepared.plan.data.name}"
+    title = f"{prepared.plan.model.title} on {prepared.plan.data.name}"
     table = guarantee_table(prepared.guarantee, title, rows)
     table.add_row("simulator's view", _counts(outcome))
     return table

@@ -67,7 +67,7 @@ def _template(name: str) -> jinja2.Template:
 def _subtitle(summary: Summary) -> str:
     prepared = summary.outcome.prepared
     return (
-        f"{prepared.plan.model.name}, {prepared.population:,} clients, participation law "
+        f"{prepared.plan.model.title}, {prepared.population:,} clients, participation law "
         f"{prepared.plan.participation.law}"
     )
 

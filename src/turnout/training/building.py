@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import nn
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Records, deal
@@ -11,51 +12,83 @@ from turnout.learning.features import featured
 from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
+from turnout.learning.lora import Adapters
 from turnout.learning.models import Layered, build_model
-from turnout.learning.tasks import ClassificationTask
+from turnout.learning.module_building import build_module
+from turnout.learning.modules import ModuleModel
+from turnout.learning.objectives import build_objective
+from turnout.learning.tasks import SupervisedTask
 from turnout.plans import Plan
 from turnout.randomness import SimulationStreams
 from turnout.training.optimizers import build_optimizer_of
 from turnout.training.workload import Workload
 
 
-def build_algorithm(workload: Workload) -> FedSGD:
-    """Federated SGD on the clients' data, with the plan's optimiser."""
+def build_algorithm(workload: Workload, module: nn.Module | None = None) -> FedSGD:
+    """Federated SGD on the clients' data, with the plan's optimiser.
+
+    A module that is given beside the plan stands for its ``model.module``.
+    """
     plan = workload.plan
     moves = workload.law.steps // plan.protocol.minibatch
     optimizer = build_optimizer_of(plan.optimizer, moves)
-    return FedSGD(build_task(workload), optimizer, plan.privacy.clip_norm)
+    return FedSGD(build_task(workload, module), optimizer, plan.privacy.clip_norm)
 
 
-def build_task(workload: Workload) -> ClassificationTask:
-    """The clients' data and the model."""
+def build_task(workload: Workload, module: nn.Module | None = None) -> SupervisedTask:
+    """The clients' data and the model.
+
+    Raises:
+        ParameterError: a model, loss or metric that does not fit the data.
+    """
     plan, data = workload.plan, workload.data
-    train, test = _examples(plan, data.train), _examples(plan, data.test)
-    model = _model(plan.model.name, train.input_shape, data.outputs)
-    return ClassificationTask(
+    section, target = plan.model, data.target.value
+    objective = build_objective(target, section.loss, section.metrics, workload.folder)
+    train, test = (_examples(plan, split, target) for split in (data.train, data.test))
+    if section.name is None or module is not None:
+        model = _module(workload, module)
+    else:
+        model = _model(section.name, train.input_shape, data.outputs)
+    return SupervisedTask(
         model,
         train,
         test,
         holdings=_holdings(workload),
         local=LocalTraining(plan.client.steps, plan.client.learning_rate),
+        objective=objective,
     )
 
 
-def _model(name: str, input_shape: tuple[int, ...], classes: int) -> Layered:
+def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
+    """The module of the plan, or beside it."""
+    section = workload.plan.model
+    lora = section.lora
+    return build_module(
+        section.module if module is None else module,  # pyright: ignore[reportArgumentType]
+        arguments=section.arguments,
+        folder=workload.folder,
+        seed=workload.plan.run.seed,
+        pretrained=section.pretrained,
+        trainable=section.trainable or (),
+        adapters=None if lora is None else Adapters(lora.rank, lora.alpha, lora.layers),
+    )
+
+
+def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
     """The model of that name, if it can take such inputs."""
     try:
-        return build_model(name, input_shape, classes)
+        return build_model(name, input_shape, outputs)
     except ParameterError as error:
         shape = "×".join(map(str, input_shape))
         expected = f"a model for inputs of {shape} ({error.name}: {error.expected})"
         raise ParameterError("model.name", name, expected) from None
 
 
-def _examples(plan: Plan, split: Records) -> Examples:
+def _examples(plan: Plan, split: Records, target: str) -> Examples:
     """One side of the split as the model sees it."""
     features = plan.model.features
     try:
-        return featured(features, Examples(split.inputs, split.labels))
+        return featured(features, Examples(split.inputs, split.labels, target))
     except ParameterError as error:
         raise ParameterError("model.features", features, error.expected) from None
 

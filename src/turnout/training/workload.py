@@ -24,6 +24,7 @@ class Workload:
     """A plan with its data at hand.
 
     The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one.
+    Code and files that the model is made of are looked for in the folder.
     """
 
     plan: Plan
@@ -31,6 +32,7 @@ class Workload:
     population: int
     law: ParticipationLaw
     trace: NDArray[np.float64] | None = None
+    folder: Path = Path()
 
 
 def gather(plan: Plan, folder: Path) -> Workload:
@@ -47,13 +49,13 @@ def gather(plan: Plan, folder: Path) -> Workload:
     section = plan.participation
     if not isinstance(section, AvailabilitySection):
         population = _population(plan, len(data.train), len(data.train))
-        return Workload(plan, data, population, plan.law(population))
+        return Workload(plan, data, population, plan.law(population), folder=folder)
     trace = _trace(section, folder)
     population = _population(plan, len(data.train), len(trace))
     if population != len(trace):
         raise ParameterError("data.clients", population, f"{len(trace)}, as in the trace")
     law = availability_law(trace, section.window, section.probability)
-    return Workload(plan, data, population, law, trace)
+    return Workload(plan, data, population, law, trace, folder)
 
 
 def _population(plan: Plan, records: int, default: int) -> int:

@@ -1,0 +1,132 @@
+"""Users per CPU-second of clipped updates: a module of one's own, the layered path, and Opacus.
+
+The 13,706-parameter tanh network, one 28×28 example a user, batches of 1,000, one thread. The
+sides take turns; each figure is that of the median round, Opacus' in its best setting of a mode.
+A round of turnout is the sum of clipped updates; one of Opacus adds noise and an SGD step, which
+cost a hundredth of it.
+
+    python benchmarks/own_modules.py --json own_modules.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from peers.environment import python as peers_python
+from torch import nn
+
+from turnout.learning.examples import Examples
+from turnout.learning.models import build_model
+from turnout.learning.module_building import build_module
+from turnout.learning.tasks import SupervisedTask
+
+LEAST = {"turnout, module by vmap": 1.2, "turnout, layered": 2.5}
+"""Ratios to Opacus' fastest mode to reach."""
+
+
+class Network(nn.Module):
+    """The network as a user would write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 16, 8, 2, 3), nn.Conv2d(16, 16, 4, 2)
+        self.pool, self.hidden = nn.MaxPool2d(2, 1), nn.Linear(256, 32)
+        self.scores = nn.Linear(32, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Scores (n, 10)."""
+        values = torch.tanh(self.pool(self.first(images)))
+        values = torch.tanh(self.pool(self.second(values)))
+        return self.scores(torch.tanh(self.hidden(values.flatten(1))))
+
+
+def seconds_of(task: SupervisedTask, start: np.ndarray, rounds: int) -> list[float]:
+    """CPU-seconds of each round, after one that is not counted."""
+    clients, found = np.arange(task.population), []
+    for _ in range(rounds + 1):
+        begin = time.process_time()
+        task.clipped_sum(start, clients, 1.0)
+        found.append(time.process_time() - begin)
+    return found[1:]
+
+
+def opacus_seconds(interpreter: Path, batch: int, rounds: int) -> dict[str, dict[int, list[float]]]:
+    """CPU-seconds by mode and by examples at once."""
+    script = Path(__file__).parent / "peers" / "opacus_updates.py"
+    command = [str(interpreter), str(script), str(batch), str(rounds)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    for row in map(json.loads, done.stdout.splitlines()):
+        found[row["mode"]][row["at_once"]] = row["cpu_seconds"]
+    return found
+
+
+def tasks(batch: int) -> dict[str, tuple[SupervisedTask, np.ndarray]]:
+    """Both ways to compute, with the parameters to compute at."""
+    random = np.random.default_rng(1)
+    images, labels = random.random((batch, 28, 28), np.float32), random.integers(0, 10, batch)
+    flat, channelled = Examples(images, labels), Examples(images[:, None], labels)
+    layered, module = build_model("tanh-cnn-13k", (28, 28), 10), build_module(Network)
+    assert layered.dimension == module.dimension == 13_706
+    return {
+        "turnout, module by vmap": (SupervisedTask(module, channelled, channelled), module.start),
+        "turnout, layered": (
+            SupervisedTask(layered, flat, flat),
+            layered.initial_parameters(random),
+        ),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=6, help="timed rounds a turn")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--interpreter", type=Path, help="a Python that has Opacus 1.6")
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    interpreter = given.interpreter or peers_python("opacus")
+    ours, theirs = defaultdict(list), defaultdict(lambda: defaultdict(list))
+    made = tasks(given.batch)
+    for _ in range(given.turns):
+        for name, (task, start) in made.items():
+            ours[name] += seconds_of(task, start, given.rounds)
+        for mode, settings in opacus_seconds(interpreter, given.batch, given.rounds).items():
+            for at_once, seconds in settings.items():
+                theirs[mode][at_once] += seconds
+    rates = {name: given.batch / float(np.median(seconds)) for name, seconds in ours.items()}
+    for mode, settings in theirs.items():
+        best = min(float(np.median(seconds)) for seconds in settings.values())
+        rates[f"Opacus, {mode}"] = given.batch / best
+    report(rates, given.json)
+
+
+def report(rates: dict[str, float], file: Path | None) -> None:
+    """The table, ratios to Opacus' fastest mode, and the file."""
+    fastest = max(rate for name, rate in rates.items() if name.startswith("Opacus"))
+    for name, rate in rates.items():
+        wanted = f" (wanted: {LEAST[name]})" if name in LEAST else ""
+        print(f"{name:26}{rate:10,.0f} users per CPU-second{rate / fastest:8.2f}{wanted}")
+    if file is not None:
+        found = {
+            "users_per_cpu_second": rates,
+            "ratios": {name: rate / fastest for name, rate in rates.items()},
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "load": os.getloadavg(),
+        }
+        file.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

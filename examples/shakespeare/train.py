@@ -1,0 +1,84 @@
+"""A next-character LSTM on Shakespeare's roles: perplexity against ε.
+
+One client a role; a fifth of the roles is held out and judges the model, so no ε covers them. The
+unigram row is computed on the clients' text without noise, for comparison only.
+
+    python examples/shakespeare/train.py
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+from roles import CHARACTERS, records, roles
+from torch import Tensor, nn
+
+import turnout as tn
+from turnout.learning.examples import Examples
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.holdings import Holdings
+from turnout.learning.module_building import build_module
+from turnout.learning.module_probes import SlowUpdatesWarning
+from turnout.learning.optimizers import Adam
+from turnout.learning.tasks import SupervisedTask
+
+DELTA, CLIP_NORM, WINDOW = 1e-3, 0.3, 2
+
+
+class NextCharacter(nn.Module):
+    """Scores of the next character after each one."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(len(CHARACTERS), 16)
+        self.memory = nn.LSTM(16, width, batch_first=True)
+        self.scores = nn.Linear(width, len(CHARACTERS))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(n, length, characters) of tokens (n, length)."""
+        return self.scores(self.memory(self.embedding(tokens))[0])
+
+
+def examples(texts: list[str]) -> tuple[Examples, Holdings]:
+    """Records of some roles, and whose they are."""
+    rows = [records(text) for text in texts]
+    owners = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
+    tokens = np.concatenate(rows)
+    made = Examples(tokens[:, :-1].clip(min=0), tokens[:, 1:], "tokens")
+    return made, Holdings.from_owners(owners, len(rows))
+
+
+def unigram(train: Examples, test: Examples) -> float:
+    """Perplexity of the test roles under the characters' frequencies."""
+    counts = np.bincount(train.labels[train.labels >= 0], minlength=len(CHARACTERS)) + 1.0
+    said = test.labels[test.labels >= 0]
+    return float(np.exp(-np.log(counts / counts.sum())[said].mean()))
+
+
+def main() -> None:
+    """The table."""
+    windows = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    texts = [text for _, text in roles() if len(records(text))]
+    train, held = examples([text for k, text in enumerate(texts) if k % 5])
+    test, _ = examples(texts[::5])
+    warnings.simplefilter("ignore", SlowUpdatesWarning)  # the LSTM: one client at a time
+    task = SupervisedTask(build_module(NextCharacter), train, test, holdings=held)
+    print(f"{held.population} roles, {len(train)} records, {task.dimension:,} parameters")
+    print(f"{'unigram, no ε':24}{unigram(train, test):8.2f}")
+    law = tn.CheckIn(window=WINDOW, windows=windows)
+    for epsilon in (2.0, 8.0, None):
+        noise = 1e-6
+        if epsilon is not None:
+            found = tn.calibrate(law, epsilon=epsilon, delta=DELTA, relation="add-remove")
+            noise = found.scheme.randomizer.noise_multiplier
+        scheme = tn.Scheme(tn.GaussianNoise(noise), law, relation="add-remove")
+        algorithm = FedSGD(task, Adam(0.01), CLIP_NORM)
+        run = tn.simulate(scheme, algorithm=algorithm, evaluate_every=WINDOW * windows)
+        shown = "clipped, no noise" if epsilon is None else f"ε = {epsilon:g}, δ = {DELTA:g}"
+        print(f"{shown:24}{run.history.metrics['perplexity'][-1]:8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

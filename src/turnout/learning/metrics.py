@@ -1,0 +1,191 @@
+"""Metrics: what a model's outputs on held-out examples are worth, in numbers for people.
+
+A metric of means is added up batch by batch; one of the whole, such as the area under a curve,
+sees all outputs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import exp, isnan, sqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.errors import ParameterError
+from turnout.learning.losses import IGNORED, token_losses
+from turnout.learning.references import Reference
+
+Totals = Callable[[Tensor, Tensor], tuple[float, int]]
+"""Of outputs and labels of some examples: a sum, and the number of terms in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanMetric:
+    """A function of a mean over the held-out examples, or over their tokens or numbers."""
+
+    name: str
+    higher_is_better: bool
+    targets: tuple[str, ...]
+    totals: Totals
+    finish: Callable[[float], float] = float
+
+    def resume_parts(self) -> Mapping[str, object]:
+        """The name."""
+        return {"name": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeMetric:
+    """A function of all outputs and labels."""
+
+    name: str
+    higher_is_better: bool
+    targets: tuple[str, ...]
+    value: Callable[[Tensor, Tensor], float]
+    reference: Reference | None = None
+
+    def resume_parts(self) -> Mapping[str, object]:
+        """The name, and the code of a metric of the user's own."""
+        return {"name": self.name, "reference": self.reference}
+
+
+Metric = MeanMetric | WholeMetric
+
+
+def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
+    """Right classes, right tags, or right tokens among those that count."""
+    if labels.is_floating_point():
+        raise ParameterError("model.metrics", "accuracy", "a metric of numbers, such as rmse")
+    if outputs.shape == labels.shape:
+        return int(((outputs > 0) == (labels != 0)).sum()), labels.numel()
+    right = outputs.argmax(-1) == labels
+    return int(right.sum()), int((labels != IGNORED).sum())
+
+
+def _top(k: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
+    """Labels among the k highest scores."""
+    best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
+    return int((best == labels.unsqueeze(-1)).any(-1).sum()), int((labels != IGNORED).sum())
+
+
+def _errors(power: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
+    """Absolute differences to a power."""
+    difference = (outputs.double() - labels.double()).abs()
+    return float((difference**power).sum()), labels.numel()
+
+
+def _token_loss(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
+    """Cross-entropy of all tokens that count, in nats."""
+    each, counted = token_losses(outputs.double(), labels)
+    return float(each.sum()), int(counted.sum())
+
+
+def _exponential(mean: float) -> float:
+    """E to the mean; infinite where that is beyond floating point."""
+    return exp(mean) if mean < 700 else float("inf")
+
+
+def area_under_curve(scores: Tensor, positive: Tensor) -> float:
+    """Chance that a positive's score is above a negative's, ties counted half; NaN without both.
+
+    Args:
+        scores: (n,).
+        positive: bool, (n,).
+    """
+    order, where = np.unique(scores.double().numpy(), return_inverse=True)
+    counts = np.bincount(where, minlength=order.size)
+    middle = np.cumsum(counts) - (counts - 1) / 2  # ranks from 1, the mean of those that tie
+    chosen = positive.numpy()
+    positives, negatives = int(chosen.sum()), int((~chosen).sum())
+    if not positives or not negatives:
+        return float("nan")
+    above = middle[where][chosen].sum() - positives * (positives + 1) / 2
+    return float(above / (positives * negatives))
+
+
+def _auc(outputs: Tensor, labels: Tensor) -> float:
+    """Of two classes, or the mean over tags that some examples have and some do not."""
+    if labels.ndim == 1:
+        return area_under_curve(outputs[:, 1] - outputs[:, 0], labels == 1)
+    areas = [area_under_curve(outputs[:, k], labels[:, k] != 0) for k in range(labels.shape[1])]
+    known = [area for area in areas if not isnan(area)]
+    return sum(known) / len(known) if known else float("nan")
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        MeanMetric("accuracy", True, ("class", "tags", "tokens"), _accuracy),
+        MeanMetric("rmse", False, ("numbers",), partial(_errors, 2), sqrt),
+        MeanMetric("mae", False, ("numbers",), partial(_errors, 1)),
+        MeanMetric("perplexity", False, ("tokens",), _token_loss, _exponential),
+        WholeMetric("auc", True, ("class", "tags"), _auc),
+    )
+}
+"""Metrics by the name that a plan gives them; "top-5" and the like are made as they are named."""
+
+DEFAULTS = {
+    "class": ("accuracy",),
+    "tags": ("accuracy", "auc"),
+    "numbers": ("rmse", "mae"),
+    "tokens": ("perplexity", "accuracy"),
+}
+"""Metrics of each kind of label; the first is the one that titles a report."""
+
+
+def metric_named(name: str) -> Metric | None:
+    """The metric of that name; None if there is none."""
+    start, _, number = name.partition("-")
+    if start == "top" and number.isdecimal() and int(number) > 0:
+        return MeanMetric(name, True, ("class", "tokens"), partial(_top, int(number)))
+    return METRICS.get(name)
+
+
+def own_metric(
+    function: Callable[[Tensor, Tensor], float], reference: Reference, name: str
+) -> WholeMetric:
+    """The metric of a function of the user's own: all outputs and labels to a number.
+
+    A function with an attribute ``higher_is_better = False`` says that less is better.
+    """
+
+    def value(outputs: Tensor, labels: Tensor) -> float:
+        found = function(outputs, labels)
+        try:
+            return float(found)
+        except (TypeError, ValueError, RuntimeError):
+            raise ParameterError("model.metrics", name, "a function that gives a number") from None
+
+    higher = bool(getattr(function, "higher_is_better", True))
+    return WholeMetric(name, higher, (), value, reference)
+
+
+def values(
+    metrics: tuple[Metric, ...],
+    totals: list[dict[str, tuple[float, int]]],
+    outputs: Tensor | None,
+    labels: Tensor,
+) -> dict[str, float]:
+    """Metrics by name.
+
+    Args:
+        metrics: all of them.
+        totals: of each batch, by the names of the mean metrics.
+        outputs: all of them, if a metric of the whole asks for them.
+        labels: all of them.
+    """
+    found: dict[str, float] = {}
+    for metric in metrics:
+        if isinstance(metric, WholeMetric):
+            assert outputs is not None
+            with torch.no_grad():
+                found[metric.name] = metric.value(outputs, labels)
+        else:
+            count = sum(part[metric.name][1] for part in totals)
+            mean = sum(part[metric.name][0] for part in totals) / max(count, 1)
+            found[metric.name] = metric.finish(mean)
+    return found

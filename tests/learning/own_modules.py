@@ -1,0 +1,99 @@
+"""Modules that users might bring, and the plain loop over clients that each must agree with."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
+from turnout.learning.objectives import build_objective
+
+CLIENTS, CLASSES, SIDE, TOKENS, LENGTH = 6, 3, 8, 7, 5
+
+
+class Convolutional(nn.Module):
+    """Images (n, 1, 8, 8) to three scores, or to what is asked for."""
+
+    def __init__(self, outputs: int = CLASSES, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), norm or nn.GroupNorm(2, 4), nn.ReLU())
+        self.head = nn.Linear(4 * 6 * 6, outputs)
+
+    def forward(self, images):
+        return self.head(self.body(images).flatten(1))
+
+
+class Recurrent(nn.Module):
+    """Tokens (n, 5) to scores of the next one, (n, 5, 7)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, 4)
+        self.memory = nn.LSTM(4, 6, batch_first=True)
+        self.head = nn.Linear(6, TOKENS)
+
+    def forward(self, tokens):
+        return self.head(self.memory(self.embedding(tokens))[0])
+
+
+class Attentive(nn.Module):
+    """The same by causal attention; the head's weights are those of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, 4)
+        self.block = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(4, TOKENS)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        return self.head(self.block(self.embedding(tokens), src_mask=mask, is_causal=True))
+
+
+def examples(target: str = "class", seed: int = 0, count: int = 3 * CLIENTS) -> Examples:
+    """Made-up examples of each kind."""
+    random = np.random.default_rng(seed)
+    images = random.normal(size=(count, 1, SIDE, SIDE)).astype(np.float32)
+    if target == "class":
+        return Examples(images, random.integers(0, CLASSES, count))
+    if target == "tags":
+        return Examples(images, random.integers(0, 2, (count, 2)), target)
+    if target == "numbers":
+        return Examples(images, random.normal(size=(count, 2)), target)
+    tokens = random.integers(0, TOKENS, (count, LENGTH + 1))
+    labels = tokens[:, 1:].copy()
+    for row, length in enumerate(random.integers(1, LENGTH + 1, count)):
+        labels[row, length:] = -1
+    return Examples(tokens[:, :-1], labels, target)
+
+
+def holdings(seed: int = 0, count: int = 3 * CLIENTS) -> Holdings:
+    """Clients with one to several examples; the last holds none."""
+    owners = np.random.default_rng(seed).integers(0, CLIENTS - 1, count)
+    owners[: CLIENTS - 1] = np.arange(CLIENTS - 1)
+    return Holdings.from_owners(owners, CLIENTS)
+
+
+def plain_sum(
+    module: nn.Module, data: Examples, held: Holdings, clip_norm: float, trained: list[str]
+) -> np.ndarray:
+    """Σ of clipped gradients: one client after another, PyTorch's own backward pass, float64."""
+    loss = build_objective(data.target).loss
+    module = module.double()
+    total = 0.0
+    for client in range(held.population):
+        own = held.records[held.offsets[client] : held.offsets[client + 1]]
+        if not own.size:
+            continue
+        inputs = torch.tensor(data.inputs[own])
+        inputs = inputs.double() if inputs.is_floating_point() else inputs
+        module.zero_grad()
+        loss.each(module(inputs), torch.tensor(data.labels[own])).mean().backward()
+        parameters = dict(module.named_parameters())
+        gradient = torch.cat([parameters[name].grad.reshape(-1) for name in trained]).numpy()
+        norm = float(np.linalg.norm(gradient))
+        total = total + gradient * min(1.0, clip_norm / norm)
+    return np.asarray(total)
