@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 from pydantic import Field, ValidationError
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.plans.data import DataSection
 from turnout.plans.fields import Section
 from turnout.plans.laws import SECTIONS, AvailabilitySection, LawSection
 from turnout.plans.refusals import refusal
 from turnout.plans.sections import (
     ClientSection,
-    DataSection,
     ModelSection,
     OptimizerSection,
     PrivacySection,
@@ -56,7 +56,7 @@ class Plan(Section):
     CheckIn(window=10, windows=1, probability=1.0)
     """
 
-    data: DataSection
+    data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
     model: ModelSection
     participation: ParticipationSection
     privacy: PrivacySection
@@ -90,8 +90,7 @@ class Plan(Section):
         """The plan as a TOML text, defaults written out; `from_toml` gives it back."""
         tables = self.model_dump(mode="json", exclude_none=True).items()
         return "\n".join(
-            f"[{name}]\n"
-            + "".join(f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in table.items())
+            f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
             for name, table in tables
         )
 
@@ -137,6 +136,14 @@ def example_plan(name: str) -> Path:
     if name not in known:
         raise ParameterError("example", name, f"one of {', '.join(known)}")
     return folder / f"{name}.toml"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it; a mapping becomes an inline table."""
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    pairs = (f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
+    return f"{{ {', '.join(pairs)} }}"
 
 
 def _lowered(error: Exception) -> str:

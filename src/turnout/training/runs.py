@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.datasets import ClientData
 from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
@@ -16,6 +17,8 @@ from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import ReadyRun, Watcher
 from turnout.training.workload import BUILT_IN_TRACE, Workload, gather
 
+PLACE = "place.txt"
+"""The folder to which a plan's paths were relative; beside the counts, as it is nobody else's."""
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
 
 
@@ -36,8 +39,12 @@ class _Job:
     everyone: ReadyRun | None
 
 
-def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finished:
+def train(
+    source: Path | Plan, folder: Path | None, watcher: Watcher, data: ClientData | None = None
+) -> Finished:
     """Runs a plan, from its file or as an object, and writes its report if there is a folder.
+
+    With data that are given beside it, the plan's [data] names none.
 
     Nothing is written before the plan is read, its data are at hand, its budget holds and its
     model fits.
@@ -53,8 +60,10 @@ def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finishe
         plan = Plan.from_toml(text, str(source))
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
-    job = _job(plan, place, watcher)
+    job = _job(plan, place, watcher, data)
     if folder is not None:
+        if plan.data.path is not None:
+            write(folder / SIMULATOR / PLACE, str(place.resolve()))
         section = plan.participation
         if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
             write(folder / TRACE, (place / section.trace).read_bytes())
@@ -62,8 +71,10 @@ def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finishe
     return _finished(job, folder, text, watcher)
 
 
-def resume(folder: Path, watcher: Watcher) -> Finished:
+def resume(folder: Path, watcher: Watcher, data: ClientData | None = None) -> Finished:
     """Goes on with a run that was stopped or killed; a finished one is reported again.
+
+    Data that were given beside the plan are given again.
 
     Raises:
         ParameterError: the folder holds no run.
@@ -77,13 +88,26 @@ def resume(folder: Path, watcher: Watcher) -> Finished:
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
         section = plan.participation.model_copy(update={"trace": TRACE})
         plan = plan.model_copy(update={"participation": section})
-    return _finished(_job(plan, folder, watcher), folder, text, watcher)
+    job = _job(_placed(plan, folder), folder, watcher, data)
+    return _finished(job, folder, text, watcher)
 
 
-def _job(plan: Plan, folder: Path, watcher: Watcher) -> _Job:
+def _placed(plan: Plan, folder: Path) -> Plan:
+    """The plan with the paths of its data as they were when the run began."""
+    place, data = folder / SIMULATOR / PLACE, plan.data
+    if data.path is None or not place.is_file():
+        return plan
+    begun = Path(place.read_text("utf-8"))
+    moved = {"path": str(begun / data.path)}
+    if isinstance(data.test, str) and (begun / data.test).exists():
+        moved["test"] = str(begun / data.test)
+    return plan.model_copy(update={"data": data.model_copy(update=moved)})
+
+
+def _job(plan: Plan, folder: Path, watcher: Watcher, data: ClientData | None) -> _Job:
     """Everything that can be refused is refused here."""
-    with watcher.phase("reading the data"):
-        workload = gather(plan, folder)
+    with watcher.phase("reading the data") as phase:
+        workload = gather(plan, folder, data, phase)
     with watcher.phase("checking the privacy budget"):
         prepared = prepare(plan, workload.population, workload.law)
     with watcher.phase("building the model and the clients"):

@@ -1,0 +1,334 @@
+"""Tables that pyarrow reads: Parquet, CSV, Arrow files, and frames in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.core.extras import require
+from turnout.datasets.tables import BATCH_NUMBERS, Batch, Column, Kind, any_of_row, text_column
+
+_CSV_BLOCK_BYTES = 2**22
+_CELL = re.compile(
+    r"(?:Row #(?P<row>\d+): )?CSV conversion error to .*?: invalid value '(?P<cell>.*)'"
+)
+_COLUMN = re.compile(r"In CSV column #(\d+)")
+
+Reader = Callable[[Sequence[str], int], Iterator[Any]]
+"""Record batches with some columns, of about a number of rows each."""
+
+
+class ArrowTable:
+    """Columns of record batches.
+
+    Args:
+        schema: of all columns, a ``pyarrow.Schema``.
+        read: gives record batches.
+        where: the file's name in errors; empty for what is in memory.
+    """
+
+    typed = True
+
+    def __init__(self, schema: Any, read: Reader, where: str = "") -> None:
+        self._schema, self._read, self._where = schema, read, where
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        return list(self._schema.names)
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+        """All rows of these columns; types are the table's own."""
+        start, names, step = 0, list(kinds), 2**10
+        with arrow_errors(self._where):
+            shapes: dict[str, tuple[int, ...]] = {}
+            for held in self._read(names, 2**16):
+                for part in _sliced(held, step):
+                    rows = np.arange(start, start + part.num_rows)
+                    columns = {
+                        name: _column(name, part.column(place), rows, shapes)
+                        for place, name in enumerate(names)
+                    }
+                    start += part.num_rows
+                    numbers = sum(column.values[:1].size for column in columns.values())
+                    step = max(1, BATCH_NUMBERS // max(1, numbers))
+                    yield Batch(rows, columns)
+
+
+def parquet_table(path: Path) -> ArrowTable:
+    """The table in a Parquet file.
+
+    Raises:
+        StorageError: no Parquet file, or not a whole one.
+    """
+    _require("a .parquet file")
+    import pyarrow.parquet as pq
+
+    with arrow_errors(str(path)), pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+
+    def read(names: Sequence[str], rows: int) -> Iterator[Any]:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            yield from _in_order(
+                file.iter_batches(rows, columns=list(names), use_threads=False), names
+            )
+
+    return ArrowTable(schema, read, str(path))
+
+
+def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
+    """The table in the Arrow files of a Hugging Face data set (streams, one after another).
+
+    Raises:
+        StorageError: a file is missing or damaged.
+    """
+    _require("a folder of Arrow files")
+    import pyarrow as pa
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Any]:
+        with pa.memory_map(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
+            yield stream
+
+    with arrow_errors(str(folder)), opened(files[0]) as stream:
+        schema = stream.schema
+
+    def read(names: Sequence[str], rows: int) -> Iterator[Any]:
+        for name in files:
+            with opened(name) as stream:
+                yield from _in_order(iter(stream), names)
+
+    return ArrowTable(schema, read, str(folder))
+
+
+def frame_table(frame: Any) -> ArrowTable:
+    """The table in a frame that hands out its columns in Arrow's form (pandas, polars, pyarrow)."""
+    _require("a frame")
+    import pyarrow as pa
+
+    with arrow_errors(""):
+        held = pa.table(frame)
+    if not held.num_rows:
+        raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
+
+    def read(names: Sequence[str], rows: int) -> Iterator[Any]:
+        return iter(held.select(list(names)).to_batches(rows))
+
+    return ArrowTable(held.schema, read)
+
+
+class CsvTable:
+    """The table in a CSV file with a header; its columns are read as the settings need them."""
+
+    typed = False
+
+    def __init__(self, path: Path) -> None:
+        _require("a .csv file")
+        self._path = path
+        with arrow_errors(str(path)):
+            self._names = list(self._reader(None).schema.names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names in the first line."""
+        return self._names
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+        """All rows of these columns, of the kinds asked for; an empty cell is missing."""
+        start, names = 0, list(kinds)
+        with self._errors(kinds, lambda: start):
+            for held in self._reader(kinds):
+                if not held.num_rows:
+                    continue
+                rows = np.arange(start, start + held.num_rows)
+                columns = {
+                    name: _column(name, held.column(place), rows, {})
+                    for place, name in enumerate(names)
+                }
+                yield Batch(rows, columns)
+                start += held.num_rows
+
+    def _reader(self, kinds: Mapping[str, Kind] | None) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        convert = None
+        if kinds is not None:
+            types = {
+                Kind.NUMBERS: pa.float64(),
+                Kind.WHOLE_NUMBERS: pa.int64(),
+                Kind.TRUTH: pa.bool_(),
+                Kind.TEXT: pa.string(),
+            }
+            convert = csv.ConvertOptions(
+                column_types={name: types[kind] for name, kind in kinds.items()},
+                include_columns=list(kinds),
+                strings_can_be_null=True,
+            )
+        # One thread, so that an error names its row and rows keep their order.
+        options = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES)
+        return csv.open_csv(self._path, read_options=options, convert_options=convert)
+
+    @contextmanager
+    def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
+        """A cell of another kind is named by its column and row."""
+        import pyarrow as pa
+
+        try:
+            with arrow_errors(str(self._path)):
+                yield
+        except StorageError as error:
+            cause = error.__cause__
+            found, place = _CELL.search(str(error)), _COLUMN.search(str(error))
+            if not isinstance(cause, pa.ArrowInvalid) or not found or not place:
+                raise
+            name = self._named(int(place[1]), kinds)
+            row = (
+                "" if found["row"] is None else f" in row {int(found['row']) - 2} (counted from 0)"
+            )
+            hint = "; a column of text needs its public list (categories, or classes of a label)"
+            expected = f"{kinds[name].value} in column {name!r}, not {found['cell']!r}{row}"
+            wants_numbers = kinds[name] in (Kind.NUMBERS, Kind.WHOLE_NUMBERS)
+            raise ParameterError("data", name, expected + hint * wants_numbers) from None
+
+    def _named(self, place: int, kinds: Mapping[str, Kind]) -> str:
+        name = self._names[place] if place < len(self._names) else ""
+        return name if name in kinds else next(iter(kinds))
+
+
+@contextmanager
+def arrow_errors(where: str) -> Iterator[None]:
+    """A damaged or unreadable file as a `StorageError` of one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise StorageError(f"{where} does not exist") from error
+        text = " ".join(str(error).split())
+        raise StorageError(f"{where or 'data'} cannot be read: {text[:200]}") from error
+
+
+def _require(what: str) -> None:
+    require("data", what=what)
+
+
+def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
+    """Batches whose columns stand in the order of the names."""
+    for batch in batches:
+        yield batch.select(list(names))
+
+
+def _sliced(batch: Any, rows: int) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def _column(
+    name: str, held: Any, rows: NDArray[np.int64], shapes: dict[str, tuple[int, ...]]
+) -> Column:
+    """An Arrow array as a column."""
+    import pyarrow as pa
+
+    kind = held.type
+    missing = np.asarray(held.is_null()) if held.null_count else None
+    if pa.types.is_dictionary(kind):
+        held, kind = held.dictionary_decode(), kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _texts(held)
+    if _is_list(kind):
+        return _arrays(name, held, missing, rows, shapes)
+    plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+    if any(is_it(kind) for is_it in plain):
+        return Column(_numbers(held), None, missing)
+    if pa.types.is_decimal(kind):
+        return Column(_numbers(held.cast(pa.float64())), None, missing)
+    expected = f"numbers, true and false, text or arrays of numbers, not {kind}"
+    raise ParameterError("data", name, expected)
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_it(kind) for is_it in types)
+
+
+def _numbers(held: Any) -> NDArray[Any]:
+    """Numbers or truth values, what is missing as 0."""
+    import pyarrow as pa
+
+    if held.null_count:
+        held = held.fill_null(False if pa.types.is_boolean(held.type) else 0)
+    return held.to_numpy(zero_copy_only=False)
+
+
+def _texts(held: Any) -> Column:
+    """Text; the empty one is missing too."""
+    coded = held.dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    if len(words) > BATCH_NUMBERS:
+        return text_column(held.to_pylist())
+    places = _numbers(coded.indices).astype(np.int64)
+    empty = np.array([word == "" for word in words] or [True])
+    missing = np.asarray(held.is_null()) | empty[places]
+    return Column(places, tuple(words or [""]), missing)
+
+
+def _arrays(
+    name: str,
+    held: Any,
+    missing: NDArray[np.bool_] | None,
+    rows: NDArray[np.int64],
+    shapes: dict[str, tuple[int, ...]],
+) -> Column:
+    """Lists of one length, of numbers or of such lists again.
+
+    Raises:
+        ParameterError: lists of other lengths than in the first row, which is named.
+    """
+    sides: list[int] = []
+    while _is_list(held.type):
+        side, held = _unnested(name, held, rows, shapes.get(name, ())[len(sides) :][:1])
+        sides.append(side)
+        rows = np.repeat(rows, side)
+    numbers = _column(name, held, rows, {}).values
+    shapes[name] = tuple(sides)
+    values = numbers.reshape(-1, *sides)
+    if held.null_count:
+        inside = any_of_row(np.asarray(held.is_null()).reshape(values.shape))
+        missing = inside if missing is None else missing | inside
+    return Column(values, None, missing)
+
+
+def _unnested(
+    name: str, held: Any, rows: NDArray[np.int64], known: tuple[int, ...]
+) -> tuple[int, Any]:
+    """The one length of all lists, and what stands in them; a missing list counts as zeros."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_fixed_size_list(held.type):
+        side = held.type.list_size
+        flat = held.values.slice(held.offset * side, len(held) * side)
+        return side, flat
+    lengths = _numbers(pc.call_function("list_value_length", [held]))
+    present = ~np.asarray(held.is_null())
+    side = known[0] if known else int(lengths[present][0]) if present.any() else 0
+    wrong = present & (lengths != side)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        expected = f"arrays of one shape; {int(lengths[first])} entries in row {rows[first]}"
+        raise ParameterError("data", name, f"{expected} (counted from 0), {side} before it")
+    if present.all():
+        return side, held.flatten()
+    filled = pa.array([[0] * side if one is None else one for one in held.to_pylist()], held.type)
+    return side, filled.flatten()
