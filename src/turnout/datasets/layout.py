@@ -1,8 +1,10 @@
 """A table laid out by client: each client's records side by side, so that holdings are ranges.
 
-Two passes over the table, in batches. The first counts each client's rows; the second writes each
-row to its place. Memory grows with the number of clients and with nothing else, where the arrays
-that are written are files.
+Two passes over the table, in batches. The first counts each client's rows, so that the second
+knows each row's place. Rows written to places all over a file would have the disk seek; so a row
+first goes to the next free place of its own *section* of the array, and at the end each section,
+which fits into memory, is put in order. Where the arrays are files, memory holds the clients' ids
+and counts, four bytes a row, and one section.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from turnout.datasets.tables import Batch, Kind, Table, columns_of
 from turnout.learning.holdings import Holdings
 from turnout.plans.data import DataSection
 
+SECTION_BYTES = 2**28
+"""Size of what is put in order in memory."""
 Tell = Callable[[str, int], object]
 """Is called with what is done and the rows that are done."""
 
@@ -186,9 +190,11 @@ class _Writer:
             self._arrays = self._allocated(parts)
         try:
             places = _places(self._free, number[~out])
+            now = _places(self._free_of_section, places // self._section_rows)
+            self._order[now] = places % self._section_rows
             end = self._written + int(np.count_nonzero(out))
             for name, part in parts.items():
-                self._arrays[name][places] = part[~out]
+                self._arrays[name][now] = part[~out]
                 self._arrays[f"test-{name}"][self._written : end] = part[out]
         except (IndexError, ValueError):
             raise StorageError("the data changed while they were read") from None
@@ -196,7 +202,12 @@ class _Writer:
         tell("laying out rows", int(batch.rows[-1]) + 1)
 
     def _allocated(self, parts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Arrays for all rows of the types and shapes of these."""
+        """Arrays for all rows of the types and shapes of these, and the sections of the first."""
+        rows = self._census.train_rows
+        row_bytes = max(1, *(part[:1].nbytes for part in parts.values()))
+        self._section_rows = min(max(1, SECTION_BYTES // row_bytes), 2**32)
+        self._free_of_section = np.arange(0, rows, self._section_rows)
+        self._order = np.empty(rows, dtype=np.uint32)
         sides = (("", self._census.train_rows), ("test-", self._census.test_rows))
         return {
             key + name: self.allocate(key + name, part.dtype, (rows, *part.shape[1:]))
@@ -213,11 +224,24 @@ class _Writer:
         census = self._census
         if (self._free != census.offsets[1:]).any() or self._written != census.test_rows:
             raise StorageError("the data changed while they were read")
+        for start in range(0, census.train_rows, self._section_rows):
+            section = slice(start, start + self._section_rows)
+            order = self._order[section]
+            if (order[1:] < order[:-1]).any():
+                for name in ("inputs", "labels"):
+                    _put_in_order(self._arrays[name][section], order)
         return self._arrays
 
 
+def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
+    """Moves each row of an array to its place."""
+    ordered = np.empty_like(held, subok=False)
+    ordered[order] = held
+    held[:] = ordered
+
+
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of each row: the next free one of its client, which is then taken."""
+    """The place of each row: the next free one under its number, which is then taken."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)

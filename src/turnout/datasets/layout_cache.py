@@ -57,7 +57,7 @@ def content_digest(path: Path, tell: Tell) -> str:
         if known.is_file():
             return known.read_text("ascii")
         digest = _digest_of(path, files, tell)
-        newest = max(file.stat().st_mtime for file in files)
+        newest = max(file.stat().st_ctime for file in files)
         if signature != _signature(path, files):
             raise StorageError(f"{path} changed while it was read")
         if newest < time.time() - _SETTLED_SECONDS:
@@ -77,7 +77,8 @@ def _signature(path: Path, files: Sequence[Path]) -> str:
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=16)
     for file in files:
         found = file.stat()
-        digest.update(f"\0{file}\0{found.st_size}\0{found.st_mtime_ns}".encode())
+        times = f"{found.st_mtime_ns}\0{found.st_ctime_ns}"
+        digest.update(f"\0{file}\0{found.st_size}\0{times}".encode())
     return digest.hexdigest()
 
 

@@ -20,6 +20,8 @@ from turnout.plans.data import DataSection
 
 _KINDS = "a .parquet, .csv, .npz or .arrow file, or a folder of .npy or .arrow files or of images"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
+_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What NumPy raises of a file that is none of its own, or half of one."""
 _MIB = 2**20
 
 
@@ -158,11 +160,11 @@ def _json(path: Path) -> dict[str, list]:
 def _npz_table(path: Path) -> Table:
     """The arrays of an .npz file, which are read into memory."""
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             return ArrayTable({name: arrays[name] for name in arrays.files})
     except ParameterError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_DAMAGED, AttributeError, TypeError, KeyError) as error:
         raise StorageError(f"{path} is no whole .npz file: {_line(error)}") from None
 
 
@@ -172,7 +174,7 @@ def _npy_table(folder: Path, files: list[str]) -> Table:
     for name in files:
         try:
             arrays[Path(name).stem] = np.load(folder / name, mmap_mode="r")
-        except (OSError, ValueError, EOFError) as error:
+        except _DAMAGED as error:
             raise StorageError(f"{folder / name} is no whole .npy file: {_line(error)}") from None
     return ArrayTable(arrays)
 
