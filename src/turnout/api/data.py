@@ -37,6 +37,7 @@ def client_data(
     scaling: Mapping[str, tuple[float, float]] | None = None,
     vocabulary: int | str | None = None,
     length: int | None = None,
+    progress: bool = False,
 ) -> ClientData:
     """The records of clients, to train on with ``turnout.train(plan, data=…)``.
 
@@ -67,6 +68,7 @@ def client_data(
         scaling: for each column of numbers to scale the values that become 0 and 1.
         vocabulary: inputs are tokens: how many there are, or a text of all characters.
         length: tokens of a record, with a text of all characters.
+        progress: whether a terminal shows how far a file is read, and where its layout is.
 
     Raises:
         ParameterError: an unknown column, a value that is missing or out of range, or a client
@@ -93,7 +95,7 @@ def client_data(
         "length": length,
     }
     if isinstance(source, str | os.PathLike):
-        return _of_file(source, {**keys, "client": client, "test": test})
+        return _of_file(source, {**keys, "client": client, "test": test}, progress)
     table, ids = _table(source, client)
     if ids is not None:
         names = _UNNAMED if ids else {key: _UNNAMED[key] for key in ("inputs", "label")}
@@ -125,13 +127,19 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
         raise refusal(error, DataSection) from None
 
 
-def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> ClientData:
+def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
     """The records in a file or folder; paths are relative to the current folder."""
     from turnout.datasets.own import own_data
 
     test = keys["test"]
     test = os.fspath(test) if isinstance(test, os.PathLike) else test
-    return own_data(_section({**keys, "path": os.fspath(source), "test": test}), Path())
+    section = _section({**keys, "path": os.fspath(source), "test": test})
+    if not progress:
+        return own_data(section, Path())
+    from turnout.reporting.console import Console
+
+    with Console().phase("reading the data") as phase:
+        return own_data(section, Path(), phase.rows, phase.note)
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:

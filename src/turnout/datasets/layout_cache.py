@@ -215,4 +215,5 @@ def _made(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
+        reason = f"{error.strerror or error} (XDG_CACHE_HOME names another place)"
+        raise StorageError(f"{folder} cannot be made: {reason}") from error

@@ -80,9 +80,9 @@ class _Phase:
     ) -> None:
         self._what, self._status, self._console = what, status, console
 
-    def state(self, text: str) -> None:
+    def rows(self, what: str, done: int) -> None:
         """Says how far it is."""
-        self._status.update(f"{self._what} … {text}")
+        self._status.update(f"{self._what} … {what}: {done:,}")
 
     def note(self, text: str) -> None:
         """Prints a line that stays."""

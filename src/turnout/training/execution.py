@@ -13,7 +13,7 @@ from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome
 from turnout.simulation import FileCheckpoints, Progress, Simulation
 from turnout.training.spending import EpsilonCurve, epsilon_curve
-from turnout.training.workload import Phase, Workload
+from turnout.training.workload import Phase, UnseenPhase, Workload
 
 EVALUATIONS = 60
 """About how many evaluations a run has unless its plan says otherwise."""
@@ -38,7 +38,7 @@ class Unwatched:
 
     def phase(self, what: str) -> AbstractContextManager[Phase]:
         """Nothing."""
-        return nullcontext(Phase())
+        return nullcontext(UnseenPhase())
 
     def training(
         self, what: str, steps: int, target: float | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_repor
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import ReadyRun, Watcher
-from turnout.training.workload import BUILT_IN_TRACE, Workload, gather
+from turnout.training.workload import BUILT_IN_TRACE, Phase, Workload, gather
 
 PLACE = "place.txt"
-"""The folder to which a plan's paths were relative; beside the counts, as it is nobody else's."""
+"""The folder to which the path of a plan's data is relative; not for release either."""
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
 
 
@@ -60,7 +61,7 @@ def train(
         plan = Plan.from_toml(text, str(source))
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
-    job = _job(plan, place, watcher, data)
+    job = _job(plan, lambda phase: gather(plan, place, data, phase), watcher)
     if folder is not None:
         if plan.data.path is not None:
             write(folder / SIMULATOR / PLACE, str(place.resolve()))
@@ -88,26 +89,16 @@ def resume(folder: Path, watcher: Watcher, data: ClientData | None = None) -> Fi
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
         section = plan.participation.model_copy(update={"trace": TRACE})
         plan = plan.model_copy(update={"participation": section})
-    job = _job(_placed(plan, folder), folder, watcher, data)
+    begun = folder / SIMULATOR / PLACE
+    place = Path(begun.read_text("utf-8")) if begun.is_file() else folder
+    job = _job(plan, lambda phase: gather(plan, folder, data, phase, place), watcher)
     return _finished(job, folder, text, watcher)
 
 
-def _placed(plan: Plan, folder: Path) -> Plan:
-    """The plan with the paths of its data as they were when the run began."""
-    place, data = folder / SIMULATOR / PLACE, plan.data
-    if data.path is None or not place.is_file():
-        return plan
-    begun = Path(place.read_text("utf-8"))
-    moved = {"path": str(begun / data.path)}
-    if isinstance(data.test, str) and (begun / data.test).exists():
-        moved["test"] = str(begun / data.test)
-    return plan.model_copy(update={"data": data.model_copy(update=moved)})
-
-
-def _job(plan: Plan, folder: Path, watcher: Watcher, data: ClientData | None) -> _Job:
+def _job(plan: Plan, gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
     """Everything that can be refused is refused here."""
     with watcher.phase("reading the data") as phase:
-        workload = gather(plan, folder, data, phase)
+        workload = gathered(phase)
     with watcher.phase("checking the privacy budget"):
         prepared = prepare(plan, workload.population, workload.law)
     with watcher.phase("building the model and the clients"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,11 @@ class Workload:
 
 
 def gather(
-    plan: Plan, folder: Path, beside: ClientData | None = None, phase: Phase | None = None
+    plan: Plan,
+    folder: Path,
+    beside: ClientData | None = None,
+    phase: Phase | None = None,
+    data_folder: Path | None = None,
 ) -> Workload:
     """The plan's data, trace (its path relative to the folder), population and law.
 
@@ -45,13 +50,14 @@ def gather(
         folder: to which its paths are relative.
         beside: data that are given beside the plan, whose [data] then names none.
         phase: is told how far the reading of a file is.
+        data_folder: to which the path of its data is relative, where that is another folder.
 
     Raises:
         ParameterError: a file that is missing, a value in it that cannot be read as the plan says,
             or a number of clients that does not fit.
         StorageError: a damaged file.
     """
-    data = _data(plan.data, folder, beside, phase or Phase())
+    data = _data(plan.data, data_folder or folder, beside, phase or UnseenPhase())
     held = len(data.train) if data.holdings is None else data.holdings.population
     section = plan.participation
     if not isinstance(section, AvailabilitySection):
@@ -65,14 +71,26 @@ def gather(
     return Workload(plan, data, population, law, trace)
 
 
-class Phase:
-    """Something that takes a while, as whoever does it sees it; this one tells nobody."""
+class Phase(Protocol):
+    """Something that takes a while, as whoever does it sees it."""
 
-    def state(self, text: str) -> None:
-        """How far it is."""
+    def rows(self, what: str, done: int) -> None:
+        """How far it is: what is done, and with how many rows."""
+        ...
 
     def note(self, text: str) -> None:
         """Something to know once it is over."""
+        ...
+
+
+class UnseenPhase:
+    """Tells nobody."""
+
+    def rows(self, what: str, done: int) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
 
 
 def _data(
@@ -94,9 +112,7 @@ def _data(
         return beside
     if section.path is not None:
         try:
-            return own_data(
-                section, folder, lambda what, done: phase.state(f"{what}: {done:,}"), phase.note
-            )
+            return own_data(section, folder, phase.rows, phase.note)
         except ParameterError as error:
             name = "path" if error.name == "data" else error.name
             raise ParameterError(f"data.{name}", error.value, error.expected) from None
