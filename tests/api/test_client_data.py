@@ -170,9 +170,9 @@ def test_what_cannot_be_read_is_one_line(source, keys, line):
 
 PLAN = {
     "model": {"name": "logistic"},
-    "participation": {"law": "check-in", "window": 5, "windows": 4},
+    "participation": {"law": "check-in", "window": 4},
     "privacy": {"relation": "add-remove", "delta": 1e-4, "noise_multiplier": 0.8},
-    "optimizer": {"learning_rate": 1.0},
+    "optimizer": {"learning_rate": 2.0},
 }
 
 

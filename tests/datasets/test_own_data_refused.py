@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 
 import numpy as np
@@ -212,6 +213,36 @@ def test_a_plan_of_ones_own_data_is_written_and_read_back():
         "classes; categories of unit; scaling of age: public, from the plan"
     )
     assert DataSection.model_validate({"name": "digits"}).provenance() == {}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_altered_bytes_are_read_or_refused_in_one_line(name, tmp_path, cache):
+    WRITERS[name](tmp_path / name, VISITS)
+    place = tmp_path / name
+    files = [place] if place.is_file() else sorted(place.iterdir())
+    generator = random.Random(1)
+    lines = []
+    for _ in range(40):
+        file = generator.choice(files)
+        whole = file.read_bytes()
+        altered = bytearray(whole)
+        for _ in range(3):
+            altered[generator.randrange(len(whole))] = generator.randrange(256)
+        file.write_bytes(altered)
+        try:
+            own_data(section(name), tmp_path)
+        except TurnoutError as error:
+            lines.append(str(error))
+        file.write_bytes(whole)
+    assert len(lines) > 10
+    assert not [line for line in lines if "\n" in line]
+    assert own_data(section(name), tmp_path).outputs == 2
+
+
+def test_a_name_of_two_columns_is_no_name(tmp_path, cache):
+    (tmp_path / "visits.csv").write_text("who,age,unit,ill,held,age\na,1,a,1,true,2\n")
+    line = "inputs = 'age': expected a name that one column has, and no other"
+    assert refusal("visits.csv", tmp_path) == line
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "npz", "arrow"])

@@ -37,12 +37,14 @@ class ArrowTable:
     typed = True
 
     def __init__(self, schema: Any, read: Reader, where: str = "") -> None:
-        self._schema, self._read, self._where = schema, read, where
+        self._read, self._where = read, where
+        with arrow_errors(where):
+            self._names = list(schema.names)
 
     @property
     def names(self) -> Sequence[str]:
         """The names of the columns."""
-        return list(self._schema.names)
+        return self._names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         """All rows of these columns; types are the table's own."""
@@ -75,7 +77,7 @@ def parquet_table(path: Path) -> ArrowTable:
         schema = file.schema_arrow
 
     def read(names: Sequence[str], rows: int) -> Iterator[Any]:
-        with pq.ParquetFile(path, memory_map=True) as file:
+        with pq.ParquetFile(path) as file:
             yield from _in_order(
                 file.iter_batches(rows, columns=list(names), use_threads=False), names
             )
@@ -94,7 +96,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
 
     @contextmanager
     def opened(name: str) -> Iterator[Any]:
-        with pa.memory_map(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
+        with pa.OSFile(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
             yield stream
 
     with arrow_errors(str(folder)), opened(files[0]) as stream:
@@ -210,7 +212,7 @@ def arrow_errors(where: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         if isinstance(error, FileNotFoundError):
             raise StorageError(f"{where} does not exist") from error
         text = " ".join(str(error).split())
@@ -222,9 +224,14 @@ def _require(what: str) -> None:
 
 
 def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Batches whose columns stand in the order of the names."""
+    """Batches whose columns stand in the order of the names, and within their own memory.
+
+    A damaged file may say of a text that it stands anywhere.
+    """
     for batch in batches:
-        yield batch.select(list(names))
+        chosen = batch.select(list(names))
+        chosen.validate(full=True)
+        yield chosen
 
 
 def _sliced(batch: Any, rows: int) -> Iterator[Any]:

@@ -116,7 +116,9 @@ class Split:
 
     def holds(self, name: int | str) -> bool:
         """Whether the client of that id is held out."""
-        digest = hashlib.blake2b(str(name).encode(), key=_SPLIT_KEY, digest_size=8).digest()
+        digest = hashlib.blake2b(
+            str(name).encode("utf-8", "surrogatepass"), key=_SPLIT_KEY, digest_size=8
+        ).digest()
         return int.from_bytes(digest) < self.share * 2**64
 
 

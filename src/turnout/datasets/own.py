@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -20,7 +21,11 @@ from turnout.plans.data import DataSection
 
 _KINDS = "a .parquet, .csv, .npz or .arrow file, or a folder of .npy or .arrow files or of images"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
-_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (
+    *(OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, MemoryError),
+    *(ArithmeticError, RuntimeError, SyntaxError, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 """What NumPy raises of a file that is none of its own, or half of one."""
 _MIB = 2**20
 
@@ -164,7 +169,7 @@ def _npz_table(path: Path) -> Table:
             return ArrayTable({name: arrays[name] for name in arrays.files})
     except ParameterError:
         raise
-    except (*_DAMAGED, AttributeError, TypeError, KeyError) as error:
+    except _DAMAGED as error:
         raise StorageError(f"{path} is no whole .npz file: {_line(error)}") from None
 
 

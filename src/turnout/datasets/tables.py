@@ -6,6 +6,7 @@ different texts, so that a batch of a million rows of ten words costs ten conver
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, StorageError
 
 BATCH_NUMBERS = 2**20
 """Numbers of a batch, about: rows times the entries of a row."""
@@ -95,6 +96,8 @@ def columns_of(table: Table, names: Sequence[str], key: str) -> None:
         if name not in table.names:
             known = ", ".join(table.names[:20]) + (", …" if len(table.names) > 20 else "")
             raise ParameterError(key, name, f"a column of the data: {known}")
+        if list(table.names).count(name) > 1:
+            raise ParameterError(key, name, "a name that one column has, and no other")
 
 
 def any_of_row(entries: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -128,6 +131,9 @@ def text_column(entries: Sequence[Any] | NDArray[Any]) -> Column:
         missing = np.array([_is_missing(entry) for entry in array], dtype=np.bool_)
         filled = ["" if gone else str(entry) for entry, gone in zip(array, missing, strict=True)]
         array = np.array(filled) if filled else np.zeros(0, dtype="U1")
+    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    if array.size and array.itemsize and array.view(np.uint32).max() > sys.maxunicode:
+        raise StorageError("a column of text holds what is no character: the file is damaged")
     texts, places = np.unique(array, return_inverse=True)
     return Column(places.reshape(-1), tuple(str(text) for text in texts), array == "")
 

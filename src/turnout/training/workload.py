@@ -75,7 +75,7 @@ class Phase(Protocol):
     """Something that takes a while, as whoever does it sees it."""
 
     def rows(self, what: str, done: int) -> None:
-        """How far it is: what is done, and with how many rows."""
+        """Progress: what is done, and with how many rows."""
         ...
 
     def note(self, text: str) -> None:
