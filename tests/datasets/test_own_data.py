@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import shutil
@@ -220,6 +221,35 @@ def test_a_folder_of_images_by_client_and_class(tmp_path, cache):
     (tmp_path / "pets" / "ben" / "dog" / "two.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(StorageError, match=r"two\.png is no whole image"):
         own_data(pets, tmp_path)
+
+
+def test_images_in_a_table_are_their_pixels(tmp_path, cache):
+    def png(level, size=(3, 2)):
+        held = io.BytesIO()
+        Image.new("L", size, level).save(held, "PNG")
+        return held.getvalue()
+
+    def write(images):
+        kept = [None if one is None else {"bytes": one, "path": None} for one in images]
+        table = {"image": kept, "y": [0, 1, 0], "held": [False, False, True]}
+        write_parquet(tmp_path / "scans.parquet", table)
+
+    keys = {"client": None, "inputs": "image", "label": "y", "categories": None, "scaling": None}
+    scans = own_section("scans.parquet", **keys)
+    write([png(7), png(8), png(9)])
+    data = own_data(scans, tmp_path)
+    assert data.train.inputs.dtype == np.uint8
+    assert data.train.inputs.shape == (2, 2, 3)
+    assert data.test.inputs.max() == 9
+    write([png(7), png(8, (4, 4)), png(9)])
+    with pytest.raises(ParameterError, match=r"one shape, \(2, 3\), not \(4, 4\) in row 1"):
+        own_data(scans, tmp_path)
+    write([png(7), None, png(9)])
+    with pytest.raises(ParameterError, match="a value in every row, but not in row 1"):
+        own_data(scans, tmp_path)
+    write([png(7), png(8)[:45], png(9)])
+    with pytest.raises(StorageError, match=r"image in row 1 \(counted from 0\) is no whole"):
+        own_data(scans, tmp_path)
 
 
 def test_texts_become_characters_and_the_next_one(tmp_path, cache):

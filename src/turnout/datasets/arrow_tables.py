@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.extras import require
-from turnout.datasets.tables import BATCH_NUMBERS, Batch, Column, Kind, any_of_row, text_column
+from turnout.datasets.arrow_columns import Shapes, arrow_errors, column_of
+from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
 
 _CSV_BLOCK_BYTES = 2**22
+_FIRST_ROWS = 2**6
+"""Rows of the first batch, which shows how many numbers a row has."""
 _CELL = re.compile(
     r"(?:Row #(?P<row>\d+): )?CSV conversion error to .*?: invalid value '(?P<cell>.*)'"
 )
@@ -48,14 +50,14 @@ class ArrowTable:
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         """All rows of these columns; types are the table's own."""
-        start, names, step = 0, list(kinds), 2**10
+        start, names, step = 0, list(kinds), _FIRST_ROWS
         with arrow_errors(self._where):
-            shapes: dict[str, tuple[int, ...]] = {}
+            shapes: Shapes = {}
             for held in self._read(names, 2**16):
                 for part in _sliced(held, step):
                     rows = np.arange(start, start + part.num_rows)
                     columns = {
-                        name: _column(name, part.column(place), rows, shapes)
+                        name: column_of(name, part.column(place), rows, shapes)
                         for place, name in enumerate(names)
                     }
                     start += part.num_rows
@@ -151,7 +153,7 @@ class CsvTable:
                     continue
                 rows = np.arange(start, start + held.num_rows)
                 columns = {
-                    name: _column(name, held.column(place), rows, {})
+                    name: column_of(name, held.column(place), rows, {})
                     for place, name in enumerate(names)
                 }
                 yield Batch(rows, columns)
@@ -205,20 +207,6 @@ class CsvTable:
         return name if name in kinds else next(iter(kinds))
 
 
-@contextmanager
-def arrow_errors(where: str) -> Iterator[None]:
-    """A damaged or unreadable file as a `StorageError` of one line."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise StorageError(f"{where} does not exist") from error
-        text = " ".join(str(error).split())
-        raise StorageError(f"{where or 'data'} cannot be read: {text[:200]}") from error
-
-
 def _require(what: str) -> None:
     require("data", what=what)
 
@@ -237,105 +225,3 @@ def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
 def _sliced(batch: Any, rows: int) -> Iterator[Any]:
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
-
-
-def _column(
-    name: str, held: Any, rows: NDArray[np.int64], shapes: dict[str, tuple[int, ...]]
-) -> Column:
-    """An Arrow array as a column."""
-    import pyarrow as pa
-
-    kind = held.type
-    missing = np.asarray(held.is_null()) if held.null_count else None
-    if pa.types.is_dictionary(kind):
-        held, kind = held.dictionary_decode(), kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _texts(held)
-    if _is_list(kind):
-        return _arrays(name, held, missing, rows, shapes)
-    plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
-    if any(is_it(kind) for is_it in plain):
-        return Column(_numbers(held), None, missing)
-    if pa.types.is_decimal(kind):
-        return Column(_numbers(held.cast(pa.float64())), None, missing)
-    expected = f"numbers, true and false, text or arrays of numbers, not {kind}"
-    raise ParameterError("data", name, expected)
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    types = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_it(kind) for is_it in types)
-
-
-def _numbers(held: Any) -> NDArray[Any]:
-    """Numbers or truth values, what is missing as 0."""
-    import pyarrow as pa
-
-    if held.null_count:
-        held = held.fill_null(False if pa.types.is_boolean(held.type) else 0)
-    return held.to_numpy(zero_copy_only=False)
-
-
-def _texts(held: Any) -> Column:
-    """Text; the empty one is missing too."""
-    coded = held.dictionary_encode()
-    words = coded.dictionary.to_pylist()
-    if len(words) > BATCH_NUMBERS:
-        return text_column(held.to_pylist())
-    places = _numbers(coded.indices).astype(np.int64)
-    empty = np.array([word == "" for word in words] or [True])
-    missing = np.asarray(held.is_null()) | empty[places]
-    return Column(places, tuple(words or [""]), missing)
-
-
-def _arrays(
-    name: str,
-    held: Any,
-    missing: NDArray[np.bool_] | None,
-    rows: NDArray[np.int64],
-    shapes: dict[str, tuple[int, ...]],
-) -> Column:
-    """Lists of one length, of numbers or of such lists again.
-
-    Raises:
-        ParameterError: lists of other lengths than in the first row, which is named.
-    """
-    sides: list[int] = []
-    while _is_list(held.type):
-        side, held = _unnested(name, held, rows, shapes.get(name, ())[len(sides) :][:1])
-        sides.append(side)
-        rows = np.repeat(rows, side)
-    numbers = _column(name, held, rows, {}).values
-    shapes[name] = tuple(sides)
-    values = numbers.reshape(-1, *sides)
-    if held.null_count:
-        inside = any_of_row(np.asarray(held.is_null()).reshape(values.shape))
-        missing = inside if missing is None else missing | inside
-    return Column(values, None, missing)
-
-
-def _unnested(
-    name: str, held: Any, rows: NDArray[np.int64], known: tuple[int, ...]
-) -> tuple[int, Any]:
-    """The one length of all lists, and what stands in them; a missing list counts as zeros."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_fixed_size_list(held.type):
-        side = held.type.list_size
-        flat = held.values.slice(held.offset * side, len(held) * side)
-        return side, flat
-    lengths = _numbers(pc.call_function("list_value_length", [held]))
-    present = ~np.asarray(held.is_null())
-    side = known[0] if known else int(lengths[present][0]) if present.any() else 0
-    wrong = present & (lengths != side)
-    if wrong.any():
-        first = int(np.flatnonzero(wrong)[0])
-        expected = f"arrays of one shape; {int(lengths[first])} entries in row {rows[first]}"
-        raise ParameterError("data", name, f"{expected} (counted from 0), {side} before it")
-    if present.all():
-        return side, held.flatten()
-    filled = pa.array([[0] * side if one is None else one for one in held.to_pylist()], held.type)
-    return side, filled.flatten()

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import ParameterError
 from turnout.core.extras import require
+from turnout.datasets.pixels import pixels
 from turnout.datasets.tables import BATCH_NUMBERS, Batch, Column, Kind, text_column
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
@@ -66,7 +67,7 @@ class ImageFolderTable:
                 if level in kinds
             }
             if "image" in kinds:
-                images = [_pixels(self._folder / path) for path in part]
+                images = [pixels(self._folder / path, str(self._folder / path)) for path in part]
                 shape = images[0].shape if shape is None else shape
                 _refuse_shapes(part, images, shape)
                 columns["image"] = Column(np.stack(images))
@@ -82,15 +83,3 @@ def _refuse_shapes(
         if image.shape != shape:
             expected = f"images of one shape, {shape} before it, not {image.shape}"
             raise ParameterError("inputs", str(file), expected)
-
-
-def _pixels(path: Path) -> NDArray[np.uint8]:
-    """The pixels of an image: one number each where it is grey, else three."""
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            grey = image.mode in ("1", "L", "I", "I;16", "F")
-            return np.asarray(image.convert("L" if grey else "RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise StorageError(f"{path} is no whole image: {' '.join(str(error).split())}") from None
