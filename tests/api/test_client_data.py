@@ -126,6 +126,20 @@ def test_tokens_and_the_next_one():
         tn.client_data({"t": tokens}, inputs="t", vocabulary=3, test={"t": tokens})
 
 
+def test_tokens_stay_whole_numbers_beside_any_label():
+    table = {"t": [3, 0], "y": [0.5, 1.5], "next": [1, 2], "two": [[1, 2], [0, 1]]}
+    data = tn.client_data(table, inputs="t", label="y", vocabulary=4, test=table)
+    assert (data.train.inputs.dtype, data.train.inputs.tolist()) == (np.int64, [[3], [0]])
+    assert data.target.value == "numbers"
+    keys = {"target": "tokens", "vocabulary": 4, "test": table}
+    data = tn.client_data(table, inputs="two", label="two", **keys)
+    assert data.train.labels.tolist() == data.train.inputs.tolist() == table["two"]
+    with pytest.raises(
+        tn.ParameterError, match=r"label = \(2,\): expected a token for each of the i"
+    ):
+        tn.client_data(table, inputs="t", label="two", **keys)
+
+
 @pytest.mark.parametrize(
     ("source", "keys", "line"),
     [

@@ -61,10 +61,16 @@ class Encoder:
         """
         if not self._label:
             return self._next_tokens(batch)
-        return self._seen(batch), self._predicted(batch)
+        inputs, labels = self._seen(batch), self._predicted(batch)
+        if self.target is Target.TOKENS and labels.shape != inputs.shape:
+            expected = f"a token for each of the inputs', of shape {inputs.shape[1:]}"
+            raise ParameterError("label", labels.shape[1:], expected)
+        return inputs, labels
 
     def _seen(self, batch: Batch) -> NDArray:
         parts = [self._input(name, batch) for name in self._inputs]
+        if self._tokens is not None:
+            return parts[0].reshape(len(batch), -1)
         if len(parts) == 1 and parts[0].ndim > 1:
             return parts[0]
         flat = [_floats(part).reshape(len(batch), -1) for part in parts]
