@@ -202,6 +202,12 @@ def test_a_plan_trains_on_data_given_beside_it(tmp_path):
     run = tn.train(PLAN, tmp_path / "run", data=data)
     assert run.summary.outcome.prepared.population == data.holdings.population < 300
     assert run.accuracy > 0.8
+    said = run.summary.outcome.prepared.plan.data
+    assert said.provenance() == {
+        "test set": "20 % of the clients, by a hash of their ids; no ε covers it",
+        "public constants": "classes: public, from the plan",
+    }
+    assert (said.title, said.client, said.inputs) == ("own data", "clients", ("inputs",))
     assert tn.train(resume=tmp_path / "run", data=data) == run
     other = tn.client_data(signs(200), classes=2, test=0.2)
     with pytest.raises(tn.TurnoutError, match="the checkpoint is of"):

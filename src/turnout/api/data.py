@@ -107,7 +107,7 @@ def client_data(
     section = _section(keys | {"test": test if share else None})
     tables = [None if one is None else texts_cut(one, section) for one in (table, other)]
     assert tables[0] is not None
-    return lay_out(tables[0], section, tables[1]).client_data("own data")
+    return lay_out(tables[0], section, tables[1]).client_data(section)
 
 
 def _section(keys: Mapping[str, Any]) -> DataSection:

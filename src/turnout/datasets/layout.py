@@ -62,14 +62,15 @@ class Layout:
     outputs: int
     names: tuple[str, ...]
 
-    def client_data(self, title: str) -> ClientData:
-        """The data set under a name."""
+    def client_data(self, section: DataSection) -> ClientData:
+        """The data set, which was read as a plan's [data] says."""
         arrays, holdings = self.arrays, None
         train = Records(arrays["inputs"], arrays["labels"])
         if "offsets" in arrays:
             holdings = Holdings(arrays["offsets"], np.arange(len(train)))
         test = Records(arrays["test-inputs"], arrays["test-labels"])
-        return ClientData(title, train, test, self.outputs, self.target, holdings, self.names)
+        said = (self.outputs, self.target, holdings, self.names)
+        return ClientData(section.title, train, test, *said, section)
 
 
 def lay_out(

@@ -98,7 +98,7 @@ def own_data(
     if made:
         size = shelf.size_bytes() / _MIB
         say(f"{data.title} laid out by client in {shelf.folder}: {size:,.1f} MiB, a private copy")
-    return layout.client_data(data.title)
+    return layout.client_data(data)
 
 
 def own_records(data: DataSection, path: Path) -> Records:

@@ -61,7 +61,7 @@ def train(
         plan = Plan.from_toml(text, str(source))
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
-    job = _job(plan, lambda phase: gather(plan, place, data, phase), watcher)
+    job = _job(lambda phase: gather(plan, place, data, phase), watcher)
     if folder is not None:
         if plan.data.path is not None:
             write(folder / SIMULATOR / PLACE, str(place.resolve()))
@@ -91,14 +91,15 @@ def resume(folder: Path, watcher: Watcher, data: ClientData | None = None) -> Fi
         plan = plan.model_copy(update={"participation": section})
     begun = folder / SIMULATOR / PLACE
     place = Path(begun.read_text("utf-8")) if begun.is_file() else folder
-    job = _job(plan, lambda phase: gather(plan, folder, data, phase, place), watcher)
+    job = _job(lambda phase: gather(plan, folder, data, phase, place), watcher)
     return _finished(job, folder, text, watcher)
 
 
-def _job(plan: Plan, gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
+def _job(gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
     """Everything that can be refused is refused here."""
     with watcher.phase("reading the data") as phase:
         workload = gathered(phase)
+    plan = workload.plan
     with watcher.phase("checking the privacy budget"):
         prepared = prepare(plan, workload.population, workload.law)
     with watcher.phase("building the model and the clients"):

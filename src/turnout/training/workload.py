@@ -58,6 +58,9 @@ def gather(
         StorageError: a damaged file.
     """
     data = _data(plan.data, data_folder or folder, beside, phase or UnseenPhase())
+    if beside is not None and beside.section is not None:  # so that reports say how it was read
+        dealt = plan.data.model_dump(include={"clients", "dealing"})
+        plan = plan.model_copy(update={"data": beside.section.model_copy(update=dealt)})
     held = len(data.train) if data.holdings is None else data.holdings.population
     section = plan.participation
     if not isinstance(section, AvailabilitySection):
