@@ -16,6 +16,7 @@ from turnout.datasets.arrow_columns import Shapes, arrow_errors, column_of
 from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
 
 _CSV_BLOCK_BYTES = 2**22
+_BUFFER_BYTES = 2**20
 _FIRST_ROWS = 2**6
 """Rows of the first batch, which shows how many numbers a row has."""
 _CELL = re.compile(
@@ -79,7 +80,8 @@ def parquet_table(path: Path) -> ArrowTable:
         schema = file.schema_arrow
 
     def read(names: Sequence[str], rows: int) -> Iterator[Any]:
-        with pq.ParquetFile(path) as file:
+        # Neither read ahead nor column by column: either would hold a large file as a whole.
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             yield from _in_order(
                 file.iter_batches(rows, columns=list(names), use_threads=False), names
             )
