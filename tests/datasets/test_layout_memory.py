@@ -6,12 +6,14 @@ import tracemalloc
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from own_tables import section
+from pyarrow import parquet as pq
 
-from turnout.datasets import layout, tables
+from turnout.datasets import arrow_tables, layout, tables
 from turnout.datasets.layout_cache import Shelf
-from turnout.datasets.tables import ArrayTable
+from turnout.datasets.tables import ArrayTable, Kind
 
 ROWS, WIDTH = 60_000, 100
 FILE_BYTES = 4 * ROWS * WIDTH
@@ -44,3 +46,27 @@ def test_memory_does_not_grow_with_the_file(table, cache):
     assert np.array_equal(kept.arrays["inputs"], held.arrays["inputs"])
     assert peaks[0] < FILE_BYTES / 4
     assert peaks[1] > FILE_BYTES
+
+
+def allocated_bytes(batches) -> int:
+    """Arrow's memory at its largest while some batches are read."""
+    before = pa.total_allocated_bytes()
+    return max(pa.total_allocated_bytes() - before for _ in batches)
+
+
+@pytest.mark.parametrize("rows_of_a_group", [ROWS, ROWS // 20])
+@pytest.mark.parametrize("small", [False, True])
+def test_a_parquet_file_is_never_in_memory(rows_of_a_group, small, tmp_path):
+    path = tmp_path / "x.parquet"
+    numbers = (
+        np.zeros(ROWS * WIDTH) if small else np.random.default_rng(1).normal(size=ROWS * WIDTH)
+    )
+    x = pa.FixedSizeListArray.from_arrays(pa.array(numbers.astype(np.float32)), WIDTH)
+    pq.write_table(pa.table({"x": x}), path, row_group_size=rows_of_a_group)
+    assert (path.stat().st_size < FILE_BYTES / 100) == small
+    del x
+    with patch.object(arrow_tables, "BATCH_NUMBERS", 2**16):
+        read = arrow_tables.parquet_table(path).batches({"x": Kind.NUMBERS})
+        assert allocated_bytes(read) < FILE_BYTES / 3
+    ahead = (pq.read_table(path) for _ in range(1))
+    assert allocated_bytes(ahead) > 0.9 * FILE_BYTES

@@ -17,6 +17,7 @@ from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
 
 _CSV_BLOCK_BYTES = 2**22
 _BUFFER_BYTES = 2**20
+_GROUPS_ASKED, _MOST_ROWS = 8, 2**16
 _FIRST_ROWS = 2**6
 """Rows of the first batch, which shows how many numbers a row has."""
 _CELL = re.compile(
@@ -24,8 +25,8 @@ _CELL = re.compile(
 )
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
-Reader = Callable[[Sequence[str], int], Iterator[Any]]
-"""Record batches with some columns, of about a number of rows each."""
+Reader = Callable[[Sequence[str]], Iterator[Any]]
+"""Record batches with some columns."""
 
 
 class ArrowTable:
@@ -54,7 +55,7 @@ class ArrowTable:
         start, names, step = 0, list(kinds), _FIRST_ROWS
         with arrow_errors(self._where):
             shapes: Shapes = {}
-            for held in self._read(names, 2**16):
+            for held in self._read(names):
                 for part in _sliced(held, step):
                     rows = np.arange(start, start + part.num_rows)
                     columns = {
@@ -78,8 +79,9 @@ def parquet_table(path: Path) -> ArrowTable:
 
     with arrow_errors(str(path)), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
+        rows = _rows_at_once(file.metadata)
 
-    def read(names: Sequence[str], rows: int) -> Iterator[Any]:
+    def read(names: Sequence[str]) -> Iterator[Any]:
         # Neither read ahead nor column by column: either would hold a large file as a whole.
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             yield from _in_order(
@@ -87,6 +89,16 @@ def parquet_table(path: Path) -> ArrowTable:
             )
 
     return ArrowTable(schema, read, str(path))
+
+
+def _rows_at_once(metadata: Any) -> int:
+    """Rows whose numbers and texts are those of about one batch, by the first row groups."""
+    groups = [metadata.row_group(i) for i in range(min(_GROUPS_ASKED, metadata.num_row_groups))]
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    # A column that repeats itself is small in the file alone; text counts by its size.
+    size = sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns)
+    rows = sum(group.num_rows for group in groups)
+    return min(max(1, 8 * BATCH_NUMBERS * rows // max(1, size)), _MOST_ROWS)
 
 
 def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
@@ -106,7 +118,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
     with arrow_errors(str(folder)), opened(files[0]) as stream:
         schema = stream.schema
 
-    def read(names: Sequence[str], rows: int) -> Iterator[Any]:
+    def read(names: Sequence[str]) -> Iterator[Any]:
         for name in files:
             with opened(name) as stream:
                 yield from _in_order(iter(stream), names)
@@ -124,8 +136,8 @@ def frame_table(frame: Any) -> ArrowTable:
     if not held.num_rows:
         raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
 
-    def read(names: Sequence[str], rows: int) -> Iterator[Any]:
-        return iter(held.select(list(names)).to_batches(rows))
+    def read(names: Sequence[str]) -> Iterator[Any]:
+        return iter(held.select(list(names)).to_batches())
 
     return ArrowTable(held.schema, read)
 
