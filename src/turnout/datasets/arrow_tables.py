@@ -17,7 +17,7 @@ from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
 
 _CSV_BLOCK_BYTES = 2**22
 _BUFFER_BYTES = 2**20
-_GROUPS_ASKED, _MOST_ROWS = 8, 2**16
+_MOST_ROWS = 2**16
 _FIRST_ROWS = 2**6
 """Rows of the first batch, which shows how many numbers a row has."""
 _CELL = re.compile(
@@ -79,11 +79,11 @@ def parquet_table(path: Path) -> ArrowTable:
 
     with arrow_errors(str(path)), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
-        rows = _rows_at_once(file.metadata)
 
     def read(names: Sequence[str]) -> Iterator[Any]:
         # Neither read ahead nor column by column: either would hold a large file as a whole.
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
+            rows = _rows_at_once(file, names)
             yield from _in_order(
                 file.iter_batches(rows, columns=list(names), use_threads=False), names
             )
@@ -91,14 +91,15 @@ def parquet_table(path: Path) -> ArrowTable:
     return ArrowTable(schema, read, str(path))
 
 
-def _rows_at_once(metadata: Any) -> int:
-    """Rows whose numbers and texts are those of about one batch, by the first row groups."""
-    groups = [metadata.row_group(i) for i in range(min(_GROUPS_ASKED, metadata.num_row_groups))]
-    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
-    # A column that repeats itself is small in the file alone; text counts by its size.
-    size = sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns)
-    rows = sum(group.num_rows for group in groups)
-    return min(max(1, 8 * BATCH_NUMBERS * rows // max(1, size)), _MOST_ROWS)
+def _rows_at_once(file: Any, names: Sequence[str]) -> int:
+    """Rows of about one batch, by the size of the first ones.
+
+    The file's own statistics are not asked: those of a damaged file end the process (pyarrow 26).
+    """
+    for first in file.iter_batches(_FIRST_ROWS, columns=list(names), use_threads=False):
+        size = max(1, first.nbytes // max(1, first.num_rows))
+        return min(max(1, 8 * BATCH_NUMBERS // size), _MOST_ROWS)
+    return _MOST_ROWS
 
 
 def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
