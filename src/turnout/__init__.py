@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from turnout.api.calibrations import calibrate as calibrate
     from turnout.api.comparisons import Comparison as Comparison
     from turnout.api.comparisons import compare as compare
+    from turnout.api.data import client_data as client_data
     from turnout.api.estimates import estimate_frequencies as estimate_frequencies
     from turnout.api.estimates import estimate_mean as estimate_mean
     from turnout.api.prices import Price as Price
@@ -59,6 +60,7 @@ _HOMES = {
     "accounting": "Guarantee PrivacyCurve",
     "api.calibrations": "calibrate",
     "api.comparisons": "Comparison compare",
+    "api.data": "client_data",
     "api.estimates": "estimate_frequencies estimate_mean",
     "api.prices": "Price explain price",
     "api.trained": "TrainedModel load",

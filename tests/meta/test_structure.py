@@ -22,7 +22,8 @@ PUBLIC = {
     "price published_epsilon remaining running shuffled_method shuffled_price spent "
     "with_released_counts",
     "datasets": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
-    "digits fashion_mnist flash_phones load mnist parse_intervals trace_from",
+    "digits fashion_mnist flash_phones load mnist own_data own_records "
+    "parse_intervals trace_from",
     "estimation": "FrequencyEstimate FrequencyTally clip_and_normalise collect "
     "estimate_frequencies normalise project_simplex",
     "plans": "SCHEMES AvailabilitySection Plan PreparedPlan Question Sweep all_keys "

@@ -137,7 +137,9 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     folder.mkdir()
     names: dict[str, object] = {"__name__": "page"}
     registry.all_laws()  # loaded now, or those loaded by a page would be forgotten with its own
-    with chdir(folder), patch.dict(registry._NAMES):  # a page's own laws stay on it
+    # A page's own laws stay on it, and so does what it lays out.
+    cache = {"XDG_CACHE_HOME": str(folder / "cache")}
+    with chdir(folder), patch.dict(registry._NAMES), patch.dict(os.environ, cache):
         return [
             [
                 printed_by_python(step, names) if block.language == "python" else printed(step)

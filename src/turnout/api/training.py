@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.accounting import Guarantee
+    from turnout.datasets import ClientData
     from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
     from turnout.reporting.drawing import Picture
@@ -116,6 +117,7 @@ def train(
     *,
     example: str | None = None,
     resume: str | os.PathLike[str] | None = None,
+    data: ClientData | None = None,
     progress: bool = False,
 ) -> TrainingRun:
     """A run of a plan, its noise calibrated to its budget before anything runs.
@@ -129,6 +131,8 @@ def train(
         out: a new or empty folder for checkpoints and the report; None writes nothing.
         example: an example plan by name, such as "digits", in place of ``plan``.
         resume: a folder with a run that was stopped or killed, in place of both.
+        data: the clients' data, as `client_data` makes them, for a plan whose [data] names none; a
+            run that is resumed is given them again.
         progress: whether a terminal shows how far it is.
 
     Raises:
@@ -150,7 +154,7 @@ def train(
     if resume is not None:
         if out is not None:
             raise ParameterError("out", str(out), "none beside resume")
-        finished = runs.resume(Path(resume), watcher)
+        finished = runs.resume(Path(resume), watcher, data)
     else:
         if isinstance(plan, Mapping):
             source = Plan.from_mapping(dict(plan))
@@ -159,7 +163,7 @@ def train(
         else:
             assert plan is not None
             source = plan if isinstance(plan, Plan) else Path(plan)
-        finished = runs.train(source, None if out is None else Path(out), watcher)
+        finished = runs.train(source, None if out is None else Path(out), watcher, data)
     return TrainingRun(finished.summary, finished.folder)
 
 

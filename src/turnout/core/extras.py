@@ -10,6 +10,7 @@ from turnout.core.errors import MissingExtraError
 EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch", "jinja2", "matplotlib", "safetensors"),
     "plots": ("matplotlib",),
+    "data": ("pyarrow", "PIL"),
     "device": ("cryptography", "httpx"),
     "service": (
         "apsw",
@@ -30,7 +31,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 """Packages of each extra by the names that they are imported by."""
 
-_NAMES = {"torch": "PyTorch", "dp_accounting": "dp-accounting"}
+_NAMES = {"torch": "PyTorch", "PIL": "Pillow", "dp_accounting": "dp-accounting"}
 
 
 def require(*extras: str, what: str) -> None:

@@ -1,12 +1,13 @@
-"""Real data: labelled images and availability traces.
+"""Data: labelled images, availability traces, and files of one's own.
 
-Files are found through ``TURNOUT_DATA``, then the user's cache, then their official mirrors;
-the UCI digits travel inside the package.
+Published files are found through ``TURNOUT_DATA``, then the user's cache, then their official
+mirrors; the UCI digits travel inside the package.
 """
 
 from turnout.datasets.availability import flash_phones, parse_intervals, trace_from
 from turnout.datasets.files import DataFile, MissingFileError, cache_folder, contents
 from turnout.datasets.images import digits, fashion_mnist, load, mnist
+from turnout.datasets.own import own_data, own_records
 from turnout.datasets.records import ClientData, Records, Target, deal
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "flash_phones",
     "load",
     "mnist",
+    "own_data",
+    "own_records",
     "parse_intervals",
     "trace_from",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.learning.holdings import Holdings
+from turnout.plans.data import DataSection
 
 
 class Target(StrEnum):
@@ -62,6 +63,7 @@ class ClientData:
         holdings: who holds which training record; None where records have no client of their own
             and are dealt.
         names: of the outputs, in their order; empty where they have none.
+        section: the [data] of a plan that says how it was read; None where nobody did.
     """
 
     name: str
@@ -71,6 +73,7 @@ class ClientData:
     target: Target = Target.CLASS
     holdings: Holdings | None = None
     names: tuple[str, ...] = ()
+    section: DataSection | None = None
 
 
 def deal(

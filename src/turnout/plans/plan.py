@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 from pydantic import Field, ValidationError
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.plans.data import DataSection
 from turnout.plans.fields import Section
 from turnout.plans.laws import SECTIONS, AvailabilitySection, LawSection
 from turnout.plans.refusals import refusal
 from turnout.plans.sections import (
     ClientSection,
-    DataSection,
     ModelSection,
     OptimizerSection,
     PrivacySection,
@@ -56,7 +56,7 @@ class Plan(Section):
     CheckIn(window=10, windows=1, probability=1.0)
     """
 
-    data: DataSection
+    data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
     model: ModelSection
     participation: ParticipationSection
     privacy: PrivacySection

@@ -86,7 +86,8 @@ def choices(annotation: Any) -> list[str]:
     """The allowed words of a Literal or an enumeration of words; none for other types."""
     if isinstance(annotation, type) and issubclass(annotation, str):
         return [str(member) for member in getattr(annotation, "__members__", {}).values()]
-    return [str(value) for value in get_args(annotation) if isinstance(value, str)]
+    values = (value for member in _members(annotation) for value in get_args(member))
+    return [str(value) for value in values if isinstance(value, str)]
 
 
 def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterError:

@@ -1,4 +1,4 @@
-"""The other tables of a plan: data, model, clients' work, privacy, protocol, optimizer, run."""
+"""The other tables of a plan: model, clients' work, privacy, protocol, optimizer, run."""
 
 from __future__ import annotations
 
@@ -19,22 +19,6 @@ from turnout.plans.fields import (
 )
 from turnout.plans.refusals import MISSING
 from turnout.spec import Relation, ReleaseRule
-
-
-class DataSection(Section):
-    """The clients' data."""
-
-    name: Literal["digits", "mnist", "fashion-mnist"] = Field(description="the data set")
-    clients: Count | None = Field(
-        None,
-        description="number of clients; unset: one for each record, or one for each phone of "
-        "the availability trace",
-    )
-    dealing: Literal["shuffled", "by-label"] = Field(
-        "shuffled",
-        description="how records are dealt to clients: like shuffled cards, or sorted by label "
-        "first, so that most clients see one label only",
-    )
 
 
 class LoraSection(Section):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import rich.console
+import rich.status
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -25,10 +26,10 @@ class Console:
         self._status = rich.console.Console(stderr=True)
 
     @contextmanager
-    def phase(self, what: str) -> Iterator[None]:
+    def phase(self, what: str) -> Iterator[_Phase]:
         """A spinner while something takes a while."""
-        with self._status.status(f"{what} …"):
-            yield
+        with self._status.status(f"{what} …") as status:
+            yield _Phase(what, status, self._status)
 
     @contextmanager
     def training(
@@ -71,6 +72,23 @@ class Console:
             self._out.print(f"  {name}: {path}", soft_wrap=True, highlight=False)
 
 
+class _Phase:
+    """A spinner's words."""
+
+    def __init__(
+        self, what: str, status: rich.status.Status, console: rich.console.Console
+    ) -> None:
+        self._what, self._status, self._console = what, status, console
+
+    def rows(self, what: str, done: int) -> None:
+        """Says how far it is."""
+        self._status.update(f"{self._what} … {what}: {done:,}")
+
+    def note(self, text: str) -> None:
+        """Prints a line that stays."""
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
 def run_table(summary: Summary) -> Table:
     """The end of a run: how good the model is, and what was promised to whom."""
     outcome = summary.outcome
@@ -86,7 +104,8 @@ def run_table(summary: Summary) -> Table:
         rows["with every phone present"] = (
             f"{everyone:.2%}: absence costs {100 * (everyone - outcome.accuracy):.2f} points"
         )
-    title = f"{prepared.plan.model.title} on {prepared.plan.data.name}"
+    rows |= prepared.plan.data.provenance()
+    title = f"{prepared.plan.model.title} on {prepared.plan.data.title}"
     table = guarantee_table(prepared.guarantee, title, rows)
     table.add_row("simulator's view", _counts(outcome))
     return table

@@ -29,7 +29,7 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
     """The HTML page of a run."""
     plan = summary.outcome.prepared.plan
     return _template("report.html").render(
-        title=f"Private training on {plan.data.name}",
+        title=f"Private training on {plan.data.title}",
         subtitle=_subtitle(summary),
         cards=_cards(summary),
         guarantee_text=_guarantee_text(summary),
@@ -45,7 +45,7 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
 def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
     """The HTML page of the simulator's view: who came when."""
     return _template("counts.html").render(
-        title=f"Who came: {summary.outcome.prepared.plan.data.name}",
+        title=f"Who came: {summary.outcome.prepared.plan.data.title}",
         subtitle=_subtitle(summary),
         warning=SIMULATORS_VIEW,
         cards=_count_cards(summary),

@@ -94,7 +94,9 @@ def _examples(plan: Plan, split: Records, target: str) -> Examples:
 
 
 def _holdings(workload: Workload) -> Holdings:
-    """The owner of each record; where each holds one, client i holds record i."""
+    """The owner of each record, by the data or dealt; of one each, client i holds record i."""
+    if workload.data.holdings is not None:
+        return workload.data.holdings
     labels, population = workload.data.train.labels, workload.population
     if population == len(labels):
         return Holdings.one_each(population)

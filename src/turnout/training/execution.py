@@ -13,7 +13,7 @@ from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome
 from turnout.simulation import FileCheckpoints, Progress, Simulation
 from turnout.training.spending import EpsilonCurve, epsilon_curve
-from turnout.training.workload import Workload
+from turnout.training.workload import Phase, UnseenPhase, Workload
 
 EVALUATIONS = 60
 """About how many evaluations a run has unless its plan says otherwise."""
@@ -22,8 +22,8 @@ EVALUATIONS = 60
 class Watcher(Protocol):
     """The observer that is told the progress of a run."""
 
-    def phase(self, what: str) -> AbstractContextManager[None]:
-        """Something that may take a while."""
+    def phase(self, what: str) -> AbstractContextManager[Phase]:
+        """Something that may take a while; yields what it tells its state."""
         ...
 
     def training(
@@ -36,9 +36,9 @@ class Watcher(Protocol):
 class Unwatched:
     """A watcher that tells nobody."""
 
-    def phase(self, what: str) -> AbstractContextManager[None]:
+    def phase(self, what: str) -> AbstractContextManager[Phase]:
         """Nothing."""
-        return nullcontext()
+        return nullcontext(UnseenPhase())
 
     def training(
         self, what: str, steps: int, target: float | None

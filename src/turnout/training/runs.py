@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.datasets import ClientData
 from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
@@ -15,8 +17,10 @@ from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import ReadyRun, Watcher
 from turnout.training.saved import write_model
-from turnout.training.workload import BUILT_IN_TRACE, Workload, gather
+from turnout.training.workload import BUILT_IN_TRACE, Phase, Workload, gather
 
+PLACE = "place.txt"
+"""The folder to which paths in a plan are relative; not for release either."""
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
 
 
@@ -37,8 +41,12 @@ class _Job:
     everyone: ReadyRun | None
 
 
-def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finished:
+def train(
+    source: Path | Plan, folder: Path | None, watcher: Watcher, data: ClientData | None = None
+) -> Finished:
     """Runs a plan, from its file or as an object, and writes its report if there is a folder.
+
+    With data that are given beside it, the plan's [data] names none.
 
     Nothing is written before the plan is read, its data are at hand, its budget holds and its
     model fits.
@@ -54,8 +62,10 @@ def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finishe
         plan = Plan.from_toml(text, str(source))
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
-    job = _job(plan, place, watcher)
+    job = _job(lambda phase: gather(plan, place, data, phase), watcher)
     if folder is not None:
+        if plan.data.path is not None or plan.model.module is not None:
+            write(folder / SIMULATOR / PLACE, str(place.resolve()))
         section = plan.participation
         if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
             write(folder / TRACE, (place / section.trace).read_bytes())
@@ -63,8 +73,10 @@ def train(source: Path | Plan, folder: Path | None, watcher: Watcher) -> Finishe
     return _finished(job, folder, text, watcher)
 
 
-def resume(folder: Path, watcher: Watcher) -> Finished:
+def resume(folder: Path, watcher: Watcher, data: ClientData | None = None) -> Finished:
     """Goes on with a run that was stopped or killed; a finished one is reported again.
+
+    Data that were given beside the plan are given again.
 
     Raises:
         ParameterError: the folder holds no run.
@@ -78,13 +90,17 @@ def resume(folder: Path, watcher: Watcher) -> Finished:
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
         section = plan.participation.model_copy(update={"trace": TRACE})
         plan = plan.model_copy(update={"participation": section})
-    return _finished(_job(plan, folder, watcher), folder, text, watcher)
+    begun = folder / SIMULATOR / PLACE
+    place = Path(begun.read_text("utf-8")) if begun.is_file() else folder
+    job = _job(lambda phase: gather(plan, folder, data, phase, place), watcher)
+    return _finished(job, folder, text, watcher)
 
 
-def _job(plan: Plan, folder: Path, watcher: Watcher) -> _Job:
+def _job(gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
     """Everything that can be refused is refused here."""
-    with watcher.phase("reading the data"):
-        workload = gather(plan, folder)
+    with watcher.phase("reading the data") as phase:
+        workload = gathered(phase)
+    plan = workload.plan
     with watcher.phase("checking the privacy budget"):
         prepared = prepare(plan, workload.population, workload.law)
     with watcher.phase("building the model and the clients"):

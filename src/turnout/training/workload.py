@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout import datasets
 from turnout.core.errors import ParameterError
-from turnout.datasets import ClientData, MissingFileError
+from turnout.datasets import ClientData, MissingFileError, own_data
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
+from turnout.plans.data import DataSection
+from turnout.plans.refusals import MISSING
 from turnout.spec import ParticipationLaw
 
 BUILT_IN_TRACE = "flash-phones"
@@ -35,34 +38,109 @@ class Workload:
     folder: Path = Path()
 
 
-def gather(plan: Plan, folder: Path) -> Workload:
+def gather(
+    plan: Plan,
+    folder: Path,
+    beside: ClientData | None = None,
+    phase: Phase | None = None,
+    data_folder: Path | None = None,
+) -> Workload:
     """The plan's data, trace (its path relative to the folder), population and law.
 
+    Args:
+        plan: whose [data] names a data set, or says how to read a file.
+        folder: to which its paths are relative.
+        beside: data that are given beside the plan, whose [data] then names none.
+        phase: is told how far the reading of a file is.
+        data_folder: to which the paths of its data and model are relative, where that is another
+            folder.
+
     Raises:
-        ParameterError: a file that is missing, or a number of clients that does not fit.
+        ParameterError: a file that is missing, a value in it that cannot be read as the plan says,
+            or a number of clients that does not fit.
         StorageError: a damaged file.
     """
-    try:
-        data = datasets.load(plan.data.name)
-    except MissingFileError as error:
-        raise ParameterError("data.name", plan.data.name, f"data at hand, but {error}") from None
+    own_folder = data_folder or folder
+    data = _data(plan.data, own_folder, beside, phase or UnseenPhase())
+    if beside is not None and beside.section is not None:  # so that reports say how it was read
+        dealt = plan.data.model_dump(include={"clients", "dealing"})
+        plan = plan.model_copy(update={"data": beside.section.model_copy(update=dealt)})
+    held = len(data.train) if data.holdings is None else data.holdings.population
     section = plan.participation
     if not isinstance(section, AvailabilitySection):
-        population = _population(plan, len(data.train), len(data.train))
-        return Workload(plan, data, population, plan.law(population), folder=folder)
+        population = _population(plan, data, held, held)
+        return Workload(plan, data, population, plan.law(population), folder=own_folder)
     trace = _trace(section, folder)
-    population = _population(plan, len(data.train), len(trace))
+    population = _population(plan, data, held, len(trace))
     if population != len(trace):
         raise ParameterError("data.clients", population, f"{len(trace)}, as in the trace")
     law = availability_law(trace, section.window, section.probability)
-    return Workload(plan, data, population, law, trace, folder)
+    return Workload(plan, data, population, law, trace, own_folder)
 
 
-def _population(plan: Plan, records: int, default: int) -> int:
+class Phase(Protocol):
+    """Something that takes a while, as whoever does it sees it."""
+
+    def rows(self, what: str, done: int) -> None:
+        """Progress: what is done, and with how many rows."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something to know once it is over."""
+        ...
+
+
+class UnseenPhase:
+    """Tells nobody."""
+
+    def rows(self, what: str, done: int) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+
+def _data(
+    section: DataSection, folder: Path, beside: ClientData | None, phase: Phase
+) -> ClientData:
+    """The data set by its name, by its path, or beside the plan."""
+    if beside is not None:
+        for key in ("name", "path", *section.model_fields_set):
+            if getattr(section, key) is not None and key not in ("clients", "dealing"):
+                raise ParameterError(
+                    f"data.{key}",
+                    getattr(section, key),
+                    "none where data are given beside the plan",
+                )
+        if beside.holdings is not None and section.clients is not None:
+            raise ParameterError(
+                "data.clients", section.clients, "none: the data say who holds what"
+            )
+        return beside
+    if section.path is not None:
+        try:
+            return own_data(section, folder, phase.rows, phase.note)
+        except ParameterError as error:
+            name = "path" if error.name == "data" else error.name
+            raise ParameterError(f"data.{name}", error.value, error.expected) from None
+    if section.name is None:
+        expected = (
+            "the path of a file, or a name; or data beside the plan: turnout.train(plan, data=…)"
+        )
+        raise ParameterError("data.path", MISSING, expected)
+    try:
+        return datasets.load(section.name)
+    except MissingFileError as error:
+        raise ParameterError("data.name", section.name, f"data at hand, but {error}") from None
+
+
+def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
     """The number of clients; each holds at least one record."""
+    if data.holdings is not None:
+        return held
     clients = plan.data.clients or default
-    if clients > records:
-        raise ParameterError("data.clients", clients, f"at most {records}, the number of records")
+    if clients > held:
+        raise ParameterError("data.clients", clients, f"at most {held}, the number of records")
     return clients
 
 

@@ -100,7 +100,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
         own = Records(*records)
-        data = ClientData(plan.data.name, own, own)
+        data = ClientData(plan.data.title, own, own)
         if own.labels.min() < 0 or own.labels.max() >= data.outputs:
             top = data.outputs - 1
             raise ParameterError("labels", int(own.labels.max()), f"classes 0 to {top}")
@@ -126,7 +126,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):
                 raise ParameterError("--data", name, f"{plan.data.name!r}, as in the task's plan")
-            data = load(plan.data.name)
+            data = load(plan.data.name or "")
             if charter.population > len(data.train):
                 raise ParameterError(
                     "population", charter.population, f"at most the {len(data.train)} records"

@@ -165,7 +165,7 @@ def public_view(terms: Terms, progress: Progress, scores: Iterable[Scored]) -> P
     charter, plan = terms.charter, terms.plan
     return PublicView(
         task=charter.task,
-        title=f"{plan.model.title} on {plan.data.name}",
+        title=f"{plan.model.title} on {plan.data.title}",
         plan=charter.plan,
         population=charter.population,
         release=charter.scheme.release.value,

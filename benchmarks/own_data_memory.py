@@ -1,0 +1,110 @@
+"""Memory of training on a Parquet file: peak RssAnon beside the file's size.
+
+    python benchmarks/own_data_memory.py --gigabytes 5 --clients 1000000
+
+Writes the file below a folder (--folder, /tmp by default) unless it is there, each client's rows
+scattered all over it; lays it out and trains a logistic model on it. The layout and the file stay
+until the folder is deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+LIMIT_GIB = 4.0
+WIDTH, ROW_GROUP = 64, 2**16
+"""Numbers of a record; rows that are written at once."""
+PLAN = {
+    "model": {"name": "logistic"},
+    "participation": {"law": "check-in", "window": 20},
+    "privacy": {"relation": "add-remove", "delta": 1e-8, "epsilon": 2.0, "clip_norm": 1.0},
+    "optimizer": {"learning_rate": 1.0},
+    "run": {"evaluate_every": 10},
+}
+
+
+def write_file(path: Path, gigabytes: float, clients: int) -> None:
+    """Writes records of random clients, whose label is the first number's sign."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = int(gigabytes * 2**30 / (4 * WIDTH + 4))
+    generator = np.random.default_rng(1)
+    partial = path.with_suffix(".partial")
+    kinds = {"patient": pa.int64(), "x": pa.list_(pa.float32(), WIDTH), "y": pa.int64()}
+    with pq.ParquetWriter(partial, pa.schema(kinds), compression="none") as writer:
+        for start in range(0, rows, ROW_GROUP):
+            size = min(ROW_GROUP, rows - start)
+            x = generator.standard_normal((size, WIDTH), dtype=np.float32)
+            # The first rows name each client once; the others are anybody's.
+            drawn = generator.integers(0, clients, size)
+            patient = np.where(
+                np.arange(start, start + size) < clients, np.arange(start, start + size), drawn
+            )
+            arrays = [
+                pa.array(patient % clients),
+                pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), WIDTH),
+                pa.array((x[:, 0] > 0).astype(np.int64)),
+            ]
+            writer.write_table(pa.Table.from_arrays(arrays, names=list(kinds)))
+    partial.rename(path)
+
+
+class Memory:
+    """The peak of anonymous memory while it watches, in GiB."""
+
+    def __init__(self) -> None:
+        self.peak, self._done = 0.0, threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            now = next(line for line in lines if line.startswith("RssAnon"))
+            self.peak = max(self.peak, int(now.split()[1]) / 2**20)
+
+    def stop(self) -> float:
+        """Ends watching; the peak."""
+        self._done.set()
+        return self.peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--gigabytes", type=float, default=0.5)
+    parser.add_argument("--clients", type=int, default=100_000)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/own-data-memory"))
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    path = given.folder / f"visits-{given.gigabytes:g}-{given.clients}.parquet"
+    if not path.exists():
+        print(f"writing {path} …")
+        write_file(path, given.gigabytes, given.clients)
+    os.environ["XDG_CACHE_HOME"] = str(given.folder)
+    data = {"path": str(path), "client": "patient", "inputs": ["x"], "label": "y", "classes": 2}
+
+    import turnout
+
+    memory, began = Memory(), time.perf_counter()
+    run = turnout.train({"data": {**data, "test": 0.01}, **PLAN}, progress=True)
+    record = {
+        "file_gib": path.stat().st_size / 2**30,
+        "clients": run.summary.outcome.prepared.population,
+        "seconds": time.perf_counter() - began,
+        "training_seconds": run.summary.outcome.seconds,
+        "accuracy": run.accuracy,
+        "peak_rss_anon_gib": memory.stop(),
+        "limit_gib": LIMIT_GIB,
+    }
+    print(json.dumps(record, indent=2))
+
+
+if __name__ == "__main__":
+    main()

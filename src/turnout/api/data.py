@@ -1,0 +1,232 @@
+"""Clients' data from Python: files, frames, arrays, data sets of PyTorch, or client by client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnout.core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from turnout.datasets import ClientData
+    from turnout.datasets.tables import Table
+    from turnout.plans.data import DataSection
+
+_UNNAMED = {"client": "clients", "inputs": "inputs", "label": "labels"}
+"""Columns of data that have no names of their own."""
+_KINDS = (
+    "a file's path, a frame, a mapping of columns, arrays (inputs, labels) or (inputs, labels, "
+    "clients), a data set of PyTorch, or clients as {client: (inputs, labels)}"
+)
+
+
+def client_data(
+    source: Any,
+    *,
+    client: str | Sequence[Any] | None = None,
+    inputs: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    test: Any = None,
+    target: str | None = None,
+    classes: int | Sequence[str] | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    scaling: Mapping[str, tuple[float, float]] | None = None,
+    vocabulary: int | str | None = None,
+    length: int | None = None,
+    progress: bool = False,
+) -> ClientData:
+    """The records of clients, to train on with ``turnout.train(plan, data=…)``.
+
+    Classes, categories, scalings and the vocabulary are public constants that the caller knows.
+    None is read off the data, which are private: a statistic of them costs ε, and
+    `turnout.estimate_frequencies` and `turnout.estimate_mean` buy one.
+
+    Args:
+        source: where the records are:
+
+            * the path of a file or folder, as a plan's ``data.path``; it is laid out once as
+              memory-mapped files in the cache;
+            * a frame of pandas, polars or pyarrow (whatever hands out Arrow columns), or a mapping
+              of arrays by column;
+            * arrays ``(inputs, labels)`` or ``(inputs, labels, clients)``, one entry a record;
+            * a PyTorch data set with a length, of pairs (input, label);
+            * clients, ``{id: (inputs, labels)}`` or an iterable of ``(id, (inputs, labels))``.
+        client: the column of ids, text or whole numbers; for arrays and data sets the ids
+            themselves. Without it records have no client of their own and are dealt.
+        inputs: the columns that a model sees, or one column of arrays.
+        label: the column to predict, or several numbers or tags.
+        test: the records that judge the model and that no ε covers: a share of the clients, chosen
+            by a hash of their ids; a column of true and false; or another source.
+        target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``, else by
+            the label's type where that leaves no doubt.
+        classes: how many, or the list of their names.
+        categories: for each input column of text the list of its values.
+        scaling: for each column of numbers to scale the values that become 0 and 1.
+        vocabulary: inputs are tokens: how many there are, or a text of all characters.
+        length: tokens of a record, with a text of all characters.
+        progress: whether a terminal shows how far a file is read, and where its layout is.
+
+    Raises:
+        ParameterError: an unknown column, a value that is missing or out of range, or a client
+            without records.
+        StorageError: a damaged file.
+
+    >>> visits = {"who": ["ann", "ann", "ben", "cy"], "age": [40, 41, 50, 60], "ill": [0, 1, 1, 0]}
+    >>> test = {"age": [30], "ill": [0]}
+    >>> data = client_data(visits, client="who", inputs="age", label="ill", classes=2, test=test)
+    >>> data.holdings.population, len(data.train), len(data.test)
+    (3, 4, 1)
+    """
+    from turnout.datasets.layout import lay_out
+    from turnout.datasets.own import texts_cut
+
+    keys: dict[str, Any] = {
+        "inputs": inputs,
+        "label": label,
+        "target": target,
+        "classes": classes,
+        "categories": categories,
+        "scaling": scaling,
+        "vocabulary": vocabulary,
+        "length": length,
+    }
+    if isinstance(source, str | os.PathLike):
+        return _of_file(source, {**keys, "client": client, "test": test}, progress)
+    table, ids = _table(source, client)
+    if ids is not None:
+        names = _UNNAMED if ids else {key: _UNNAMED[key] for key in ("inputs", "label")}
+        keys |= {key: name for key, name in names.items() if keys.get(key) is None}
+    else:
+        keys["client"] = client
+    share = isinstance(test, str) or np.isscalar(test) or test is None
+    other = None if share else _table(test, None)[0]
+    section = _section(keys | {"test": test if share else None})
+    tables = [None if one is None else texts_cut(one, section) for one in (table, other)]
+    assert tables[0] is not None
+    return lay_out(tables[0], section, tables[1]).client_data(section)
+
+
+def _section(keys: Mapping[str, Any]) -> DataSection:
+    """The [data] table of a plan that says the same.
+
+    Raises:
+        ParameterError: a key, by the name that it has here.
+    """
+    from pydantic import ValidationError
+
+    from turnout.plans.data import DataSection
+    from turnout.plans.refusals import refusal
+
+    try:
+        return DataSection.model_validate(dict(keys))
+    except ValidationError as error:
+        raise refusal(error, DataSection) from None
+
+
+def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
+    """The records in a file or folder; paths are relative to the current folder."""
+    from turnout.datasets.own import own_data
+
+    test = keys["test"]
+    test = os.fspath(test) if isinstance(test, os.PathLike) else test
+    section = _section({**keys, "path": os.fspath(source), "test": test})
+    if not progress:
+        return own_data(section, Path())
+    from turnout.reporting.console import Console
+
+    with Console().phase("reading the data") as phase:
+        return own_data(section, Path(), phase.rows, phase.note)
+
+
+def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
+    """The source as a table, and whether it holds ids; None where its columns have names."""
+    from turnout.datasets.tables import ArrayTable
+
+    if hasattr(source, "__arrow_c_stream__"):
+        from turnout.datasets.arrow_tables import frame_table
+
+        return frame_table(source), None
+    if isinstance(source, Mapping) and not _are_clients(source.values()):
+        return ArrayTable(source), None
+    if isinstance(source, tuple) and len(source) in (2, 3):
+        names = ("inputs", "labels", "clients")
+        arrays: dict[str, Any] = dict(zip(names, source, strict=False))
+    elif hasattr(source, "__getitem__") and hasattr(source, "__len__") and not _is_plain(source):
+        arrays = _of_dataset(source)
+    elif isinstance(source, Iterable) and not isinstance(source, str | bytes | np.ndarray):
+        arrays = _of_clients(source.items() if isinstance(source, Mapping) else source)
+    else:
+        raise ParameterError("source", type(source).__name__, _KINDS)
+    if client is not None:
+        if isinstance(client, str) or "clients" in arrays:
+            raise ParameterError("client", client, "one id a record, where the source has none")
+        arrays["clients"] = client
+    return ArrayTable(arrays), "clients" in arrays
+
+
+def _are_clients(values: Iterable[Any]) -> bool:
+    """Whether these are pairs (inputs, labels) of clients, and no columns."""
+    first = next(iter(values), None)
+    return isinstance(first, tuple) and len(first) == 2
+
+
+def _is_plain(source: Any) -> bool:
+    return isinstance(source, Mapping | list | tuple | str | bytes | np.ndarray)
+
+
+def _of_dataset(source: Any) -> dict[str, Any]:
+    """The arrays of a data set that gives one pair (input, label) for each number."""
+    first = source[0] if len(source) else None
+    if not isinstance(first, tuple | list) or len(first) != 2:
+        raise ParameterError("source", type(source).__name__, _KINDS)
+    pairs = [source[number] for number in range(len(source))]
+    return {
+        "inputs": [np.asarray(x) for x, _ in pairs],
+        "labels": [np.asarray(y) for _, y in pairs],
+    }
+
+
+def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
+    """The arrays of all clients' records, one after another.
+
+    Raises:
+        ParameterError: a client without records, or with another number of labels than of inputs.
+    """
+    inputs, labels, names, counts = [], [], [], []
+    for entry in clients:
+        name, held = _pair(entry)
+        x, y = np.asarray(held[0]), np.asarray(held[1])
+        if not len(x) or len(x) != len(y):
+            given = f"{len(x)} inputs and {len(y)} labels"
+            raise ParameterError(
+                f"client {name!r}", given, "at least one record, each with a label"
+            )
+        if inputs and x.shape[1:] != inputs[0].shape[1:]:
+            expected = f"inputs of shape {inputs[0].shape[1:]}, as the clients before"
+            raise ParameterError(f"client {name!r}", x.shape[1:], expected)
+        inputs.append(x)
+        labels.append(y)
+        names.append(name)
+        counts.append(len(x))
+    if not names:
+        raise ParameterError("source", "no clients", _KINDS)
+    return {
+        "inputs": np.concatenate(inputs),
+        "labels": np.concatenate(labels),
+        "clients": np.repeat(np.array(names), counts),
+    }
+
+
+def _pair(entry: Any) -> tuple[Any, Any]:
+    """An entry of clients as (id, (inputs, labels))."""
+    try:
+        name, (x, y) = entry
+    except (TypeError, ValueError):
+        raise ParameterError("source", type(entry).__name__, _KINDS) from None
+    if not all(hasattr(part, "__len__") for part in (x, y)):
+        raise ParameterError("source", type(entry).__name__, _KINDS)
+    return name, (x, y)

@@ -1,0 +1,242 @@
+"""Tables that pyarrow reads: Parquet, CSV, Arrow files, and frames in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.core.errors import ParameterError, StorageError
+from turnout.core.extras import require
+from turnout.datasets.arrow_columns import Shapes, arrow_errors, column_of
+from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
+
+_CSV_BLOCK_BYTES = 2**22
+_BUFFER_BYTES = 2**20
+_MOST_ROWS = 2**16
+_FIRST_ROWS = 2**6
+"""Rows of the first batch, which shows how many numbers a row has."""
+_CELL = re.compile(
+    r"(?:Row #(?P<row>\d+): )?CSV conversion error to .*?: invalid value '(?P<cell>.*)'"
+)
+_COLUMN = re.compile(r"In CSV column #(\d+)")
+
+Reader = Callable[[Sequence[str]], Iterator[Any]]
+"""Record batches with some columns."""
+
+
+class ArrowTable:
+    """Columns of record batches.
+
+    Args:
+        schema: of all columns, a ``pyarrow.Schema``.
+        read: gives record batches.
+        where: the file's name in errors; empty for what is in memory.
+    """
+
+    typed = True
+
+    def __init__(self, schema: Any, read: Reader, where: str = "") -> None:
+        self._read, self._where = read, where
+        with arrow_errors(where):
+            self._names = list(schema.names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        return self._names
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+        """All rows of these columns; types are the table's own."""
+        start, names, step = 0, list(kinds), _FIRST_ROWS
+        with arrow_errors(self._where):
+            shapes: Shapes = {}
+            for held in self._read(names):
+                for part in _sliced(held, step):
+                    rows = np.arange(start, start + part.num_rows)
+                    columns = {
+                        name: column_of(name, part.column(place), rows, shapes)
+                        for place, name in enumerate(names)
+                    }
+                    start += part.num_rows
+                    numbers = sum(column.values[:1].size for column in columns.values())
+                    step = max(1, BATCH_NUMBERS // max(1, numbers))
+                    yield Batch(rows, columns)
+
+
+def parquet_table(path: Path) -> ArrowTable:
+    """The table in a Parquet file.
+
+    Raises:
+        StorageError: no Parquet file, or not a whole one.
+    """
+    _require("a .parquet file")
+    import pyarrow.parquet as pq
+
+    with arrow_errors(str(path)), pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+
+    def read(names: Sequence[str]) -> Iterator[Any]:
+        # Neither read ahead nor column by column: either would hold a large file as a whole.
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
+            rows = _rows_at_once(file, names)
+            yield from _in_order(
+                file.iter_batches(rows, columns=list(names), use_threads=False), names
+            )
+
+    return ArrowTable(schema, read, str(path))
+
+
+def _rows_at_once(file: Any, names: Sequence[str]) -> int:
+    """Rows of about one batch, by the size of the first ones.
+
+    The file's own statistics are not asked: those of a damaged file end the process (pyarrow 26).
+    """
+    for first in file.iter_batches(_FIRST_ROWS, columns=list(names), use_threads=False):
+        size = max(1, first.nbytes // max(1, first.num_rows))
+        return min(max(1, 8 * BATCH_NUMBERS // size), _MOST_ROWS)
+    return _MOST_ROWS
+
+
+def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
+    """The table in the Arrow files of a Hugging Face data set (streams, one after another).
+
+    Raises:
+        StorageError: a file is missing or damaged.
+    """
+    _require("a folder of Arrow files")
+    import pyarrow as pa
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Any]:
+        with pa.OSFile(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
+            yield stream
+
+    with arrow_errors(str(folder)), opened(files[0]) as stream:
+        schema = stream.schema
+
+    def read(names: Sequence[str]) -> Iterator[Any]:
+        for name in files:
+            with opened(name) as stream:
+                yield from _in_order(iter(stream), names)
+
+    return ArrowTable(schema, read, str(folder))
+
+
+def frame_table(frame: Any) -> ArrowTable:
+    """The table in a frame that hands out its columns in Arrow's form (pandas, polars, pyarrow)."""
+    _require("a frame")
+    import pyarrow as pa
+
+    with arrow_errors(""):
+        held = pa.table(frame)
+    if not held.num_rows:
+        raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
+
+    def read(names: Sequence[str]) -> Iterator[Any]:
+        return iter(held.select(list(names)).to_batches())
+
+    return ArrowTable(held.schema, read)
+
+
+class CsvTable:
+    """The table in a CSV file with a header; its columns are read as the settings need them."""
+
+    typed = False
+
+    def __init__(self, path: Path) -> None:
+        _require("a .csv file")
+        self._path = path
+        with arrow_errors(str(path)):
+            self._names = list(self._reader(None).schema.names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names in the first line."""
+        return self._names
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
+        """All rows of these columns, of the kinds asked for; an empty cell is missing."""
+        start, names = 0, list(kinds)
+        with self._errors(kinds, lambda: start):
+            for held in self._reader(kinds):
+                if not held.num_rows:
+                    continue
+                rows = np.arange(start, start + held.num_rows)
+                columns = {
+                    name: column_of(name, held.column(place), rows, {})
+                    for place, name in enumerate(names)
+                }
+                yield Batch(rows, columns)
+                start += held.num_rows
+
+    def _reader(self, kinds: Mapping[str, Kind] | None) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        convert = None
+        if kinds is not None:
+            types = {
+                Kind.NUMBERS: pa.float64(),
+                Kind.WHOLE_NUMBERS: pa.int64(),
+                Kind.TRUTH: pa.bool_(),
+                Kind.TEXT: pa.string(),
+            }
+            convert = csv.ConvertOptions(
+                column_types={name: types[kind] for name, kind in kinds.items()},
+                include_columns=list(kinds),
+                strings_can_be_null=True,
+            )
+        # One thread, so that an error names its row and rows keep their order.
+        options = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES)
+        return csv.open_csv(self._path, read_options=options, convert_options=convert)
+
+    @contextmanager
+    def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
+        """A cell of another kind is named by its column and row."""
+        import pyarrow as pa
+
+        try:
+            with arrow_errors(str(self._path)):
+                yield
+        except StorageError as error:
+            cause = error.__cause__
+            found, place = _CELL.search(str(error)), _COLUMN.search(str(error))
+            if not isinstance(cause, pa.ArrowInvalid) or not found or not place:
+                raise
+            name = self._named(int(place[1]), kinds)
+            row = (
+                "" if found["row"] is None else f" in row {int(found['row']) - 2} (counted from 0)"
+            )
+            hint = "; a column of text needs its public list (categories, or classes of a label)"
+            expected = f"{kinds[name].value} in column {name!r}, not {found['cell']!r}{row}"
+            wants_numbers = kinds[name] in (Kind.NUMBERS, Kind.WHOLE_NUMBERS)
+            raise ParameterError("data", name, expected + hint * wants_numbers) from None
+
+    def _named(self, place: int, kinds: Mapping[str, Kind]) -> str:
+        name = self._names[place] if place < len(self._names) else ""
+        return name if name in kinds else next(iter(kinds))
+
+
+def _require(what: str) -> None:
+    require("data", what=what)
+
+
+def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
+    """Batches whose columns stand in the order of the names, and within their own memory.
+
+    A damaged file may say of a text that it stands anywhere.
+    """
+    for batch in batches:
+        chosen = batch.select(list(names))
+        chosen.validate(full=True)
+        yield chosen
+
+
+def _sliced(batch: Any, rows: int) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

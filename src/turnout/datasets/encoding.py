@@ -1,0 +1,242 @@
+"""Columns as a model sees them: numbers, one-hot categories, tokens; classes, tags, numbers.
+
+Every constant is the plan's. Nothing here is computed from more than one row, so that no
+statistic of private data enters a model without a price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError
+from turnout.datasets.records import Target
+from turnout.datasets.tables import Batch, Column, Kind, any_of_row, refuse_rows
+from turnout.plans.data import DataSection
+
+_FLOAT32_LIMIT = float(np.finfo(np.float32).max)
+
+
+class Encoder:
+    """Inputs and labels of a table's rows, as a plan's [data] describes them.
+
+    Args:
+        data: with the columns' names and their public constants.
+        first: the first rows, which show the types of columns and the shapes of arrays.
+
+    Raises:
+        ParameterError: a label whose kind its type leaves in doubt.
+    """
+
+    def __init__(self, data: DataSection, first: Batch) -> None:
+        self._inputs: Sequence[str] = data.inputs or ()
+        self._label: Sequence[str] = data.label or ()
+        self._categories = data.categories or {}
+        self._scaling = data.scaling or {}
+        vocabulary = data.vocabulary
+        self._tokens = len(vocabulary) if isinstance(vocabulary, str) else vocabulary
+        labels = [first.columns[name] for name in self._label]
+        self.target = Target(data.stated_target or guessed_target(self._label, labels))
+        self._classes = data.classes
+        self.names = data.classes if isinstance(data.classes, tuple) else ()
+
+    def outputs(self, labels: NDArray) -> int:
+        """Classes, tags, numbers or tokens of the vocabulary."""
+        if self.target is Target.TOKENS:
+            assert self._tokens is not None
+            return self._tokens
+        if self.target is Target.CLASS:
+            assert self._classes is not None
+            return self._classes if isinstance(self._classes, int) else len(self._classes)
+        return labels.shape[1]
+
+    def records(self, batch: Batch) -> tuple[NDArray, NDArray]:
+        """Inputs and labels of a batch, as `turnout.datasets.Records` has them.
+
+        Raises:
+            ParameterError: a value that is missing, not finite, out of range or of another kind
+                than the plan says; its column and rows are named.
+        """
+        if not self._label:
+            return self._next_tokens(batch)
+        inputs, labels = self._seen(batch), self._predicted(batch)
+        if self.target is Target.TOKENS and labels.shape != inputs.shape:
+            expected = f"a token for each of the inputs', of shape {inputs.shape[1:]}"
+            raise ParameterError("label", labels.shape[1:], expected)
+        return inputs, labels
+
+    def _seen(self, batch: Batch) -> NDArray:
+        parts = [self._input(name, batch) for name in self._inputs]
+        if self._tokens is not None:
+            return parts[0].reshape(len(batch), -1)
+        if len(parts) == 1 and parts[0].ndim > 1:
+            return parts[0]
+        flat = [_floats(part).reshape(len(batch), -1) for part in parts]
+        return np.concatenate(flat, axis=1, dtype=np.float32)
+
+    def _input(self, name: str, batch: Batch) -> NDArray:
+        """One input column: a row of one-hot codes, tokens, or numbers."""
+        column = _present("inputs", name, batch)
+        if self._tokens is not None:
+            return _whole("inputs", name, column, batch.rows, range(self._tokens))
+        if name in self._categories:
+            words = self._categories[name]
+            codes = _coded("inputs", name, column, words, batch.rows)
+            return np.eye(len(words), dtype=np.float32)[codes]
+        if column.texts is not None:
+            expected = (
+                f"numbers, or a public list of its texts: categories = {{ {name} = [...] }} "
+                "(turnout estimate buys one; a list read off private data is not covered by ε)"
+            )
+            raise ParameterError("inputs", name, expected)
+        return self._scaled("inputs", name, column.values, batch.rows)
+
+    def _scaled(self, key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> NDArray:
+        """Numbers that float32 holds; arrays of bytes and half precision stay what they are."""
+        if name in self._scaling:
+            low, high = self._scaling[name]
+            values = (values - np.float64(low)) / (high - low)
+        elif values.dtype in (np.uint8, np.float16, np.float32) and values.ndim > 1:
+            _finite(key, name, values, rows)
+            return values
+        _finite(key, name, values, rows)
+        return values.astype(np.float32)
+
+    def _predicted(self, batch: Batch) -> NDArray:
+        """The labels, as the target says."""
+        name = self._label[0]
+        column = _present("label", name, batch)
+        if self.target is Target.CLASS:
+            return self._class_numbers(name, column, batch.rows)
+        if self.target is Target.TOKENS:
+            assert self._tokens is not None
+            return _whole("label", name, column, batch.rows, range(-1, self._tokens))
+        columns = [column] + [_present("label", one, batch) for one in self._label[1:]]
+        parts = [
+            self._tags(one, held, batch.rows)
+            if self.target is Target.TAGS
+            else self._scaled("label", one, _number_values(one, held), batch.rows)
+            for one, held in zip(self._label, columns, strict=True)
+        ]
+        joined = np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
+        return joined.astype(np.uint8 if self.target is Target.TAGS else np.float32)
+
+    def _class_numbers(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
+        classes = self._classes
+        if isinstance(classes, tuple):
+            return _coded("label", name, column, classes, rows)
+        if column.texts is not None:
+            raise ParameterError("label", name, "whole numbers, or classes = [their public names]")
+        assert classes is not None
+        found = _whole("label", name, column, rows, range(classes))
+        if found.ndim > 1:
+            raise ParameterError("label", name, "one class a row, or target = 'tokens'")
+        return found
+
+    def _tags(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
+        return _whole("label", name, column, rows, range(2))
+
+    def _next_tokens(self, batch: Batch) -> tuple[NDArray, NDArray]:
+        """Each token beside the one after it; −1 stands for no token."""
+        assert self._tokens is not None
+        name = self._inputs[0]
+        held = _present("inputs", name, batch)
+        tokens = _whole("inputs", name, held, batch.rows, range(-1, self._tokens))
+        if tokens.ndim != 2 or tokens.shape[1] < 2:
+            raise ParameterError("inputs", name, "arrays of at least two tokens")
+        labels = tokens[:, 1:].copy()
+        labels[tokens[:, :-1] < 0] = -1
+        return np.maximum(tokens[:, :-1], 0), labels
+
+
+def kinds_of(data: DataSection) -> dict[str, Kind]:
+    """The columns that hold inputs and labels, and how to read those that have no types.
+
+    Raises:
+        ParameterError: a label of which the plan does not say what it is.
+    """
+    names = isinstance(data.classes, tuple)
+    target = data.stated_target
+    text = isinstance(data.vocabulary, str)
+    inputs = Kind.TEXT if text else Kind.NUMBERS
+    kinds = dict.fromkeys(data.inputs or (), inputs)
+    kinds |= dict.fromkeys(data.categories or {}, Kind.TEXT)
+    label = Kind.WHOLE_NUMBERS if target in ("class", "tokens") else Kind.NUMBERS
+    return kinds | dict.fromkeys(data.label or (), Kind.TEXT if names else label)
+
+
+def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
+    """The target where the label's type leaves no doubt.
+
+    Raises:
+        ParameterError: it does.
+    """
+    kinds = {"t" if column.texts is not None else column.values.dtype.kind for column in columns}
+    if kinds == {"f"}:
+        return "numbers"
+    if kinds == {"b"} and (len(columns) > 1 or columns[0].values.ndim > 1):
+        return "tags"
+    held = "text" if "t" in kinds else "true and false" if "b" in kinds else "whole numbers"
+    expected = (
+        f"'class' (with classes), 'tags', 'numbers' or 'tokens': {', '.join(names)} holds {held}"
+    )
+    raise ParameterError("target", None, expected)
+
+
+def _present(key: str, name: str, batch: Batch) -> Column:
+    """The column, without missing entries."""
+    column = batch.columns[name]
+    refuse_rows(key, name, "a value in every row", column.missing, batch.rows)
+    if column.values.dtype.kind == "f":
+        gone = any_of_row(np.isnan(column.values))
+        refuse_rows(key, name, "a value in every row", gone, batch.rows)
+    return column
+
+
+def _number_values(name: str, column: Column) -> NDArray:
+    if column.texts is not None:
+        raise ParameterError("label", name, "a column of numbers, not of text")
+    return column.values
+
+
+def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
+    """Numbers that float32 can hold."""
+    if values.dtype.kind == "f":
+        beyond = any_of_row(~(np.abs(values) <= _FLOAT32_LIMIT))
+        refuse_rows(
+            key, name, f"numbers from -{_FLOAT32_LIMIT:.4g} to {_FLOAT32_LIMIT:.4g}", beyond, rows
+        )
+
+
+def _whole(
+    key: str, name: str, column: Column, rows: NDArray[np.int64], allowed: range
+) -> NDArray[np.int64]:
+    """Whole numbers in a range."""
+    values = column.values
+    expected = f"whole numbers from {allowed[0]} to {allowed[-1]}"
+    if column.texts is not None:
+        raise ParameterError(key, name, f"{expected}, not text")
+    inside = (values >= allowed[0]) & (values <= allowed[-1])
+    if values.dtype.kind == "f":
+        inside &= values == np.floor(values)
+    refuse_rows(key, name, expected, any_of_row(~inside), rows)
+    return values.astype(np.int64)
+
+
+def _coded(
+    key: str, name: str, column: Column, words: Sequence[str], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The place of each entry in a public list."""
+    if column.texts is None:
+        raise ParameterError(key, name, "a column of text, as its list of texts says")
+    place: Mapping[str, int] = {word: number for number, word in enumerate(words)}
+    codes = np.array([place.get(text, -1) for text in column.texts], dtype=np.int64)[column.values]
+    refuse_rows(key, name, f"one of the {len(words)} texts of its list", codes < 0, rows)
+    return codes
+
+
+def _floats(values: NDArray) -> NDArray:
+    """Numbers beside others: bytes are the numbers that they are, no fractions of 255."""
+    return values.astype(np.float32, copy=False)

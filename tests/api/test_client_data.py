@@ -1,0 +1,228 @@
+"""Clients' data from Python: the same records from whatever holds them, and trained on."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import turnout as tn
+
+WHO = ["cy", "ann", "ben", "ann"]
+AGE = [60.0, 40.0, 50.0, 41.0]
+ILL = [1, 0, 1, 0]
+TABLE = {"who": WHO, "age": AGE, "ill": ILL}
+LATER = {"age": [30.0, 31.0], "ill": [0, 1]}
+NAMED = {"client": "who", "inputs": "age", "label": "ill", "classes": 2}
+
+
+def frames():
+    yield "pyarrow", pa.table(TABLE), pa.table(LATER)
+    yield "mapping", TABLE, LATER
+    yield "mapping of arrays", {name: np.array(TABLE[name]) for name in TABLE}, LATER
+    yield "record batch", pa.record_batch(TABLE), LATER
+
+
+@pytest.mark.parametrize(("source", "test"), [pytest.param(s, t, id=n) for n, s, t in frames()])
+def test_frames_give_the_same_records(source, test):
+    expect(tn.client_data(source, test=test, **NAMED))
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_frames_of_other_packages(package):
+    frame = pytest.importorskip(package, reason=f"needs {package}").DataFrame
+    expect(tn.client_data(frame(TABLE), test=frame(LATER), **NAMED))
+    missing = {**TABLE, "age": [60.0, None, 50.0, 41.0]}
+    with pytest.raises(tn.ParameterError, match="inputs = 'age': expected a value in every row, b"):
+        tn.client_data(frame(missing), test=frame(LATER), **NAMED)
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, ages, ills):
+        self._ages, self._ills = torch.tensor(ages)[:, None], ills
+
+    def __len__(self):
+        return len(self._ills)
+
+    def __getitem__(self, number):
+        return self._ages[number], self._ills[number]
+
+
+def unnamed():
+    x, y = np.array(AGE)[:, None], np.array(ILL)
+    later = (np.array(LATER["age"])[:, None], np.array(LATER["ill"]))
+    by_client = {"cy": (x[:1], y[:1]), "ann": (x[[1, 3]], y[[1, 3]]), "ben": (x[2:3], y[2:3])}
+    yield "arrays", (x, y, WHO), later, None
+    yield "arrays and ids", (x, y), later, WHO
+    yield "a data set of PyTorch", Pairs(AGE, ILL), Pairs(LATER["age"], LATER["ill"]), WHO
+    yield "clients", by_client, later, None
+    yield "clients one after another", iter(by_client.items()), later, None
+
+
+@pytest.mark.parametrize(
+    ("source", "test", "ids"), [pytest.param(*rest, id=name) for name, *rest in unnamed()]
+)
+def test_data_without_names_give_the_same_records(source, test, ids):
+    expect(tn.client_data(source, client=ids, classes=2, test=test))
+
+
+def expect(data):
+    assert data.holdings.offsets.tolist() == [0, 2, 3, 4]
+    assert data.train.inputs.tolist() == [[40], [41], [50], [60]]
+    assert data.train.labels.tolist() == [0, 0, 1, 1]
+    assert data.test.inputs.tolist() == [[30], [31]]
+    assert data.train.inputs.dtype == np.float32
+    assert data.outputs == 2
+
+
+def test_records_without_clients_are_dealt_by_the_plan():
+    data = tn.client_data((np.zeros((6, 2)), [0, 1] * 3), classes=2, test=0.5)
+    assert data.holdings is None
+    assert len(data.train) + len(data.test) == 6
+
+
+@pytest.mark.parametrize(
+    ("label", "keys", "target", "shape"),
+    [
+        ([0.5, 1.5, 2.5, 3.5], {}, "numbers", (4, 1)),
+        ([0.5, 1.5, 2.5, 3.5], {"scaling": {"y": (0, 5)}}, "numbers", (4, 1)),
+        ([1, 2, 3, 4], {"target": "numbers"}, "numbers", (4, 1)),
+        ([[True, False]] * 4, {}, "tags", (4, 2)),
+        ([[1, 0, 1]] * 4, {"target": "tags"}, "tags", (4, 3)),
+        ([1, 2, 3, 0], {"classes": 4}, "class", (4,)),
+        (["yes", "no", "no", "yes"], {"classes": ["no", "yes"]}, "class", (4,)),
+        ([True, False, True, True], {"classes": 2}, "class", (4,)),
+    ],
+)
+def test_the_kind_of_label(label, keys, target, shape):
+    held = {"x": AGE, "y": label}
+    data = tn.client_data(held, inputs="x", label="y", test=held, **keys)
+    assert (data.target.value, data.train.labels.shape) == (target, shape)
+    if "scaling" in keys:
+        np.testing.assert_allclose(data.train.labels[:, 0], np.array(label) / 5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("label", [[1, 2, 3, 0], [True, False, True, True], ["a", "b", "a", "b"]])
+def test_a_label_that_may_mean_two_things_is_refused(label):
+    held = {"x": AGE, "y": label}
+    with pytest.raises(
+        tn.ParameterError, match=r"target = None: expected 'class' \(with classes\)"
+    ):
+        tn.client_data(held, inputs="x", label="y", test=held)
+
+
+def test_tokens_and_the_next_one():
+    tokens = np.array([[1, 2, 3, -1], [3, 2, 1, 0]])
+    data = tn.client_data({"t": tokens}, inputs="t", vocabulary=4, test={"t": tokens})
+    assert data.train.inputs.tolist() == [[1, 2, 3], [3, 2, 1]]
+    assert data.train.labels.tolist() == [[2, 3, -1], [2, 1, 0]]
+    assert data.train.inputs.dtype == data.train.labels.dtype == np.int64
+    with pytest.raises(
+        tn.ParameterError, match="inputs = 't': expected whole numbers from -1 to 2"
+    ):
+        tn.client_data({"t": tokens}, inputs="t", vocabulary=3, test={"t": tokens})
+
+
+def test_tokens_stay_whole_numbers_beside_any_label():
+    table = {"t": [3, 0], "y": [0.5, 1.5], "next": [1, 2], "two": [[1, 2], [0, 1]]}
+    data = tn.client_data(table, inputs="t", label="y", vocabulary=4, test=table)
+    assert (data.train.inputs.dtype, data.train.inputs.tolist()) == (np.int64, [[3], [0]])
+    assert data.target.value == "numbers"
+    keys = {"target": "tokens", "vocabulary": 4, "test": table}
+    data = tn.client_data(table, inputs="two", label="two", **keys)
+    assert data.train.labels.tolist() == data.train.inputs.tolist() == table["two"]
+    with pytest.raises(
+        tn.ParameterError, match=r"label = \(2,\): expected a token for each of the i"
+    ):
+        tn.client_data(table, inputs="t", label="two", **keys)
+
+
+@pytest.mark.parametrize(
+    ("source", "keys", "line"),
+    [
+        (5, {}, "source = 'int': expected a file's path, a frame, a mapping of columns, arrays"),
+        ({}, {}, "data = {}: expected columns with at least one row"),
+        ({"a": ([], [])}, {}, "client 'a' = '0 inputs and 0 labels': expected at least one record"),
+        (
+            {"a": ([[1.0]], [])},
+            {},
+            "client 'a' = '1 inputs and 0 labels': expected at least one re",
+        ),
+        (
+            {"a": ([[1.0]], [0]), "b": ([[1.0, 2.0]], [0])},
+            {},
+            "client 'b' = (2,): expected inputs of shape (1,), as the clients before",
+        ),
+        (([[1.0], [2.0, 3.0]], [0, 1]), {}, "data = 'inputs': expected arrays of one shape, (1,)"),
+        (([[1.0], [2.0]], [0]), {}, "data = {'inputs': 2, 'labels': 1}: expected columns of one"),
+        (([[1.0], [2.0]], [0, 1], ["a"]), {}, "data = {'inputs': 2, 'labels': 2, 'clients': 1}: "),
+        (([[1.0], [2.0]], [0, 5]), {}, "labels = "),
+        (([["a"], ["b"]], [0, 1]), {}, "data = 'inputs': expected numbers or text"),
+        (TABLE, {"inputs": "sex", "label": "ill"}, "inputs = 'sex': expected a column of the data"),
+        (
+            TABLE,
+            {"inputs": "age", "label": "ill", "client": "whom"},
+            "client = 'whom': expected a c",
+        ),
+        (TABLE, {"inputs": "who", "label": "ill"}, "inputs = 'who': expected numbers, or a public"),
+        ((AGE, ILL, WHO), {"client": WHO}, "client = ['cy', 'ann', 'ben', 'ann']: expected one id"),
+        ((AGE, ILL), {"test": 2}, "test = 2: expected a share of the clients between 0 and 1"),
+        ((AGE, ILL), {"test": None}, "test = None: expected a share of the clients, a column or a"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(source, keys, line):
+    keys = {"classes": 2, "test": 0.5, **keys}
+    line = line.replace(
+        "labels = ", "label = 'labels': expected whole numbers from 0 to 1, but not"
+    )
+    with pytest.raises(tn.ParameterError, match="^" + re.escape(line)):
+        tn.client_data(source, **keys)
+
+
+PLAN = {
+    "model": {"name": "logistic"},
+    "participation": {"law": "check-in", "window": 4},
+    "privacy": {"relation": "add-remove", "delta": 1e-4, "noise_multiplier": 0.8},
+    "optimizer": {"learning_rate": 2.0},
+}
+
+
+def signs(clients: int = 300):
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(3 * clients, 4))
+    return x, (x[:, 0] > 0).astype(int), np.repeat(np.arange(clients), 3)
+
+
+def test_a_plan_trains_on_data_given_beside_it(tmp_path):
+    data = tn.client_data(signs(), classes=2, test=0.2)
+    assert data.holdings is not None
+    run = tn.train(PLAN, tmp_path / "run", data=data)
+    assert run.summary.outcome.prepared.population == data.holdings.population < 300
+    assert run.accuracy > 0.8
+    said = run.summary.outcome.prepared.plan.data
+    assert said.provenance() == {
+        "test set": "20 % of the clients, by a hash of their ids; no ε covers it",
+        "public constants": "classes: public, from the plan",
+    }
+    assert (said.title, said.client, said.inputs) == ("own data", "clients", ("inputs",))
+    assert tn.train(resume=tmp_path / "run", data=data) == run
+    other = tn.client_data(signs(200), classes=2, test=0.2)
+    with pytest.raises(tn.TurnoutError, match="the checkpoint is of"):
+        tn.train(resume=tmp_path / "run", data=other)
+
+
+def test_a_plan_that_names_data_takes_none_beside_it():
+    data = tn.client_data(signs(), classes=2, test=0.2)
+    with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected none where data"):
+        tn.train({**PLAN, "data": {"name": "digits"}}, data=data)
+    with pytest.raises(
+        tn.ParameterError, match=r"data\.clients = 5: expected none: the data say who"
+    ):
+        tn.train({**PLAN, "data": {"clients": 5}}, data=data)
+    with pytest.raises(
+        tn.ParameterError, match=r"data\.path = .missing.: expected the path of a fil"
+    ):
+        tn.train(PLAN)
