@@ -11,6 +11,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch", "jinja2", "matplotlib"),
     "plots": ("matplotlib",),
     "device": ("cryptography", "httpx"),
+    "device-graph": ("cryptography", "httpx", "onnxruntime"),
+    "export": ("onnx", "onnxscript", "torch"),
     "service": (
         "apsw",
         "cryptography",
