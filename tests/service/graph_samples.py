@@ -108,14 +108,15 @@ def model(
 IDENTITY = node("Identity", ["parameters"], ["update"])
 
 
-def endless(sides):
-    """A graph that takes the sum of so many numbers."""
+def endless(sides, times=1):
+    """A graph that takes the exponential of so many numbers so many times, and their sum."""
     shape = tensor("shape", 7, [len(sides)], np.array(sides, "<i8").tobytes())
     return model(
         [
             node("ConstantOfShape", ["shape"], ["large"]),
-            node("Exp", ["large"], ["larger"]),
-            node("ReduceSum", ["larger"], ["sum"]),
+            node("Identity", ["large"], ["e0"]),
+            *(node("Exp", [f"e{i}"], [f"e{i + 1}"]) for i in range(times)),
+            node("ReduceSum", [f"e{times}"], ["sum"]),
             node("Squeeze", ["sum"], ["one"]),
             node("Mul", ["parameters", "one"], ["update"]),
         ],

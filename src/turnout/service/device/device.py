@@ -14,7 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError
@@ -24,12 +24,8 @@ from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
 from turnout.service.device.link import GoneError, Link, UnreachableError
 from turnout.service.device.remote import Remote, Status
-from turnout.service.device.trainer import FetchingUpdates, Updates
-from turnout.service.device.turns import After, Turns
+from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, Updates
 from turnout.service.wire import Answer, Invitation, Phase, enrolments_path
-
-if TYPE_CHECKING:
-    from turnout.service.device.trainer import TrainerOf
 
 Said = TypeVar("Said")
 Sleep = Callable[[float], Awaitable[None]]

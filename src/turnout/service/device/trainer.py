@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.extras import require
 from turnout.service.charter import Charter
-from turnout.service.computation import UPDATE_GRAPH, Artefact, Computation
+from turnout.service.computation import UPDATE_GRAPH, Computation
+from turnout.service.device.turns import TrainerOf, Updates
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
@@ -49,31 +49,6 @@ class Trainer:
         return self._task.clipped_sum(parameters, np.array([position])).total
 
 
-class Updates(Protocol):
-    """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch."""
-
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
-        ...
-
-
-@runtime_checkable
-class FetchingUpdates(Updates, Protocol):
-    """An update function that first needs what the charter names by digest."""
-
-    async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
-        """Get it, and refuse what cannot be trusted; before anything is sent."""
-        ...
-
-    def close(self) -> None:
-        """Give up what it holds."""
-        ...
-
-
-TrainerOf = Callable[[Charter], Updates]
-"""Builds an update function once the charter is known."""
-
-
 def own_records(path: Path) -> OwnRecords:
     """One client's records in an .npz file.
 
@@ -95,6 +70,16 @@ def own_records(path: Path) -> OwnRecords:
         raise StorageError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
         raise ParameterError("--data", str(path), expected) from None
+    return checked_records(inputs, labels)
+
+
+def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
+    """One client's records, if they are some.
+
+    Raises:
+        ParameterError: no records, labels that are not whole numbers, or not one a record.
+    """
+    inputs, labels = np.asarray(inputs), np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) == 0:
         raise ParameterError("labels", (labels.dtype, labels.shape), "one whole number a record")
     if inputs.ndim < 2:
