@@ -35,10 +35,11 @@ class Update:
 
     def _check(self, vector):
         """Nothing where the graph gives the vector's update here."""
-        rows = [_filled(given).reshape(vector["shape"]) for given in vector["inputs"]]
+        shape = self.inputs.shape[1:]
+        rows = [_filled(given, math.prod(shape)).reshape(shape) for given in vector["inputs"]]
         labels = np.array(vector["labels"], np.int64)
         clip_norm = float.fromhex(vector["clip_norm"])
-        made = self._run(_filled(vector["parameters"]), np.stack(rows), labels, clip_norm)
+        made = self._run(_filled(vector["parameters"], self.d), np.stack(rows), labels, clip_norm)
         require(made is not None, "the charter's graph fails, or takes too much")
         made, room = made.astype(np.float64), TOLERANCE * max(vector["norm"], 1e-12)
         far = np.abs(made[:: vector["every"]] - vector["update"]).max()
@@ -92,10 +93,10 @@ def _featured(name, inputs):
     return flat.astype(np.float16).astype(np.float32).reshape(numbers.shape)
 
 
-def _filled(given):
-    """The numbers of a list, or of the formula of a long vector."""
+def _filled(given, length):
+    """So many numbers of a list, or of the formula of a long vector."""
     if isinstance(given, list):
-        return np.array(given, np.float32)
-    i = np.arange(given["length"], dtype=np.int64)
+        return np.array(given[:length], np.float32)
+    i = np.arange(length, dtype=np.int64)
     fractions = i * given["multiplier"] % given["modulus"] / given["modulus"]
     return (given["scale"] * (fractions - 0.5)).astype(np.float32)

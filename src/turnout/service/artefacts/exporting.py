@@ -70,7 +70,7 @@ def update_graph(
 
     Args:
         model: any whose scores PyTorch can trace.
-        example: one record as the model sees it, float32 or int64, ``(…)``.
+        example: a record as the model sees it, float32 or int64; only type and shape count.
         local: what a client does in a step.
         loss: of each record.
 
@@ -80,7 +80,7 @@ def update_graph(
     count = _unlike(model.dimension, *example.shape)
     arguments = (
         torch.linspace(-0.1, 0.1, model.dimension),
-        example.expand(count, *example.shape).clone(),
+        torch.zeros(count, *example.shape, dtype=example.dtype),
         torch.zeros(count, dtype=torch.int64),
         torch.full((count,), 1 / count),
         torch.ones((), dtype=torch.float64),
@@ -96,7 +96,7 @@ def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> byt
         UnsupportedError: the function uses what a graph cannot say; the message names it.
     """
     count = _unlike(*example.shape)
-    inputs = example.expand(count, *example.shape).clone()
+    inputs = torch.zeros(count, *example.shape, dtype=example.dtype)
     return _exported(function, (inputs,), {0}, ("inputs",), "features")
 
 

@@ -1,4 +1,4 @@
-"""What a charter names for a model that devices run as a graph; importing it imports PyTorch."""
+"""Contents that a charter names for a model that devices run as a graph; imports PyTorch."""
 
 from __future__ import annotations
 

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 VARINT, FIXED32, BYTES = 0, 5, 2
 """Wire types that are read; others (64-bit numbers, groups) are refused."""
 
+MOST_FIELDS = 100_000
+"""In one message; more are no graph, and would cost a reader memory."""
+
+_MOST_PACKED = 64
+
 Value = int | bytes
 
 
@@ -18,10 +23,13 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
     """Number, wire type and value of each field, in the order of the message.
 
     Raises:
-        MalformedError: (while iterating) cut off, or a wire type that is not read.
+        MalformedError: (while iterating) cut off, too many, or a wire type that is not read.
     """
-    at = 0
+    at = count = 0
     while at < len(data):
+        count += 1
+        if count > MOST_FIELDS:
+            raise MalformedError(f"a message has more than {MOST_FIELDS} fields")
         key, at = varint(data, at)
         number, kind = key >> 3, key & 7
         if number == 0:
@@ -70,8 +78,8 @@ def whole_numbers(kind: int, value: Value) -> list[int]:
     """The numbers of a repeated int64 field, packed or one at a time."""
     if isinstance(value, int):
         return [signed(value)]
-    if kind != BYTES:
-        raise MalformedError("a whole number was expected")
+    if kind != BYTES or len(value) > 10 * _MOST_PACKED:
+        raise MalformedError("few whole numbers were expected")
     numbers, at = [], 0
     while at < len(value):
         number, at = varint(value, at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ class GraphUpdates:
 
     Guarantees:
         Nothing runs before the graph was read whole and its vectors came out as they should.
-        An update is within the charter's clip norm, whatever the graph gives. Where the graph
-        fails on it, the update is the zero vector: staying away would tell something of the data.
+        An update is within the charter's clip norm, whatever the graph gives. Where a graph fails
+        on these records, the update is the zero vector: staying away would tell something of them.
 
     Args:
         charter: names the graph.
@@ -59,6 +60,7 @@ class GraphUpdates:
         self._charter, self._client, self._bounds = charter, client, bounds
         self._inputs, self._labels = inputs, labels.astype(np.int64)
         self._graph = b""
+        self._featured: NDArray[Any] | None = None
         self._sandbox: Sandbox | None = None
 
     async def fetch(self, fetch: Fetch) -> None:
@@ -66,34 +68,37 @@ class GraphUpdates:
 
         Raises:
             RemoteProtocolError: the graph is refused, fails, or does not fit its vectors.
-            ParameterError: records that it cannot take.
+            ParameterError: numbers of a type that it cannot take.
         """
         held = self._charter.computation
         assert held.update is not None
         assert held.vectors is not None
         graph, known = await fetch(held.update), await fetch(held.vectors)
         taken = require_update_face(read_graph(graph), self._charter.lattice.dimension)
-        self._inputs = await self._featured(fetch, taken.type == INT64)
-        if self._inputs.shape[1:] != taken.sides[1:]:
+        shape = tuple(side for side in taken.sides[1:] if isinstance(side, int))
+        features = await self._features(fetch, taken.type == INT64)
+        blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
+        if blank.shape[1:] != shape:
             raise RemoteProtocolError(
-                f"the charter's graph takes records of {taken.sides[1:]}, and its features are "
-                f"{self._inputs.shape[1:]}"
+                f"the charter's graph takes records of {shape}, its features are {blank.shape[1:]}"
             )
         self._graph = graph
-        vectors.require_all(vectors.decoded(known), self._run)
-        self._run(
-            np.zeros(self._charter.lattice.dimension, np.float32), self._inputs, self._labels, 1.0
+        vectors.require_all(
+            vectors.decoded(known), self._run, self._charter.lattice.dimension, shape
         )
+        # From here on nothing that fails may show: it would tell something of the records.
+        with suppress(ExhaustedError):
+            self._featured = features(self._inputs)
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
         """The client's update, clipped to the charter's norm, shape ``(d,)``."""
         if client != self._client:
             raise ParameterError("client", client, f"{self._client}, whose records are at hand")
         lattice = self._charter.lattice
-        try:
-            made = self._run(parameters, self._inputs, self._labels, lattice.clip_norm)
-        except ExhaustedError:
-            made = np.zeros(lattice.dimension)
+        made: NDArray[Any] = np.zeros(lattice.dimension)
+        if self._featured is not None:
+            with suppress(ExhaustedError):
+                made = self._run(parameters, self._featured, self._labels, lattice.clip_norm)
         return clipped(made, lattice.dimension, lattice.clip_norm)
 
     def close(self) -> None:
@@ -127,19 +132,23 @@ class GraphUpdates:
             raise
         return made
 
-    async def _featured(self, fetch: Fetch, whole: bool) -> NDArray[Any]:
-        """The records as the model sees them."""
+    async def _features(self, fetch: Fetch, whole: bool) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """The function from records to what the model sees of them."""
         held = self._charter.computation
         if held.feature_map is None:
-            return featured(held.features, self._inputs, whole=whole)
+            return lambda inputs: featured(held.features, inputs, whole=whole)
         graph = await fetch(held.feature_map)
-        inputs = featured("pixels-1", self._inputs, whole=False)
         require_features_face(read_graph(graph), held.input_shape)
-        with Sandbox(graph, self._bounds) as sandbox:
-            made = sandbox.run({"inputs": inputs}, _FEATURE_BYTES)
-        if made.shape[:1] != inputs.shape[:1]:
-            raise RemoteProtocolError("the charter's features are not one row a record")
-        return made
+
+        def mapped(inputs: NDArray[Any]) -> NDArray[Any]:
+            numbers = featured("pixels-1", inputs, whole=False)
+            with Sandbox(graph, self._bounds) as sandbox:
+                made = sandbox.run({"inputs": numbers}, _FEATURE_BYTES)
+            if made.shape[:1] != inputs.shape[:1]:
+                raise ExhaustedError("the charter's features are not one row a record")
+            return made
+
+        return mapped
 
 
 def require_update_face(graph: Graph, dimension: int) -> Port:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ FORMAT = "update-vectors-1"
 TOLERANCE = 1e-4
 """Largest difference of two computations of an update, in units of its norm."""
 
-_MOST_CASES, _MOST_NUMBERS = 16, 1 << 27
+_MOST_CASES = 16
 
 Updates = Callable[[NDArray[np.float32], NDArray[Any], NDArray[np.int64], float], NDArray[Any]]
 """The clipped update of parameters (d,), featured records (m, …), labels (m,) and clip norm."""
@@ -55,6 +56,18 @@ class Vector:
         rows = [filled(given).reshape(self.shape) for given in self.inputs]
         return filled(self.parameters), np.stack(rows), np.array(self.labels, np.int64)
 
+    def require_fit(self, dimension: int, shape: tuple[int, ...]) -> None:
+        """Nothing where its sizes are those of the model: only then is it made.
+
+        Raises:
+            ValueError: others.
+        """
+        sizes = [_length(given) for given in self.inputs]
+        few = 0 < len(sizes) == len(self.labels) <= _MOST_CASES
+        fits = _length(self.parameters) == dimension and set(sizes) <= {prod(shape)}
+        if not (few and fits and self.shape == shape and self.every > 0):
+            raise ValueError("a vector is of another model")
+
     def document(self) -> dict[str, Any]:
         """Its part of the file."""
         return {
@@ -74,15 +87,19 @@ def formula(length: int, multiplier: int, modulus: int, scale: float) -> dict[st
     return {"length": length, "multiplier": multiplier, "modulus": modulus, "scale": scale}
 
 
+def _length(given: Any) -> int:
+    return len(given) if isinstance(given, list) else int(given["length"])
+
+
 def filled(given: Any) -> NDArray[np.float32]:
     """The numbers of a list, or of a formula, flat; whole numbers stay whole."""
     if isinstance(given, list):
         numbers = np.array(given)
         return numbers if numbers.dtype == np.int64 else numbers.astype(np.float32)
-    length, modulus = int(given["length"]), int(given["modulus"])
-    if not 0 < length <= _MOST_NUMBERS or modulus < 1:
-        raise ValueError("a vector of such a length is not made")
-    i = np.arange(length, dtype=np.int64)
+    modulus = int(given["modulus"])
+    if modulus < 1:
+        raise ValueError("a formula has a modulus of at least 1")
+    i = np.arange(int(given["length"]), dtype=np.int64)
     fractions = i * int(given["multiplier"]) % modulus / modulus
     return (float(given["scale"]) * (fractions - 0.5)).astype(np.float32)
 
@@ -121,14 +138,17 @@ def _vector(fields: dict[str, Any]) -> Vector:
     )
 
 
-def require_all(vectors: Sequence[Vector], compute: Updates) -> None:
-    """Nothing where the updates are those of the vectors.
+def require_all(
+    vectors: Sequence[Vector], compute: Updates, dimension: int, shape: tuple[int, ...]
+) -> None:
+    """Nothing where the updates are those of the vectors, for records of that shape.
 
     Raises:
         RemoteProtocolError: one is not; nothing may be sent that is computed so.
     """
     for number, vector in enumerate(vectors):
         try:
+            vector.require_fit(dimension, shape)
             parameters, inputs, labels = vector.arrays()
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise RemoteProtocolError(f"the charter's vectors are none: {error}") from None
