@@ -10,7 +10,7 @@ import numpy as np
 from texts import ProtocolError, require
 
 RUNNER = Path(__file__).with_name("runner.py")
-SECONDS, MOST_NODES = 120, 20_000
+SECONDS, MOST_NODES, MOST_FIELDS = 120, 20_000, 100_000
 SIZES = {1: 4, 2: 1, 3: 1, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 LIST = """
 Abs Add And ArgMax ArgMin AveragePool Cast CastLike Ceil Clip Concat Constant ConstantOfShape Conv
@@ -62,8 +62,10 @@ def read(data):
 
 def _message(data, known):
     """Fields by number, each a list; a message within is read by the same rule."""
-    found, at = {}, 0
+    found, at, count = {}, 0, 0
     while at < len(data):
+        count += 1
+        require(count <= MOST_FIELDS, "too many fields")
         key, at = _varint(data, at)
         number, kind = key >> 3, key & 7
         require(number in known and kind in (0, 2, 5), f"a field {number} of kind {kind}")
