@@ -30,7 +30,7 @@ class ExhaustedError(RemoteProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a graph may take.
+    """Bounds of what a graph takes.
 
     Attributes:
         memory_bytes: address space of its process, of which Python and ONNX Runtime take some

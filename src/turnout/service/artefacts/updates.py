@@ -114,7 +114,7 @@ class GraphUpdates:
         labels: NDArray[np.int64],
         clip_norm: float,
     ) -> NDArray[np.float32]:
-        """What the graph gives; its process is ended after a failure."""
+        """The output of the graph; its process is ended after a failure."""
         arrays = {
             "parameters": parameters.astype(np.float32),
             "inputs": inputs,

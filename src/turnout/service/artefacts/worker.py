@@ -8,7 +8,6 @@ a line of JSON (name, type and shape of each array) and the arrays' bytes, both 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from typing import BinaryIO
 
@@ -38,7 +37,9 @@ def main() -> None:
 
 
 def _give_up(memory_bytes: int) -> None:
-    """What arithmetic does not need: files, processes, core dumps, memory without end."""
+    """Drop all that arithmetic does not need: files, processes, core dumps, endless memory."""
+    import resource
+
     for kind, limit in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_NOFILE, 0),

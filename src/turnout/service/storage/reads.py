@@ -125,7 +125,7 @@ class Reads:
         return self._of_task("parameters")
 
     def artefact(self, digest: bytes) -> bytes | None:
-        """What the charter names by that SHA-256."""
+        """The content that the charter names by that SHA-256; None where it names none."""
         rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
         return rows[0][0] if rows else None
 
