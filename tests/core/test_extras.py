@@ -56,8 +56,7 @@ FLEET = ("fleet", "https://example.org", "--tokens", "x")
         ("apsw", "apsw", "service", ("enrol", "3", "--db", "x")),
         ("apsw", "apsw", "service", ("ledger", "export", "--db", "x")),
         ("cryptography", "cryptography", "device", ("ledger", "verify", __file__)),
-        ("httpx", "httpx", "device,train", JOIN),
-        ("torch", "PyTorch", "device,train", JOIN),
+        ("httpx", "httpx", "device", JOIN),
         ("httpx", "httpx", "device,train", FLEET),
     ],
 )

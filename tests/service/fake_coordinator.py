@@ -85,6 +85,7 @@ class FakeCoordinator:
         posts: (client, step) → every update that came in, copies included.
         covers: (client, step) → lengths of cover.
         told: heads that devices sent because they are newer.
+        artefacts: contents that the charter names, by hexadecimal digest.
     """
 
     def __init__(self, charter, clock, page=4):
@@ -93,6 +94,7 @@ class FakeCoordinator:
         self.posts, self.checked_in = defaultdict(list), defaultdict(set)
         self.shift, self.salt, self.wrong_model, self.charter_bytes = 0.0, {}, False, None
         self.says, self.heads, self.told = {}, [], []
+        self.artefacts = {}
         self.on_request = lambda method, path, headers, body: None
 
     # -- time ----------------------------------------------------------------------------
@@ -174,6 +176,8 @@ class FakeCoordinator:
         if path == f"/v1/models/{step}":
             model = parameters(step, self.charter.lattice.dimension)
             return 200, bytes(len(model)) if self.wrong_model else model
+        if path.startswith("/v1/artefacts/") and path.split("/")[3] in self.artefacts:
+            return 200, self.artefacts[path.split("/")[3]]
         return 404, b"no such thing"
 
     def _post(self, path, headers, body):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
@@ -21,6 +22,7 @@ from turnout.service.storage.interface import (
 @dataclass
 class Tables:
     task: dict = field(default_factory=dict)
+    artefacts: dict = field(default_factory=dict)
     invitations: dict = field(default_factory=dict)
     check_ins: dict = field(default_factory=dict)  # client -> row of the open step
     turns: dict = field(default_factory=dict)  # client -> how often in the open block
@@ -39,10 +41,14 @@ class MemoryTransaction:
     def __init__(self, tables: Tables) -> None:
         self.t = tables
 
-    def create_task(self, charter, signing_key, parameters):
+    def create_task(self, charter, signing_key, parameters, artefacts=()):
         if self.t.task:
             raise ConflictError("there is a task")
+        self.t.artefacts.update((hashlib.sha256(each).digest(), each) for each in artefacts)
         self.t.task.update(charter=charter, key=signing_key, parameters=parameters)
+
+    def artefact(self, digest):
+        return self.t.artefacts.get(digest)
 
     def charter(self):
         return self.t.task.get("charter")

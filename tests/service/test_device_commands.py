@@ -200,4 +200,4 @@ def test_a_missing_package_says_how_to_get_it(capsys, monkeypatch, records, tmp_
     monkeypatch.setitem(sys.modules, "httpx", None)
     code, _, err = ran(capsys, "join", "https://x", "--token", "x", "--data", records)
     assert code == 2
-    assert err == "turnout: turnout join needs httpx: pip install 'turnout[device,train]'\n"
+    assert err == "turnout: turnout join needs httpx: pip install 'turnout[device]'\n"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--step-seconds", type=float, help="How long a step of a new task is; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@click.option("--graph", is_flag=True, help="A new task's devices get its model as a graph.")
 @click.option("--out", metavar="FILE", type=PATH, help="Where they go.")
 def enrol(
     *,
@@ -36,6 +37,7 @@ def enrol(
     db: str,
     plan: Path | None,
     out: Path | None,
+    graph: bool,
     **schedule: float | None,
 ) -> int:
     """Prints N invitations, one a line, each for one device and to be used once.
@@ -53,7 +55,7 @@ def enrol(
     checks.count(N=count)
     if out is not None and out.exists():
         raise StorageError(f"{out} exists; invitations are never written over others")
-    settings = Settings.gathered(None, {}, {"db": db, **schedule})
+    settings = Settings.gathered(None, {}, {"db": db, "graph": graph, **schedule})
     if plan is not None:
         _create_if_empty(plan, settings)
     with closing(open_storage(db, serving=False)) as storage:

@@ -58,7 +58,7 @@ def join(
     Draws its slots before the first contact and stores them, sleeps until each, fetches the
     model, sends one clipped update of it on its own records, and leaves after the last.
     """
-    require("device", "train", what="turnout join")
+    require("device", what="turnout join")
     import asyncio
 
     from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place

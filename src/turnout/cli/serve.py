@@ -58,6 +58,12 @@ if TYPE_CHECKING:
     help="Begin once so many devices are enrolled, which shows that they are; for trials.",
 )
 @click.option("--connections", type=int, help="Most open connections; 8192 by default.")
+@click.option(
+    "--graph",
+    is_flag=True,
+    default=None,
+    help="Hand a new task's model out as a graph (ONNX), which devices run without PyTorch.",
+)
 @click.option("--exit-when-finished", is_flag=True, default=None, help="End when the run is over.")
 def serve(plan: Path, config: str | None, **given: Any) -> int:
     """Serves the task of PLAN (a TOML file) to devices, with a dashboard.

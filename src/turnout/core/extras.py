@@ -12,6 +12,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "plots": ("matplotlib",),
     "data": ("pyarrow", "PIL"),
     "device": ("cryptography", "httpx"),
+    "device-graph": ("cryptography", "httpx", "onnxruntime"),
+    "export": ("onnx", "onnxscript", "torch"),
     "service": (
         "apsw",
         "cryptography",

@@ -16,9 +16,9 @@ from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
 from turnout.protocol.lattice import Lattice
 from turnout.service.computation import (
-    ARCHITECTURES,
     CLIENT_FORMAT,
-    FEATURES,
+    KNOWN_ARCHITECTURES,
+    KNOWN_FEATURES,
     PARAMETERS_FORMAT,
     Computation,
 )
@@ -295,8 +295,8 @@ def _require_known(fields: dict[str, Any]) -> None:
     _require_named("", said, FORMAT)
     model, messages = fields["model"], _MESSAGES | {"update": UPDATE_FORMAT}
     _require_named("model", model["format"], PARAMETERS_FORMAT)
-    _require_named("model.architecture", model["architecture"]["format"], *ARCHITECTURES.values())
-    _require_named("model.features", model["features"]["format"], *FEATURES.values())
+    _require_named("model.architecture", model["architecture"]["format"], *KNOWN_ARCHITECTURES)
+    _require_named("model.features", model["features"]["format"], *KNOWN_FEATURES)
     _require_named("client", fields["client"]["format"], CLIENT_FORMAT)
     for name, message in fields["messages"].items():
         if name not in messages:

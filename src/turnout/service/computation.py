@@ -6,11 +6,12 @@ protocol: devices that know it take part in tasks that name it.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from turnout.plans import Plan
@@ -19,6 +20,59 @@ PARAMETERS_FORMAT, CLIENT_FORMAT = "float32-le-1", "gradient-descent-1"
 ARCHITECTURES = {name: f"{name}-1" for name in ("logistic", "tanh-cnn-13k", "tanh-cnn-26k")}
 FEATURES = {name: f"{name}-1" for name in ("pixels", "standardized", "scattering")}
 """Formats by the names that a plan has for them."""
+
+UPDATE_GRAPH, FEATURES_GRAPH = "onnx-update-1", "onnx-features-1"
+"""Formats of what the charter names by digest: a graph that devices run, whatever computes it."""
+
+KNOWN_ARCHITECTURES = (*ARCHITECTURES.values(), UPDATE_GRAPH)
+KNOWN_FEATURES = (*FEATURES.values(), FEATURES_GRAPH)
+"""All formats that a charter may name."""
+
+MOST_ARTEFACT_BYTES, MOST_VECTOR_BYTES = 1 << 26, 1 << 22
+"""Of one graph, and of the vectors to it; a device downloads no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """Bytes that the charter names, and that the coordinator hands out under their digest.
+
+    Attributes:
+        digest: SHA-256, 32 bytes.
+        size: bytes.
+    """
+
+    digest: bytes
+    size: int
+
+    def __post_init__(self) -> None:
+        if len(self.digest) != hashlib.sha256().digest_size:
+            raise ParameterError("digest", self.digest.hex(), "a SHA-256")
+        checks.count(size=self.size)
+        checks.at_most("the largest artefact in bytes", MOST_ARTEFACT_BYTES, size=self.size)
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """The name of some bytes."""
+        return cls(hashlib.sha256(content).digest(), len(content))
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """The one that `document` wrote."""
+        return cls(bytes.fromhex(document["digest"]), document["size"])
+
+    def document(self) -> dict[str, Any]:
+        """Its part of the charter."""
+        return {"digest": self.digest.hex(), "size": self.size}
+
+    def checked(self, content: bytes) -> bytes:
+        """The content itself.
+
+        Raises:
+            RemoteProtocolError: it is something else.
+        """
+        if Artefact.of(content) != self:
+            raise RemoteProtocolError("an artefact is not the one that the charter names")
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +83,9 @@ class Computation:
         architecture: format of the model: what the parameters are, and in which order.
         features: format of the function from a record's input to the model's.
         classes: labels are 0 … classes − 1.
+        update: the graph of the architecture `UPDATE_GRAPH`; None with all others.
+        vectors: what it must give for known parameters and records; as ``update``.
+        feature_map: the graph of the features `FEATURES_GRAPH`; None with all others.
     """
 
     architecture: str = ARCHITECTURES["logistic"]
@@ -37,14 +94,29 @@ class Computation:
     classes: int = 2
     steps: int = 1
     learning_rate: float = 1.0
+    update: Artefact | None = None
+    vectors: Artefact | None = None
+    feature_map: Artefact | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
-            ("architecture", self.architecture, ARCHITECTURES),
-            ("features", self.features, FEATURES),
+            ("architecture", self.architecture, KNOWN_ARCHITECTURES),
+            ("features", self.features, KNOWN_FEATURES),
         ):
-            if value not in known.values():
-                raise ParameterError(name, value, f"one of {', '.join(known.values())}")
+            if value not in known:
+                raise ParameterError(name, value, f"one of {', '.join(known)}")
+        for name, artefact, is_due in (
+            ("update", self.update, self.architecture == UPDATE_GRAPH),
+            ("vectors", self.vectors, self.architecture == UPDATE_GRAPH),
+            ("feature_map", self.feature_map, self.features == FEATURES_GRAPH),
+        ):
+            if (artefact is not None) is not is_due:
+                expected = "an artefact" if is_due else "none: the format has a name of its own"
+                raise ParameterError(name, artefact, expected)
+        if self.vectors is not None:
+            checks.at_most(
+                "the largest vectors in bytes", MOST_VECTOR_BYTES, size=self.vectors.size
+            )
         if not self.input_shape:
             raise ParameterError("input_shape", self.input_shape, "at least one side")
         checks.count(**{f"input_shape[{i}]": side for i, side in enumerate(self.input_shape)})
@@ -69,9 +141,17 @@ class Computation:
         return {
             "format": PARAMETERS_FORMAT,
             "digest": first.hex(),
-            "architecture": {"format": self.architecture, "classes": self.classes},
-            "features": {"format": self.features, "input_shape": list(self.input_shape)},
+            "architecture": {"format": self.architecture, "classes": self.classes}
+            | _named(artefact=self.update, vectors=self.vectors),
+            "features": {"format": self.features, "input_shape": list(self.input_shape)}
+            | _named(artefact=self.feature_map),
         }
+
+    @property
+    def artefacts(self) -> tuple[Artefact, ...]:
+        """All that a device needs beside the charter."""
+        every = (self.update, self.vectors, self.feature_map)
+        return tuple(artefact for artefact in every if artefact is not None)
 
     def client_document(self) -> dict[str, Any]:
         """The charter's ``client``."""
@@ -92,4 +172,16 @@ class Computation:
             architecture["classes"],
             client["steps"],
             client["learning_rate"],
+            _artefact(architecture, "artefact"),
+            _artefact(architecture, "vectors"),
+            _artefact(features, "artefact"),
         )
+
+
+def _named(**artefacts: Artefact | None) -> dict[str, Any]:
+    """Their documents; nothing of those that are not there."""
+    return {name: one.document() for name, one in artefacts.items() if one is not None}
+
+
+def _artefact(document: dict[str, Any], name: str) -> Artefact | None:
+    return Artefact.from_document(document[name]) if name in document else None

@@ -6,8 +6,10 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from turnout.core.errors import ParameterError
+from turnout.core.extras import require
 from turnout.plans import Plan, prepare
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
@@ -20,18 +22,23 @@ from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
 
+if TYPE_CHECKING:
+    from turnout.learning.models import Model
+    from turnout.training.workload import Workload
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NewTask:
     """A new task before it is stored.
 
     ``parameters`` are the first model, little-endian float32: the one that a simulation of the
-    plan begins with.
+    plan begins with. ``artefacts`` are what the charter names by digest.
     """
 
     charter: Charter
     key: SigningKey
     parameters: bytes
+    artefacts: tuple[bytes, ...] = ()
 
     def create_task(self, storage: Storage) -> None:
         """Store the task.
@@ -40,19 +47,23 @@ class NewTask:
             ConflictError: the storage holds a task.
         """
         with storage.transaction() as tx:
-            tx.create_task(self.charter.canonical(), self.key.private, self.parameters)
+            canonical, private = self.charter.canonical(), self.key.private
+            tx.create_task(canonical, private, self.parameters, self.artefacts)
 
 
-def new_task(text: str, folder: Path, timing: Timing) -> NewTask:
+def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) -> NewTask:
     """The task of a plan in TOML, whose paths are relative to a folder.
 
-    Takes seconds: the plan is priced step by step.
+    Takes seconds: the plan is priced step by step. With ``graph`` devices get the model as a
+    graph, and need neither PyTorch nor the model's code.
 
     Raises:
         ParameterError: a plan that is refused, or names files that are not there.
-        UnsupportedError: averaged check-ins, or no sound analysis.
+        UnsupportedError: averaged check-ins, no sound analysis, or a model that no graph can say.
         NumericalError: nothing can be certified.
     """
+    if graph:
+        require("export", what="a task whose model is a graph")
     from turnout.training.building import build_task
     from turnout.training.execution import evaluation_interval
     from turnout.training.spending import epsilon_curve
@@ -65,6 +76,10 @@ def new_task(text: str, folder: Path, timing: Timing) -> NewTask:
     streams = SimulationStreams(plan.run.seed)
     parameters = learning.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
     curve = epsilon_curve(prepared, evaluation_interval(plan, workload.law.steps))
+    computation = Computation.of(plan, workload.data.train.inputs.shape[1:], workload.data.outputs)
+    artefacts: list[bytes] = []
+    if graph:
+        computation, artefacts = _as_graph(computation, task.model, workload)
     key = SigningKey.new()
     charter = Charter(
         plan=text,
@@ -84,11 +99,21 @@ def new_task(text: str, folder: Path, timing: Timing) -> NewTask:
         initial_model=hashlib.sha256(parameters).digest(),
         timing=timing,
         coordinator_key=key.public,
-        computation=Computation.of(
-            plan, workload.data.train.inputs.shape[1:], workload.data.outputs
-        ),
+        computation=computation,
     )
-    return NewTask(charter, key, parameters)
+    return NewTask(charter, key, parameters, tuple(artefacts))
+
+
+def _as_graph(
+    computation: Computation, model: Model, workload: Workload
+) -> tuple[Computation, list[bytes]]:
+    """The computation with the model as a graph, and what devices fetch."""
+    from turnout.learning.examples import as_floats, as_tensor
+    from turnout.learning.features import apply_features
+    from turnout.service.artefacts.of_model import as_graph
+
+    one = apply_features(workload.plan.model.features, workload.data.train.inputs[:1])
+    return as_graph(computation, model, as_floats(as_tensor(one))[0])
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:

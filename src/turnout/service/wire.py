@@ -98,6 +98,11 @@ def model_path(steps: int) -> str:
     return f"{PREFIX}/models/{steps}"
 
 
+def artefact_path(digest: str) -> str:
+    """GET: what the charter names by its SHA-256, hexadecimal."""
+    return f"{PREFIX}/artefacts/{digest}"
+
+
 def is_this_machine(host: str) -> bool:
     """Whether a host name or an address means the machine itself."""
     try:

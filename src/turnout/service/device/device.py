@@ -14,20 +14,18 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError
 from turnout.randomness import ByteStream, system_bytes
-from turnout.service.charter import Timing
+from turnout.service.charter import Charter, Timing
+from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
 from turnout.service.device.link import GoneError, Link, UnreachableError
 from turnout.service.device.remote import Remote, Status
-from turnout.service.device.turns import After, Turns
+from turnout.service.device.turns import After, FetchingUpdates, TrainerOf, Turns, Updates
 from turnout.service.wire import Answer, Invitation, Phase, enrolments_path
-
-if TYPE_CHECKING:
-    from turnout.service.device.trainer import TrainerOf
 
 Said = TypeVar("Said")
 Sleep = Callable[[float], Awaitable[None]]
@@ -168,17 +166,31 @@ class Device:
         """
         charter = await self._patiently(self._remote.charter)
         self._pace.follow(charter.timing)
+        trainer = self._trainer_of(charter)
+        try:
+            return await self._take_part(charter, trainer)
+        finally:
+            if isinstance(trainer, FetchingUpdates):
+                trainer.close()
+
+    async def _take_part(self, charter: Charter, trainer: Updates) -> Counter[str]:
+        """From the first contact to the last turn; what became of them."""
         turns = Turns(
             self._remote,
             charter,
-            self._trainer_of(charter),
+            trainer,
             cover=self._cover,
             random_bytes=self._random_bytes,
         )
+        if isinstance(trainer, FetchingUpdates):
+            await trainer.fetch(self._artefact)
         await self._patiently(self._enrol)
         while await self._step(turns):
             pass
         return self._diary.memory.tally()
+
+    async def _artefact(self, named: Artefact) -> bytes:
+        return await self._patiently(lambda: self._remote.artefact(named))
 
     async def _step(self, turns: Turns) -> bool:
         """Look at the step in progress and sleep; False when it may leave."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import RemoteProtocolError, StorageError
 from turnout.service.charter import Charter
+from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
 from turnout.service.device.link import Link, UnreachableError
 from turnout.service.device.memory import Memory
@@ -31,6 +32,7 @@ from turnout.service.wire import (
     STATUS_PATH,
     Phase,
     SignedHead,
+    artefact_path,
     head_bytes,
     model_path,
 )
@@ -115,6 +117,15 @@ class Remote:
             data = await self.link.get(CHARTER_PATH, _CHARTER_BYTES)
             self._charter = charter_of(data, self.diary.memory)
         return self._charter
+
+    async def artefact(self, named: Artefact) -> bytes:
+        """What the charter names by digest.
+
+        Raises:
+            UnreachableError: nothing came back.
+            RemoteProtocolError: it is something else, or the coordinator has it not.
+        """
+        return named.checked(await self.link.get(artefact_path(named.digest.hex()), named.size))
 
     async def status(self) -> Status:
         """The progress of the run; the ledger's head is remembered.

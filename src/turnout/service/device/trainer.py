@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.extras import require
 from turnout.service.charter import Charter
-from turnout.service.computation import Computation
+from turnout.service.computation import UPDATE_GRAPH, Computation
+from turnout.service.device.turns import TrainerOf, Updates
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
@@ -48,18 +49,6 @@ class Trainer:
         return self._task.clipped_sum(parameters, np.array([position])).total
 
 
-class Updates(Protocol):
-    """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch."""
-
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
-        ...
-
-
-TrainerOf = Callable[[Charter], Updates]
-"""Builds an update function once the charter is known."""
-
-
 def own_records(path: Path) -> OwnRecords:
     """One client's records in an .npz file.
 
@@ -81,6 +70,16 @@ def own_records(path: Path) -> OwnRecords:
         raise StorageError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
         raise ParameterError("--data", str(path), expected) from None
+    return checked_records(inputs, labels)
+
+
+def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
+    """One client's records, if they are some.
+
+    Raises:
+        ParameterError: no records, labels that are not whole numbers, or not one a record.
+    """
+    inputs, labels = np.asarray(inputs), np.asarray(labels)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) == 0:
         raise ParameterError("labels", (labels.dtype, labels.shape), "one whole number a record")
     if inputs.ndim < 2:
@@ -91,9 +90,17 @@ def own_records(path: Path) -> OwnRecords:
 
 
 def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
-    """A trainer for one client who holds all of ``records``."""
+    """A trainer for one client who holds all of ``records``.
 
-    def build(charter: Charter) -> Trainer:
+    Where the charter names a graph, that is what computes; else the plan's model, in PyTorch.
+    """
+
+    def build(charter: Charter) -> Updates:
+        if charter.computation.architecture == UPDATE_GRAPH:
+            from turnout.service.artefacts.updates import GraphUpdates
+
+            return GraphUpdates(charter, *records, client)
+        require("device", "train", what="a device that trains the charter's model")
         from turnout.datasets import ClientData, Records
         from turnout.plans import Plan
         from turnout.training.workload import Workload
@@ -172,8 +179,7 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     held = charter.computation
     said = Computation.of(plan, held.input_shape, held.classes)
     said_and_held += [
-        ("model.name", said.architecture, held.architecture),
-        ("model.features", said.features, held.features),
+        *_named_alike(said, held),
         ("client.steps", said.steps, held.steps),
         ("client.learning_rate", said.learning_rate, held.learning_rate),
     ]
@@ -188,3 +194,12 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     for name, in_plan, in_charter in said_and_held:
         if in_plan != in_charter:
             raise ParameterError(name, in_plan, f"the charter's, {in_charter!r}")
+
+
+def _named_alike(said: Computation, held: Computation) -> list[tuple[str, object, object]]:
+    """Model and features that both sides name; a graph has no name to compare."""
+    pairs = (
+        ("model.name", said.architecture, held.architecture, held.update),
+        ("model.features", said.features, held.features, held.feature_map),
+    )
+    return [(name, one, other) for name, one, other, graph in pairs if graph is None]

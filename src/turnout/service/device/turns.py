@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import RemoteProtocolError, UnsupportedError
@@ -15,6 +17,7 @@ from turnout.protocol.messages import StepOpened, UpdateRequests
 from turnout.protocol.tables import ClientState
 from turnout.randomness import ByteStream, system_bytes
 from turnout.service.charter import Charter
+from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
 from turnout.service.device.link import Link
 from turnout.service.device.remote import Remote, Status
@@ -28,8 +31,30 @@ from turnout.service.wire import (
     updates_path,
 )
 
-if TYPE_CHECKING:
-    from turnout.service.device.trainer import Updates
+
+class Updates(Protocol):
+    """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch."""
+
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
+        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
+        ...
+
+
+@runtime_checkable
+class FetchingUpdates(Updates, Protocol):
+    """An update function that first needs what the charter names by digest."""
+
+    async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
+        """Get it, and refuse what cannot be trusted; before anything is sent."""
+        ...
+
+    def close(self) -> None:
+        """Give up what it holds."""
+        ...
+
+
+TrainerOf = Callable[[Charter], Updates]
+"""Builds an update function once the charter is known."""
 
 
 class After(Enum):

@@ -124,6 +124,11 @@ class Reads:
         """The first parameters, little-endian float32."""
         return self._of_task("parameters")
 
+    def artefact(self, digest: bytes) -> bytes | None:
+        """The content that the charter names by that SHA-256; None where it names none."""
+        rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
+        return rows[0][0] if rows else None
+
     def invitation(self, client: int) -> Invitation | None:
         """The invitation with that id."""
         rows = self._rows(

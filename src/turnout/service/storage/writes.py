@@ -54,10 +54,19 @@ class Transaction(Reads):
         self._open: tuple[int, sealing.Seal] | None = None
         self._next_body: int | None = None
 
-    def create_task(self, charter: bytes, signing_key: bytes, parameters: bytes) -> None:
+    def create_task(
+        self,
+        charter: bytes,
+        signing_key: bytes,
+        parameters: bytes,
+        artefacts: Sequence[bytes] = (),
+    ) -> None:
         """Create the task. Raises ConflictError where there is one."""
         columns = "task (id, charter, signing_key, parameters)"
         self._insert(columns, 1, charter, signing_key, parameters, conflict="there is a task")
+        for content in artefacts:
+            digest = hashlib.sha256(content).digest()
+            self._insert("artefacts (digest, content)", digest, content, conflict="it is stored")
 
     def invite(self, secret_digests: Sequence[bytes]) -> int:
         """Hand out the next client ids, one a digest; the first of them is returned."""

@@ -24,6 +24,7 @@ from turnout.service.wire import (
     UPDATE_FORMAT,
     Answer,
     Phase,
+    artefact_path,
     check_ins_path,
     covers_path,
     enrolments_path,
@@ -71,6 +72,7 @@ def document(charter: Charter) -> Document:
             STATUS_PATH: {"get": _get("Where the schedule is", _json("Status"))},
             RECORDS_PATH: {"get": _records()},
             f"{PREFIX}/models/{{steps}}": {"get": _model(charter)},
+            artefact_path("{digest}"): {"get": _artefact()},
             enrolments_path(): {
                 "post": _signed("Use an invitation", "application/json", _ref("Enrolment"))
             },
@@ -205,6 +207,21 @@ def _model(charter: Charter) -> Document:
         _path("steps"),
     )
     operation["responses"]["404"] = _answer("not published", _json("Detail"))
+    return operation
+
+
+def _artefact() -> Document:
+    operation = _get(
+        "What the charter names by digest: a graph that devices run, or vectors to it",
+        {_BINARY: {"schema": {"type": "string", "format": "binary"}}},
+        {
+            "name": "digest",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        },
+    )
+    operation["responses"]["404"] = _answer("the charter names no such thing", _json("Detail"))
     return operation
 
 

@@ -36,13 +36,15 @@ def stored_charter(storage: Storage) -> Charter | None:
     return None if data is None else Charter.from_canonical(data)
 
 
-def create_task(storage: Storage, plan: Path, timing: Timing, phase: Phase) -> Charter:
+def create_task(
+    storage: Storage, plan: Path, timing: Timing, phase: Phase, *, graph: bool = False
+) -> Charter:
     """Price a plan and store its task."""
     from turnout.service.new_task import new_task
 
     text = plan_text(plan)
     with phase("Pricing the plan step by step"):
-        new = new_task(text, plan.parent, timing)
+        new = new_task(text, plan.parent, timing, graph=graph)
     new.create_task(storage)
     return new.charter
 
@@ -57,7 +59,7 @@ def require_task(storage: Storage, plan: Path, settings: Settings, phase: Phase)
     charter = stored_charter(storage)
     if charter is None:
         heads.require_none_exported(settings.head_file, settings.db)
-        return create_task(storage, plan, settings.timing, phase)
+        return create_task(storage, plan, settings.timing, phase, graph=settings.graph)
     if charter.plan != plan_text(plan):
         expected = f"the plan of the task in {shown(settings.db)}, to the letter; it cannot change"
         raise ParameterError("PLAN", str(plan), expected)

@@ -19,7 +19,13 @@ from turnout.service.web.answers import (
 )
 from turnout.service.web.identity import NUMBER
 from turnout.service.web.running import Running
-from turnout.service.wire import CHARTER_PATH, PREFIX, RECORDS_PATH, STATUS_PATH
+from turnout.service.wire import (
+    CHARTER_PATH,
+    PREFIX,
+    RECORDS_PATH,
+    STATUS_PATH,
+    artefact_path,
+)
 
 MOST_RECORDS = 1000
 _BINARY = b"application/octet-stream"
@@ -61,6 +67,7 @@ def public_routes(running: Running) -> dict[str, PublicRoute]:
         STATUS_PATH: PublicRoute(running, "status", found.status),
         RECORDS_PATH: PublicRoute(running, "records", found.records),
         f"{PREFIX}/models/{{steps}}": PublicRoute(running, "models", found.model),
+        artefact_path("{digest}"): PublicRoute(running, "artefacts", found.artefact),
     }
 
 
@@ -113,6 +120,22 @@ class _Published:
         if release is None:
             raise RefusedError(404, NOT_FOUND)
         return release.parameters, f'"{release.record.model_digest.hex()}"'
+
+    async def artefact(self, scope: Scope) -> Representation:
+        """What the charter names by its digest."""
+        named = scope["path_params"]["digest"]
+        of_task = {one.digest.hex() for one in self._running.charter.computation.artefacts}
+        if named not in of_task:
+            raise RefusedError(404, NOT_FOUND)
+        content = await asyncio.to_thread(self._content, bytes.fromhex(named))
+        return _tagged(scope, content, _BINARY, f'"{named}"'.encode())
+
+    def _content(self, digest: bytes) -> bytes:
+        with self._running.storage.snapshot() as view:
+            content = view.artefact(digest)
+        if content is None:
+            raise RefusedError(404, NOT_FOUND)
+        return content
 
     async def records(self, scope: Scope) -> Representation:
         """The ledger's published records from a step on, so many at most."""

@@ -56,6 +56,7 @@ class Settings(BaseModel):
     wait_for: int = Field(0, ge=0)
     connections: int = Field(8192, ge=64, le=1_000_000)
     exit_when_finished: bool = False
+    graph: bool = False
 
     @field_validator("*", mode="before")
     @classmethod

@@ -1,0 +1,241 @@
+"""A device that needs NumPy, cryptography and ONNX Runtime, and nothing of turnout.
+
+python device.py URL --invitation FILE --records FILE.npz --state FILE
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from link import Link, UnreachableError
+from memory import Memory, StateError
+from texts import (
+    ProtocolError,
+    SetBackError,
+    canonical,
+    invitation_of,
+    plain,
+    public_key,
+    require,
+    sha256,
+)
+from update import Update
+
+PATIENCE_SECONDS, RECHECK_SECONDS = 3600, 600
+FORMATS = {
+    (): "turnout-charter-2",
+    ("model",): "float32-le-1",
+    ("model", "architecture"): "onnx-update-1",
+    ("client",): "gradient-descent-1",
+    ("messages", "enrolment"): "enrolment-1",
+    ("messages", "head"): "turnout-head-1",
+    ("messages", "record"): "record-1",
+    ("messages", "request"): "turnout-request-2",
+    ("messages", "update"): "int32-lattice-1",
+}
+FIELDS = {
+    (): "charged charged_steps client coordinator_key delta expected_check_ins format messages "
+    "minibatch model plan population scheme target timing",
+    ("client",): "format learning_rate steps",
+    ("messages",): "enrolment head record request update",
+    ("messages", "update"): "clip_norm dimension format step",
+    ("model",): "architecture digest features format",
+    ("model", "architecture"): "artefact classes format vectors",
+    ("model", "features"): "format input_shape",
+    ("scheme",): "is participation randomizer relation release trust unit",
+    ("timing",): "answer_seconds check_in_seconds step_seconds",
+}
+
+
+def spread(low, high):
+    """A number between the two, by chance, which keeps devices from coming all at once."""
+    return low + (high - low) * int.from_bytes(os.urandom(6), "big") / 2**48
+
+
+def charter_of(data, memory):
+    """The charter, if it is the invitation's and every name in it is known."""
+    require(sha256(data) == memory["task"], "the charter is not the one of the invitation")
+    document = json.loads(data)
+
+    def at(place):
+        found = document
+        for name in place:
+            found = found[name]
+        return found
+
+    for place, name in FORMATS.items():
+        said = at(place).get("format")
+        require(said == name, f"this device does not know the format {said!r} of {place}")
+    for place, names in FIELDS.items():
+        found = sorted(at(place))
+        require(found == names.split(), f"this device does not know the fields {found} of {place}")
+    features = at(("model", "features"))["format"]
+    require(features in ("pixels-1", "standardized-1"), f"unknown features {features!r}")
+    release = document["scheme"]["release"]["value"]
+    require(release == "aggregated", f"this device does not know the rule {release!r}")
+    for held, named in (
+        (document["scheme"]["participation"], memory["law"]),
+        (document["population"], memory["population"]),
+        (document["coordinator_key"], memory["key"]),
+    ):
+        require(plain(held) == plain(named), "the charter's terms are not those of the invitation")
+    return plain(document)
+
+
+class Device:
+    """One client, from its invitation to its last turn."""
+
+    def __init__(self, invitation, memory, link, records):
+        self.invitation, self.memory, self.link, self.records = invitation, memory, link, records
+        self.computed, self.failures, self.waited, self.given_up = (None, b""), 0, 0.0, set()
+        self.step_seconds = 60.0
+
+    def run(self):
+        """What became of its turns."""
+        data = self.patiently(lambda: self.link.get("/v1/charter", 1 << 26))
+        self.charter = charter_of(data, self.memory.fields)
+        self.step_seconds = self.charter["timing"]["step_seconds"]
+        model = self.charter["model"]["architecture"]
+        named = (model["artefact"], model["vectors"])
+        artefacts = [self.patiently(lambda each=each: self.link.artefact(each)) for each in named]
+        self.update = Update(self.charter, artefacts, *self.records)
+        self.patiently(self.enrol)
+        while self.look():
+            pass
+        return Counter(self.memory.fields["answers"].values())
+
+    def patiently(self, ask):
+        """An answer, however often it must be asked for."""
+        while True:
+            try:
+                said = ask()
+            except UnreachableError as error:
+                self.pause(error)
+            else:
+                self.failures, self.waited = 0, 0.0
+                return said
+
+    def pause(self, error=None):
+        """Before the same is tried again, longer every time."""
+        shortest = min(0.5, self.step_seconds / 20)
+        longest = min(30.0, self.step_seconds / 4, shortest * 2.0 ** min(self.failures, 30))
+        seconds = spread(longest / 2, longest)
+        self.failures += 1
+        self.waited += seconds if error else 0
+        require(self.waited < PATIENCE_SECONDS, f"given up: {error}")
+        time.sleep(seconds)
+
+    def enrol(self):
+        """Tell the coordinator its key; a second time changes nothing."""
+        fields = self.memory.fields
+        if fields["enrolled"]:
+            return
+        body = {"client": fields["client"], "public_key": public_key(fields["private"])}
+        body |= {"secret": self.invitation["secret"]}
+        answer = self.link.post("/v1/enrolments", -1, canonical(body), "enrolment-1")
+        require(answer == "accepted", f"the invitation is not accepted: {answer}")
+        fields["enrolled"] = True
+        self.memory.keep()
+
+    def look(self):
+        """Act on the step in progress and sleep; False once nothing is left to do."""
+        steps = self.charter["charged_steps"][-1]
+        status = self.patiently(lambda: self.link.status(steps))
+        fields, step = self.memory.fields, status["step"]
+        if status["phase"] == "finished":
+            self.memory.opened(steps, False)
+            return False
+        self.memory.opened(step, status["phase"] == "check-ins")
+        state = fields["slots"].get(str(step))
+        unsaid = state == "answered" and str(step) not in fields["answers"]
+        if state == "checked in" or (unsaid and step not in self.given_up):
+            self.act(status)
+            return True
+        ahead = [int(name) for name, at in fields["slots"].items() if at == "waiting"]
+        if not ahead:
+            return False
+        pause = status["seconds_to_next_step"] + (min(ahead) - step - 1) * self.step_seconds
+        pause += spread(0, self.charter["timing"]["check_in_seconds"] / 2)
+        time.sleep(min(pause, spread(0.5, 1.0) * RECHECK_SECONDS))
+        return True
+
+    def act(self, status):
+        """Its turn, tried again where nothing came back."""
+        head = int(status["head"].split(":")[0])
+        settled = head == status["step"] == status["model_steps"]
+        try:
+            if settled and self.send(status["step"]) != "early":
+                self.failures, self.waited = 0, 0.0
+            else:
+                self.pause()
+        except UnreachableError as error:
+            self.pause(error)
+
+    def send(self, step):
+        """The outcome: the slot counts as answered, durably, before the first byte leaves."""
+        fields, name = self.memory.fields, str(step)
+        if self.computed[0] != step:
+            size, first = 4 * self.update.d, self.charter["model"]["digest"]
+            self.computed = step, self.update.body(self.link.model(step, first, size))
+        body = self.computed[1]
+        if fields["slots"][name] == "checked in":
+            fields["slots"][name], fields["digests"][name] = "answered", sha256(body)
+            self.memory.keep()
+        elif fields["digests"][name] != sha256(body):
+            self.given_up.add(step)  # other bytes than may be out already are never sent
+            return "given up"
+        answer = self.link.post(f"/v1/steps/{step}/updates", step, body, "int32-lattice-1")
+        if answer != "early":
+            fields["answers"][name] = answer
+            self.memory.keep()
+        return answer
+
+
+def records_of(path):
+    """Inputs and labels of an .npz file."""
+    with np.load(path, allow_pickle=False) as stored:
+        inputs, labels = stored["inputs"], stored["labels"].astype(np.int64)
+    require(inputs.ndim > 1 and len(inputs) == len(labels) > 0, "no records", ValueError)
+    return inputs, labels
+
+
+def main():
+    """Exit code: 0, 2 (arguments, records), 4 (state file), 5 (the coordinator)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    for name in ("--invitation", "--records", "--state"):
+        parser.add_argument(name, required=True)
+    given = parser.parse_args()
+    link = None
+    try:
+        invitation = invitation_of(Path(given.invitation).read_text().strip())
+        records = records_of(given.records)
+        memory = Memory(given.state, invitation)
+        link = Link(given.url, memory)
+        tally = Device(invitation, memory, link, records).run()
+    except SetBackError as error:
+        link.tell()
+        return _ended(error, 5)
+    except ProtocolError as error:
+        return _ended(error, 5)
+    except StateError as error:
+        return _ended(error, 4)
+    except (OSError, ValueError, KeyError) as error:
+        return _ended(error, 2)
+    ends = ", ".join(f"{count} {answer}" for answer, count in sorted(tally.items()))
+    print(f"turns: {ends or 'none'}")
+    return 0
+
+
+def _ended(error, code):
+    print(f"onnx-device: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The client's own steps, drawn before the first contact from the operating system's generator."""
+
+import os
+
+
+def below(n):
+    """A uniform whole number in 0 … n − 1: what does not fit is drawn again."""
+    bits = (n - 1).bit_length()
+    while True:
+        drawn = int.from_bytes(os.urandom((bits + 7) // 8), "big") >> (-bits % 8)
+        if drawn < n:
+            return drawn
+
+
+def coin(p):
+    """True with probability p, rounded down to a multiple of 2⁻⁶²."""
+    return p >= 1 or below(1 << 62) < int(p * 2**62)
+
+
+def steps_of(law, client):
+    """The client's steps under a law, ascending; a law of another name or field is refused."""
+    law = dict(law)
+    name = law.pop("is")
+    draw, fields = _LAWS.get(name, (None, ()))
+    if draw is None or set(law) != set(fields):
+        raise ValueError(f"this device does not know the law {name} with {sorted(law)}")
+    return sorted(draw(client, **law))
+
+
+def _check_in(_client, window, windows, probability):
+    return [k * window + below(window) for k in range(windows) if coin(probability)]
+
+
+def _k_subset(_client, window, picks, windows):
+    found = []
+    for k in range(windows):
+        chosen = set()
+        for last in range(window - picks, window):  # Floyd's algorithm
+            one = below(last + 1)
+            chosen.add(last if one in chosen else one)
+        found += [k * window + one for one in chosen]
+    return found
+
+
+def _fixed(_client, window, epochs, probability):
+    if not coin(probability):
+        return []
+    slot = below(window)
+    return [slot + epoch * window for epoch in range(epochs)]
+
+
+def _sliding(client, window, slots, clients_per_slot):
+    step = client // clients_per_slot + below(window) - (window - 1)
+    return [step] if 0 <= step <= slots - window else []
+
+
+def _sampled(_client, rate, steps):
+    return [step for step in range(steps) if coin(rate)]
+
+
+_LAWS = {
+    "CheckIn": (_check_in, ("window", "windows", "probability")),
+    "KSubset": (_k_subset, ("window", "picks", "windows")),
+    "FixedAssignment": (_fixed, ("window", "epochs", "probability")),
+    "SlidingWindow": (_sliding, ("window", "slots", "clients_per_slot")),
+    "SelfSampling": (_sampled, ("rate", "steps")),
+    "PoissonSampling": (_sampled, ("rate", "steps")),
+    "EveryStep": (lambda _client, steps: range(steps), ("steps",)),
+}

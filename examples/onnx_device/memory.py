@@ -1,0 +1,76 @@
+"""What the device remembers: durable before it speaks, one process at a time, never drawn twice."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from draws import steps_of
+from texts import canonical, new_key, plain, sha256
+
+FORMAT = "onnx-device-memory-1"
+
+
+class StateError(Exception):
+    """The file is damaged, in use, another client's, or cannot be written."""
+
+
+class Memory:
+    """The state file of one device; ``fields`` is what it holds."""
+
+    def __init__(self, path, invitation):
+        self.path = Path(path)
+        self._lock = open(f"{path}.lock", "w")  # noqa: SIM115 - held until the process ends
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StateError(f"{path} is used by another process") from None
+        whose = {name: invitation[name] for name in ("task", "key", "client", "population", "law")}
+        if self.path.exists():
+            self.fields = self._read()
+            if any(self.fields[name] != value for name, value in whose.items()):
+                raise StateError(f"{path} is the memory of another task or client")
+            return
+        drawn = steps_of(plain(invitation["law"]), invitation["client"])
+        slots = {str(step): "waiting" for step in drawn}
+        self.fields = {**whose, "private": new_key(), "slots": slots, "digests": {}}
+        self.fields |= {"answers": {}, "enrolled": False, "head": ""}
+        self.keep()
+
+    def _read(self):
+        try:
+            fields = json.loads(self.path.read_text())
+            digest = fields.pop("digest")
+            if fields.pop("format") == FORMAT and digest == sha256(canonical(fields)):
+                return fields
+        except (ValueError, KeyError, AttributeError):
+            pass
+        raise StateError(f"{self.path} is damaged; this device has no turns left")
+
+    def keep(self):
+        """Durable when it returns: written beside, synced, renamed, the folder synced."""
+        whole = {**self.fields, "format": FORMAT, "digest": sha256(canonical(self.fields))}
+        beside = self.path.with_name(self.path.name + ".new")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w") as file:
+            json.dump(whole, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.path)
+        folder = os.open(self.path.resolve().parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def opened(self, step, takes):
+        """Every slot hears of the step in progress, and whether it takes updates."""
+        slots, before = self.fields["slots"], dict(self.fields["slots"])
+        for name, state in before.items():
+            over = int(name) < step or (int(name) == step and not takes)
+            if over and state in ("waiting", "checked in"):
+                slots[name] = "missed" if state == "waiting" else "passed over"
+            elif int(name) == step and state == "waiting":
+                slots[name] = "checked in"
+        if slots != before:
+            self.keep()

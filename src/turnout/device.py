@@ -1,0 +1,135 @@
+"""One device of a served task, in Python: a user's own update function, or the task's own model.
+
+>>> from turnout.device import Device
+>>> def update(parameters, client):
+...     return -parameters  # towards zero; the device clips it
+>>> device = Device("https://coordinator.example", "turnout1.…", update=update)  # doctest: +SKIP
+>>> device.run()  # doctest: +SKIP
+Counter({'accepted': 3})
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.errors import ParameterError
+from turnout.core.extras import require
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from turnout.service.charter import Charter
+    from turnout.service.device import Diary
+    from turnout.service.device.turns import TrainerOf
+
+__all__ = ["Device"]
+
+Update = Callable[["NDArray[np.float32]", int], "NDArray[Any]"]
+"""The update of parameters ``(d,)`` and the client's id: any real vector ``(d,)``."""
+
+
+class Device:
+    """A client of a task, from its invitation to its last turn.
+
+    Guarantees:
+        Its steps are drawn from the operating system's randomness and stored before the first
+        byte goes to the coordinator, and never drawn again.
+        What it sends has ℓ2 norm at most the task's clip norm, whatever ``update`` gives; an
+        update that is not finite is the zero vector.
+
+    Args:
+        url: the coordinator's address.
+        token: the invitation.
+        update: the client's update, from the parameters (float32, ``(d,)``) and the client's id.
+            Not clipped: the device does that. It must depend on nothing that others hold, and it
+            should give the same for the same parameters: another process may go on after a crash.
+        records: inputs and labels in place of ``update``: the task's own model computes.
+        state: file of its memory; by default in ``$XDG_STATE_HOME/turnout``.
+        ca: certificates (PEM) to trust.
+        cover: send as much in every step as in its own.
+        allow_http: take ``http://`` to another machine, where whoever listens reads updates.
+
+    Raises:
+        ParameterError: a token that is none; neither or both of ``update`` and ``records``.
+        MissingExtraError: ``turnout[device]`` is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        update: Update | None = None,
+        records: tuple[NDArray[Any], NDArray[Any]] | None = None,
+        state: Path | str | None = None,
+        ca: Path | str | None = None,
+        cover: bool = False,
+        allow_http: bool = False,
+    ) -> None:
+        require("device", what="a device")
+        from turnout.service.device import default_place
+        from turnout.service.wire import Invitation
+
+        if (update is None) is (records is None):
+            raise ParameterError("update", update, "a function, or records in its place")
+        self._invitation = Invitation.decoded(token)
+        self._url, self._cover, self._allow_http = url, cover, allow_http
+        self._state = Path(state) if state else default_place(self._invitation)
+        self._ca = None if ca is None else Path(ca)
+        self._trainer_of = self._bounded(update) if update else self._on(records)
+
+    def run(self) -> Counter[str]:
+        """Take part until there is nothing left to do; how many turns ended in which way.
+
+        After a crash, run it again with the same state file.
+
+        Raises:
+            RemoteProtocolError: the coordinator broke the protocol, or gave no answer for long.
+            StorageError: its state cannot be stored, is damaged, or is in use.
+            ParameterError: an update that is not d numbers, or records that do not fit the task.
+        """
+        from turnout.service.device import Diary, StateFile
+
+        with StateFile(self._state) as file:
+            return asyncio.run(self._take_part(Diary(file, self._invitation)))
+
+    async def _take_part(self, diary: Diary) -> Counter[str]:
+        from turnout.service import device
+
+        async with device.connection(self._ca) as http:
+            link = device.Link(http, self._url, allow_http=self._allow_http)
+            client = device.Device(
+                self._invitation, diary, link, self._trainer_of, cover=self._cover
+            )
+            return await client.run()
+
+    def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
+        """The task's own model on these records."""
+        from turnout.service.device.trainer import checked_records, trainer_on
+
+        assert records is not None
+        return trainer_on(checked_records(*records), self._invitation.client)
+
+    @staticmethod
+    def _bounded(update: Update) -> TrainerOf:
+        """The user's function, clipped to a charter's norm."""
+        return lambda charter: _Bounded(update, charter)
+
+
+class _Bounded:
+    """A user's update function within the charter's bound."""
+
+    def __init__(self, update: Update, charter: Charter) -> None:
+        self._update, self._lattice = update, charter.lattice
+
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
+        """The clipped update, shape ``(d,)``."""
+        from turnout.service.device.clipping import clipped
+
+        made = self._update(parameters.copy(), client)
+        return clipped(made, self._lattice.dimension, self._lattice.clip_norm)

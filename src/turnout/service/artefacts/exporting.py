@@ -1,0 +1,191 @@
+"""Graphs of what a device computes, written from PyTorch: the clipped update, and features.
+
+The gradient is traced through ``torch.func.grad``, so a graph holds the whole update and a device
+needs neither PyTorch nor the model's code. The number of records is left open.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim, default_decompositions
+from torch.func import grad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from turnout.core.errors import UnsupportedError
+from turnout.learning.clipping import MARGIN
+from turnout.learning.local_updates import LocalTraining
+from turnout.learning.models import Model
+from turnout.service.artefacts.derivatives import DERIVATIVES
+from turnout.service.artefacts.graphs import IR_VERSIONS, OPSETS
+
+UPDATE_INPUTS = ("parameters", "inputs", "labels", "weights", "clip_norm")
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Loss (n,) of each record, from scores (n, …) and labels (n,)."""
+
+_MOST_RECORDS = 1 << 16
+
+
+def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    """−ln of the label's softmax, (n,) from (n, classes) and (n,)."""
+    return -functional.log_softmax(scores, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+def update_function(
+    model: Model, local: LocalTraining | None = None, loss: Loss = cross_entropy
+) -> Callable[..., Tensor]:
+    """The clipped update as a function of `UPDATE_INPUTS`; ``weights`` sum to 1."""
+    local = local or LocalTraining()
+
+    def update(
+        parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
+    ) -> Tensor:
+        def total(at: Tensor) -> Tensor:
+            return (loss(model.logits(at, inputs), labels) * weights).sum()
+
+        moved = local.learning_rate * grad(total)(parameters)
+        for _ in range(1, local.steps):
+            moved = moved + local.learning_rate * grad(total)(parameters - moved)
+        norm = moved.double().square().sum().sqrt()
+        return moved * (clip_norm * (1 - MARGIN) / norm).clamp(max=1.0).float()
+
+    return update
+
+
+def update_graph(
+    model: Model,
+    example: Tensor,
+    local: LocalTraining | None = None,
+    loss: Loss = cross_entropy,
+) -> bytes:
+    """The graph ``onnx-update-1`` of a model.
+
+    Args:
+        model: any whose scores PyTorch can trace.
+        example: a record as the model sees it, float32 or int64; only type and shape count.
+        local: what a client does in a step.
+        loss: of each record.
+
+    Raises:
+        UnsupportedError: the model uses what a graph cannot say; the message names it.
+    """
+    count = _unlike(model.dimension, *example.shape)
+    arguments = (
+        torch.linspace(-0.1, 0.1, model.dimension),
+        torch.zeros(count, *example.shape, dtype=example.dtype),
+        torch.zeros(count, dtype=torch.int64),
+        torch.full((count,), 1 / count),
+        torch.ones((), dtype=torch.float64),
+    )
+    function = update_function(model, local, loss)
+    return _exported(function, arguments, {1, 2, 3}, UPDATE_INPUTS, "update")
+
+
+def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> bytes:
+    """The graph ``onnx-features-1`` of a function of inputs, float32 ``(n, …)`` to ``(n, …)``.
+
+    Raises:
+        UnsupportedError: the function uses what a graph cannot say; the message names it.
+    """
+    count = _unlike(*example.shape)
+    inputs = torch.zeros(count, *example.shape, dtype=example.dtype)
+    return _exported(function, (inputs,), {0}, ("inputs",), "features")
+
+
+def _unlike(*sides: int) -> int:
+    """A number of records that no side has, lest tracing takes one for the other."""
+    return next(n for n in (11, 13, 17, 19, 23, 29, 31, 37, 41, 43) if n not in sides)
+
+
+def _exported(
+    function: Callable[..., Tensor],
+    arguments: tuple[Tensor, ...],
+    by_record: set[int],
+    names: tuple[str, ...],
+    output: str,
+) -> bytes:
+    """The graph of a function, whose arguments in these places have a row a record."""
+    records = Dim("records", min=1, max=_MOST_RECORDS)
+    shapes = tuple({0: records} if i in by_record else None for i in range(len(arguments)))
+    table = {**default_decompositions(), **DERIVATIVES}
+    noisy = logging.getLogger("torch.onnx")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.simplefilter("ignore")  # of PyTorch about its own parts
+            traced = make_fx(function, decomposition_table=table, tracing_mode="symbolic")(
+                *arguments
+            )
+            program = torch.export.export(traced, arguments, dynamic_shapes=shapes)
+            made = torch.onnx.export(
+                program,
+                dynamo=True,
+                verbose=False,
+                opset_version=OPSETS[-1] - 1,
+                input_names=names,
+                output_names=(output,),
+                optimize=False,  # whose rules take a number near 1 for 1
+            )
+    except UnsupportedError:
+        raise
+    except Exception as error:  # PyTorch raises many kinds, each with a page of advice
+        raise UnsupportedError(f"a device cannot be sent this model: {_reason(error)}") from None
+    finally:
+        noisy.setLevel(level)
+    assert made is not None
+    return _bare(_folded(made.model))
+
+
+def _folded(model: Any) -> Any:
+    """The model without functions, and without what does not depend on its inputs."""
+    from onnxscript import ir, optimizer  # pyright: ignore[reportMissingImports]
+
+    optimizer.inline(model)
+    optimizer.fold_constants(model)
+    optimizer.remove_unused_nodes(model)
+    return ir.serde.serialize_model(model)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what was wrong at the bottom of it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def _bare(proto: Any) -> bytes:
+    """The same model without what a device does not read: names of lines, texts, shapes within."""
+    import onnx  # pyright: ignore[reportMissingImports]
+    from onnx import numpy_helper  # pyright: ignore[reportMissingImports]
+
+    graph = onnx.GraphProto(name="update")
+    for node in proto.graph.node:
+        kept = graph.node.add(op_type=node.op_type, input=node.input, output=node.output)
+        for attribute in node.attribute:
+            copy = kept.attribute.add()
+            copy.CopyFrom(attribute)
+            copy.ClearField("doc_string")
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                plain = numpy_helper.from_array(numpy_helper.to_array(attribute.t))
+                copy.t.CopyFrom(plain)
+    for tensor in proto.graph.initializer:
+        graph.initializer.append(
+            numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name)
+        )
+    for ports, kept in ((proto.graph.input, graph.input), (proto.graph.output, graph.output)):
+        for port in ports:
+            kept.add(name=port.name).type.tensor_type.CopyFrom(port.type.tensor_type)
+    (opset,) = [each for each in proto.opset_import if each.domain in ("", "ai.onnx")]
+    bare = onnx.ModelProto(ir_version=min(proto.ir_version, IR_VERSIONS[-1]), graph=graph)
+    bare.opset_import.add(domain="", version=opset.version)
+    return bare.SerializeToString(deterministic=True)

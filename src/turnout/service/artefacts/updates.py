@@ -1,0 +1,193 @@
+"""A device's updates by the graph that the charter names, without PyTorch and without the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, RemoteProtocolError
+from turnout.core.extras import require
+from turnout.service.artefacts import vectors
+from turnout.service.artefacts.graphs import DOUBLE, FLOAT, INT64, Graph, Port, read_graph
+from turnout.service.artefacts.inputs import featured
+from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
+from turnout.service.charter import Charter
+from turnout.service.computation import Artefact
+from turnout.service.device.clipping import clipped
+
+Fetch = Callable[[Artefact], Awaitable[bytes]]
+"""The bytes of an artefact, checked against its digest."""
+
+_FEATURE_BYTES = 1 << 30
+
+
+class GraphUpdates:
+    """Updates of one client, who holds all of these records.
+
+    Guarantees:
+        Nothing runs before the graph was read whole and its vectors came out as they should.
+        An update is within the charter's clip norm, whatever the graph gives. Where a graph fails
+        on these records, the update is the zero vector: staying away would tell something of them.
+
+    Args:
+        charter: names the graph.
+        inputs: shape ``(m, *input_shape)``: uint8 (fractions of 255), floats, or whole numbers
+            where the graph takes them.
+        labels: whole numbers, ``(m,)``.
+        client: whose records they are.
+        bounds: of the process that runs the graph.
+    """
+
+    def __init__(
+        self,
+        charter: Charter,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        client: int,
+        bounds: Bounds | None = None,
+    ) -> None:
+        require("device-graph", what="a device of a task whose model is a graph")
+        held = charter.computation
+        if inputs.shape[1:] != held.input_shape:
+            expected = f"the charter's shape of a record, {held.input_shape}"
+            raise ParameterError("inputs", inputs.shape[1:], expected)
+        if labels.min() < 0 or labels.max() >= held.classes:
+            raise ParameterError("labels", int(labels.max()), f"classes 0 to {held.classes - 1}")
+        self._charter, self._client, self._bounds = charter, client, bounds
+        self._inputs, self._labels = inputs, labels.astype(np.int64)
+        self._graph = b""
+        self._featured: NDArray[Any] | None = None
+        self._sandbox: Sandbox | None = None
+
+    async def fetch(self, fetch: Fetch) -> None:
+        """Get the graph, check it, and make ready what takes long.
+
+        Raises:
+            RemoteProtocolError: the graph is refused, fails, or does not fit its vectors.
+            ParameterError: numbers of a type that it cannot take.
+        """
+        held = self._charter.computation
+        assert held.update is not None
+        assert held.vectors is not None
+        graph, known = await fetch(held.update), await fetch(held.vectors)
+        taken = require_update_face(read_graph(graph), self._charter.lattice.dimension)
+        shape = tuple(side for side in taken.sides[1:] if isinstance(side, int))
+        features = await self._features(fetch, taken.type == INT64)
+        blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
+        if blank.shape[1:] != shape:
+            raise RemoteProtocolError(
+                f"the charter's graph takes records of {shape}, its features are {blank.shape[1:]}"
+            )
+        self._graph = graph
+        vectors.require_all(
+            vectors.decoded(known), self._run, self._charter.lattice.dimension, shape
+        )
+        # From here on nothing that fails may show: it would tell something of the records.
+        with suppress(ExhaustedError):
+            self._featured = features(self._inputs)
+
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
+        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
+        if client != self._client:
+            raise ParameterError("client", client, f"{self._client}, whose records are at hand")
+        lattice = self._charter.lattice
+        made: NDArray[Any] = np.zeros(lattice.dimension)
+        if self._featured is not None:
+            with suppress(ExhaustedError):
+                made = self._run(parameters, self._featured, self._labels, lattice.clip_norm)
+        return clipped(made, lattice.dimension, lattice.clip_norm)
+
+    def close(self) -> None:
+        """End the graph's process."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+    def _run(
+        self,
+        parameters: NDArray[np.float32],
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clip_norm: float,
+    ) -> NDArray[np.float32]:
+        """The output of the graph; its process is ended after a failure."""
+        arrays = {
+            "parameters": parameters.astype(np.float32),
+            "inputs": inputs,
+            "labels": labels,
+            "weights": np.full(len(labels), 1 / len(labels), np.float32),
+            "clip_norm": np.array(clip_norm, np.float64),
+        }
+        try:
+            self._sandbox = self._sandbox or Sandbox(self._graph, self._bounds)
+            made = self._sandbox.run(arrays, 4 * self._charter.lattice.dimension)
+            if made.shape != parameters.shape:
+                raise ExhaustedError(f"a graph of the charter gave a shape {made.shape}")
+        except ExhaustedError:
+            self.close()
+            raise
+        return made
+
+    async def _features(self, fetch: Fetch, whole: bool) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """The function from records to what the model sees of them."""
+        held = self._charter.computation
+        if held.feature_map is None:
+            return lambda inputs: featured(held.features, inputs, whole=whole)
+        graph = await fetch(held.feature_map)
+        require_features_face(read_graph(graph), held.input_shape)
+
+        def mapped(inputs: NDArray[Any]) -> NDArray[Any]:
+            numbers = featured("pixels-1", inputs, whole=False)
+            with Sandbox(graph, self._bounds) as sandbox:
+                made = sandbox.run({"inputs": numbers}, _FEATURE_BYTES)
+            if made.shape[:1] != inputs.shape[:1]:
+                raise ExhaustedError("the charter's features are not one row a record")
+            return made
+
+        return mapped
+
+
+def require_update_face(graph: Graph, dimension: int) -> Port:
+    """The graph's input of records, where it has the face of ``onnx-update-1``.
+
+    Raises:
+        RemoteProtocolError: it has another.
+    """
+    ports = {port.name: port for port in graph.inputs}
+    records = ports.get("inputs")
+    due = {
+        "parameters": (FLOAT, (dimension,)),
+        "labels": (INT64, (None,)),
+        "weights": (FLOAT, (None,)),
+        "clip_norm": (DOUBLE, ()),
+    }
+    found = {name: _face(port) for name, port in ports.items() if name != "inputs"}
+    given = [(port.name, _face(port)) for port in graph.outputs]
+    fits = found == due and given == [("update", (FLOAT, (dimension,)))]
+    if records is None or not fits or len(ports) != len(graph.inputs):
+        raise RemoteProtocolError(f"the charter's graph does not take {', '.join(due)} and inputs")
+    kind, sides = _face(records)
+    if kind not in (FLOAT, INT64) or sides[:1] != (None,) or None in sides[1:]:
+        raise RemoteProtocolError("the charter's graph takes no records of one shape")
+    return records
+
+
+def require_features_face(graph: Graph, input_shape: tuple[int, ...]) -> None:
+    """Nothing where the graph has the face of ``onnx-features-1``.
+
+    Raises:
+        RemoteProtocolError: it has another.
+    """
+    taken = [(port.name, _face(port)) for port in graph.inputs]
+    given = [(port.name, port.type) for port in graph.outputs]
+    if taken != [("inputs", (FLOAT, (None, *input_shape)))] or given != [("features", FLOAT)]:
+        raise RemoteProtocolError("the charter's features are not a function of one record")
+
+
+def _face(port: Port) -> tuple[int, tuple[int | None, ...]]:
+    """Type and sides; None for one that is known only when the graph runs."""
+    return port.type, tuple(side if isinstance(side, int) else None for side in port.sides)

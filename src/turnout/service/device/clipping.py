@@ -1,0 +1,32 @@
+"""The last bound on an update before it is quantised: whoever computed it, the device clips it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError
+
+MARGIN, LARGEST_NORM = 2.0**-20, 1e30
+"""As in `turnout.learning.clipping`, which needs PyTorch."""
+
+
+def clipped(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArray[np.float64]:
+    """The update within the clip norm, float64 ``(d,)``; zeros where it is not finite.
+
+    Guarantee: its ℓ2 norm is at most ``clip_norm``, whatever ``update`` holds.
+
+    Raises:
+        ParameterError: it is no vector of ``dimension`` real numbers.
+    """
+    given = np.asarray(update)
+    if given.shape != (dimension,) or given.dtype.kind not in "fiu":
+        raise ParameterError("update", (given.dtype, given.shape), f"{dimension} real numbers")
+    moved = given.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.sqrt(np.square(moved).sum()))
+    if not norm <= LARGEST_NORM:
+        return np.zeros(dimension)
+    return moved if norm == 0 else moved * min(1.0, clip_norm * (1 - MARGIN) / norm)

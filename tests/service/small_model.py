@@ -1,0 +1,30 @@
+"""Modules of a user's own, as functions of one vector."""
+
+import torch
+
+
+class ModuleModel:
+    """Layers one after another."""
+
+    def __init__(self, *layers):
+        self._net = torch.nn.Sequential(*layers)
+        self._shapes = {name: part.shape for name, part in self._net.named_parameters()}
+        self._sizes = [shape.numel() for shape in self._shapes.values()]
+        self.dimension = sum(self._sizes)
+
+    def logits(self, parameters, inputs):
+        parts = parameters.split(self._sizes)
+        own = {
+            name: part.view(shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
+        return torch.func.functional_call(self._net, own, (inputs,))
+
+
+def small_model():
+    """The model of tests/vectors/update-graph.onnx, for records (3, 2) and four classes.
+
+    The file is what `as_graph` makes of it and of Computation("logistic-1", "pixels-1", (3, 2), 4).
+    """
+    nn = torch.nn
+    return ModuleModel(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))

@@ -1,0 +1,99 @@
+"""Graphs written from PyTorch give what PyTorch gives, for any number of records."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from fake_coordinator import charter_of
+from small_model import ModuleModel
+
+from turnout.core.errors import UnsupportedError
+from turnout.service.artefacts.updates import GraphUpdates
+from turnout.service.computation import Computation
+from turnout.spec import CheckIn
+
+pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+pytest.importorskip("onnxscript", reason="needs onnxscript")
+
+SOURCE = np.random.default_rng(4)
+
+
+def convolutional():
+    """What PyTorch has derivatives of that no graph has: convolution and both kinds of pools."""
+    nn = torch.nn
+    return ModuleModel(
+        nn.Unflatten(1, (1, 12)),
+        nn.Conv2d(1, 3, 3, stride=2, padding=1),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(3, 2, 2),
+        nn.AvgPool2d(2, padding=1),
+        nn.Flatten(),
+        nn.Linear(2 * 3 * 3, 5),
+    )
+
+
+def charter(computation, dimension):
+    return charter_of(CheckIn(2), dimension=dimension, computation=computation)
+
+
+def by_graph(model, inputs, labels, parameters, features):
+    """The clipped update of a device that fetched the graph."""
+    from turnout.service.artefacts.of_model import as_graph
+
+    computation = Computation("logistic-1", "pixels-1", inputs.shape[1:], 5)
+    example = features(torch.from_numpy(inputs[:1]))[0]
+    made, contents = as_graph(computation, model, example, features=features)
+    assert not any(example.numpy().tobytes() in content for content in contents)
+    held = {
+        artefact.digest: content for artefact, content in zip(made.artefacts, contents, strict=True)
+    }
+    updates = GraphUpdates(charter(made, model.dimension), inputs, labels, 3)
+
+    async def fetch(artefact):
+        return artefact.checked(held[artefact.digest])
+
+    try:
+        asyncio.run(updates.fetch(fetch))
+        return updates.update(parameters, 3)
+    finally:
+        updates.close()
+
+
+def by_torch(model, inputs, labels, parameters):
+    """The clipped update, by autograd."""
+    at = torch.from_numpy(parameters).requires_grad_()
+    scores = model.logits(at, torch.from_numpy(inputs))
+    loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
+    gradient = torch.autograd.grad(loss, at)[0].double()
+    bound = 0.5 * (1 - 2.0**-20)
+    return (gradient * min(1.0, bound / float(gradient.norm()))).numpy()
+
+
+def test_a_graph_gives_what_pytorch_gives():
+    """A model and features of a user's own; several local steps are in test_artefact_task.py."""
+    model, inputs = convolutional(), SOURCE.random((4, 12, 12)).astype(np.float32)
+    labels = np.array([1, 0, 4, 4])
+    parameters = (SOURCE.standard_normal(model.dimension) / 4).astype(np.float32)
+
+    def features(records):
+        return records.square() - records.flatten(1).mean(1)[:, None, None]
+
+    told = features(torch.from_numpy(inputs))
+    made = by_graph(model, inputs, labels, parameters, features)
+    expected = by_torch(model, told.numpy(), labels, parameters)
+    assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_a_layer_that_no_graph_can_say_is_named():
+    from turnout.service.artefacts.exporting import update_graph
+
+    grouped = ModuleModel(
+        torch.nn.Unflatten(1, (2, 1)),
+        torch.nn.Conv2d(2, 2, 1, groups=2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 2),
+    )
+    with pytest.raises(UnsupportedError, match="grouped") as refusal:
+        update_graph(grouped, torch.zeros(2, 2))
+    assert "\n" not in str(refusal.value)

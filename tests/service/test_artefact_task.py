@@ -1,0 +1,141 @@
+"""A task whose model is a graph: from the plan over the coordinator's HTTP to a device's update."""
+
+import asyncio
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from web_world import TIMING, world
+
+from turnout.core.errors import MissingExtraError, ParameterError
+from turnout.plans import Plan
+from turnout.service import new_task as founding
+from turnout.service.artefacts.updates import GraphUpdates
+from turnout.service.charter import Charter
+from turnout.service.device.trainer import _task, own_records, trainer_on
+from turnout.service.new_task import new_task
+from turnout.service.storage.opening import open_storage
+from turnout.service.wire import artefact_path
+from turnout.training.building import build_algorithm
+from turnout.training.workload import gather
+
+pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+pytest.importorskip("onnxscript", reason="needs onnxscript")
+
+PLAN = """
+[data]
+name = "digits"
+clients = 40
+[model]
+name = "logistic"
+features = "standardized"
+[participation]
+law = "check-in"
+window = 3
+[privacy]
+relation = "add-remove"
+delta = 1e-5
+noise_multiplier = 1.0
+clip_norm = 0.5
+[client]
+steps = 2
+learning_rate = 0.1
+[optimizer]
+learning_rate = 1.0
+"""
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory):
+    return new_task(PLAN, tmp_path_factory.mktemp("plan"), TIMING, graph=True)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    workload = gather(Plan.from_toml(PLAN), tmp_path_factory.mktemp("plan"))
+    return workload, build_algorithm(workload)
+
+
+def records_of(workload, algorithm, client):
+    """What a client of the simulation holds."""
+    holdings = algorithm.task._holdings
+    held = holdings.records[holdings.offsets[client] : holdings.offsets[client + 1]]
+    return workload.data.train.inputs[held], workload.data.train.labels[held]
+
+
+def test_a_device_gets_it_over_http_and_computes_what_the_simulation_does(new, simulated, tmp_path):
+    storage = open_storage(tmp_path / "task.sqlite", serving=True)
+    new.create_task(storage)
+    workload, algorithm = simulated
+    inputs, labels = records_of(workload, algorithm, 7)
+    parameters = (np.random.default_rng(3).standard_normal(650) / 10).astype(np.float32)
+    expected = algorithm.clipped_sum(parameters, np.array([7])).total
+
+    async def main():
+        async with world(tmp_path, storage=storage) as w:
+            told = await w.http.get("/v1/charter")
+            charter = Charter.from_canonical(told.content)
+            updates = trainer_on((inputs, labels), 7)(charter)
+            assert isinstance(updates, GraphUpdates)
+
+            async def fetch(artefact):
+                path = artefact_path(artefact.digest.hex())
+                answer = await w.http.get(path)
+                assert answer.status_code == 200
+                tag = {"If-None-Match": answer.headers["etag"]}
+                assert (await w.http.get(path, headers=tag)).status_code == 304
+                return artefact.checked(answer.content)
+
+            try:
+                await updates.fetch(fetch)
+                made = updates.update(parameters, 7)
+            finally:
+                updates.close()
+            assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
+            for unknown in ("0" * 64, charter.initial_model.hex(), "model", "%2e%2e"):
+                assert (await w.http.get(artefact_path(unknown))).status_code == 404
+            described = (await w.http.get("/v1/openapi.json")).json()
+            assert artefact_path("{digest}") in described["paths"]
+
+    asyncio.run(main())
+
+
+def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
+    """The plan's own model computes the same task; features that are named must agree."""
+    workload, _ = simulated
+    assert _task(workload, new.charter).dimension == 650
+    other = Plan.from_toml(PLAN.replace("standardized", "pixels"))
+    with pytest.raises(ParameterError, match="features"):
+        _task(type(workload)(other, workload.data, 40, workload.law), new.charter)
+
+
+def test_artefacts_are_never_changed(new, tmp_path):
+    storage = open_storage(tmp_path / "task.sqlite", serving=True)
+    new.create_task(storage)
+    with storage.snapshot() as view:
+        for content in new.artefacts:
+            assert view.artefact(hashlib.sha256(content).digest()) == content
+        assert view.artefact(bytes(32)) is None
+    for sql in ("DELETE FROM artefacts", "UPDATE artefacts SET content = x'00'"):
+        with pytest.raises(Exception, match="never changed"), storage.transaction() as tx:
+            tx._changed(sql)
+    storage.close()
+
+
+def test_without_the_extra_a_graph_is_refused(monkeypatch, tmp_path):
+    def missing(*extras, what):
+        raise MissingExtraError(what, "onnx", extras)
+
+    monkeypatch.setattr(founding, "require", missing)
+    with pytest.raises(MissingExtraError, match=r"turnout\[export\]"):
+        new_task(PLAN, tmp_path, TIMING, graph=True)
+
+
+def test_a_file_of_records_is_what_a_device_trains_on(new, tmp_path):
+    np.savez(tmp_path / "mine.npz", inputs=np.zeros((2, 8, 8), np.uint8), labels=np.array([1, 10]))
+    with pytest.raises(ParameterError, match="classes 0 to 9"):
+        trainer_on(own_records(tmp_path / "mine.npz"), 7)(new.charter)
+    names = json.loads(new.charter.canonical())["model"]
+    assert names["architecture"]["format"] == "onnx-update-1"
+    assert names["features"] == {"format": "standardized-1", "input_shape": [8, 8]}

@@ -1,0 +1,292 @@
+"""A device that computes by the charter's graph: the update, its bounds, and what it refuses."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from fake_coordinator import charter_of, invitation
+from graph_samples import (
+    CLASSES,
+    COMPUTATION,
+    DIMENSION,
+    GRAPH,
+    IDENTITY,
+    INPUTS,
+    SHAPE,
+    VECTORS,
+    endless,
+    field,
+    model,
+    named,
+    node,
+    port,
+    tensor,
+    update_by_hand,
+)
+from served_fake import ServedFake
+
+from turnout.core.errors import ParameterError, RemoteProtocolError
+from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
+from turnout.service.artefacts.updates import GraphUpdates
+from turnout.service.charter import Charter
+from turnout.service.computation import Artefact
+from turnout.service.device import Device, Diary, Link, StateFile, connection
+from turnout.service.device.trainer import trainer_on
+from turnout.spec import CheckIn
+
+pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+
+SOURCE = np.random.default_rng(8)
+INPUTS_HELD = SOURCE.random((3, *SHAPE)).astype(np.float32)
+LABELS = np.array([0, 3, 1])
+AT = (SOURCE.standard_normal(DIMENSION) / 2).astype(np.float32)
+
+
+def charter(computation=COMPUTATION, **terms):
+    return charter_of(
+        CheckIn(2),
+        dimension=DIMENSION,
+        population=5,
+        step_seconds=0.2,
+        computation=computation,
+        **terms,
+    )
+
+
+def ready(inputs=INPUTS_HELD, labels=LABELS, bounds=None, **contents):
+    """Updates by a graph, and the artefacts that were asked for."""
+    computation, held = named(**contents)
+    updates = GraphUpdates(charter(computation), inputs, labels, 3, bounds)
+
+    async def fetch(artefact):
+        return artefact.checked(held[artefact.digest.hex()])
+
+    try:
+        asyncio.run(updates.fetch(fetch))
+    except BaseException:
+        updates.close()
+        raise
+    return updates
+
+
+def test_the_update_is_the_gradient_by_hand():
+    updates = ready()
+    try:
+        by_hand = update_by_hand(AT, INPUTS_HELD, LABELS)
+        bound = 0.5 * (1 - 2.0**-20)
+        expected = by_hand * min(1.0, bound / np.linalg.norm(by_hand))
+        made = updates.update(AT, 3)
+        assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
+        assert np.array_equal(made, updates.update(AT, 3))
+        with pytest.raises(ParameterError, match="whose records"):
+            updates.update(AT, 4)
+    finally:
+        updates.close()
+
+
+@pytest.mark.parametrize(
+    "inputs", [np.full((1, *SHAPE), np.nan, np.float32), np.full((1, *SHAPE), 3e38, np.float32)]
+)
+def test_what_is_not_finite_becomes_the_zero_vector(inputs):
+    updates = ready(inputs, np.array([1]))
+    try:
+        large = np.full(DIMENSION, 3e38, np.float32)
+        assert not updates.update(large, 3).any()
+    finally:
+        updates.close()
+
+
+def test_a_graph_that_does_not_clip_is_clipped():
+    """The graph hands out the parameters; its vectors say so, and it still stays in the bound."""
+    told = {
+        "parameters": [0.25] * DIMENSION,
+        "inputs": [[0.0] * 6],
+        "shape": list(SHAPE),
+        "labels": [0],
+        "clip_norm": (0.01).hex(),
+        "every": DIMENSION,
+        "update": [0.25],
+        "norm": 0.25 * DIMENSION**0.5,
+    }
+    known = json.dumps({"format": "update-vectors-1", "vectors": [told]}).encode()
+    updates = ready(update=model([IDENTITY]), vectors=known)
+    try:
+        made = updates.update(np.full(DIMENSION, 1e6, np.float32), 3)
+        assert 0.4999 < np.linalg.norm(made) <= 0.5
+    finally:
+        updates.close()
+
+
+def other_vectors():
+    document = json.loads(VECTORS)
+    document["vectors"][1]["update"][3] += 2e-4 * document["vectors"][1]["norm"]
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("contents", "reason"),
+    [
+        ({"vectors": other_vectors()}, "its vector 1 says"),
+        ({"update": model([IDENTITY])}, "its vector 0 says"),
+        ({"vectors": b"{}"}, "vectors are none"),
+        ({"vectors": VECTORS.replace(b'"length":59', b'"length":9999999999')}, "another model"),
+        ({"vectors": b'{"format":"update-vectors-1","vectors":[7]}'}, "vectors are none"),
+        ({"update": GRAPH[:-1]}, "refused"),
+        ({"update": model([node("If", ["parameters"], ["update"])])}, "'If'"),
+        ({"update": endless([1 << 20, 1 << 20])}, "too much memory|failed"),
+        (
+            {"update": model([node("Reshape", ["parameters", "labels"], ["update"])])},
+            "failed, or took",
+        ),
+        (
+            {
+                "update": model(
+                    [IDENTITY],
+                    inputs=(*INPUTS[:1], port("inputs", 1, "records", 2, 3), *INPUTS[2:]),
+                )
+            },
+            "takes records of",
+        ),
+    ],
+)
+def test_a_graph_that_is_not_what_it_says(contents, reason):
+    with pytest.raises(RemoteProtocolError, match=reason) as refusal:
+        ready(**contents)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_graph_is_stopped_when_its_time_is_over():
+    hours = endless([1 << 12, 1 << 10], times=10_000)
+    arrays = {
+        "parameters": AT,
+        "inputs": INPUTS_HELD,
+        "labels": LABELS,
+        "weights": np.ones(3, np.float32),
+        "clip_norm": np.array(1.0),
+    }
+    with (
+        pytest.raises(ExhaustedError, match="took more than 1 seconds"),
+        Sandbox(hours, Bounds(seconds=1.0)) as sandbox,
+    ):
+        sandbox.run(arrays, 4 * DIMENSION)
+
+
+def test_a_failure_in_a_turn_is_the_zero_vector_and_the_next_turn_goes_on():
+    updates = ready()
+    try:
+        working = updates.update(AT, 3)
+        updates._sandbox._process.kill()
+        assert not updates.update(AT, 3).any()
+        assert np.array_equal(updates.update(AT, 3), working)
+    finally:
+        updates.close()
+
+
+def table_features(size):
+    """Features that are looked up: a graph that fails for records with a number of size or more."""
+    to_whole = field(1, "to") + field(3, 7) + field(20, 2)
+    return model(
+        [
+            node("Cast", ["inputs"], ["places"], to_whole),
+            node("Gather", ["table", "places"], ["features"]),
+        ],
+        tensors=[tensor("table", 1, [size], np.linspace(0, 1, size, dtype="<f4").tobytes())],
+        inputs=[port("inputs", 1, "n", *SHAPE)],
+        outputs=[port("features", 1, "n", *SHAPE)],
+    )
+
+
+@pytest.mark.parametrize("largest", [3, 4])
+def test_features_that_fail_on_the_client_s_records_do_not_keep_it_away(largest):
+    inputs = np.full((1, *SHAPE), 1, np.float32)
+    inputs[0, 0, 0] = largest
+    updates = ready(inputs, np.array([1]), feature_map=table_features(4))
+    try:
+        made = updates.update(AT, 3)
+    finally:
+        updates.close()
+    if largest == 4:
+        assert not made.any()
+    else:
+        by_hand = update_by_hand(AT, inputs / 3, np.array([1]))
+        expected = by_hand * min(1.0, 0.5 * (1 - 2.0**-20) / np.linalg.norm(by_hand))
+        assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_features_that_always_fail_are_refused():
+    """Before anything is known of the records: a table without places."""
+    with pytest.raises(RemoteProtocolError, match="failed"):
+        ready(feature_map=table_features(0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels", "reason"),
+    [
+        (INPUTS_HELD[:, :2], LABELS, "shape of a record"),
+        (INPUTS_HELD, np.array([0, CLASSES, 1]), "classes 0 to 3"),
+        (INPUTS_HELD, np.array([0, -1, 1]), "classes 0 to 3"),
+    ],
+)
+def test_records_that_do_not_fit(inputs, labels, reason):
+    with pytest.raises(ParameterError, match=reason):
+        GraphUpdates(charter(), inputs, labels, 3)
+
+
+def test_an_artefact_is_what_its_digest_says():
+    with pytest.raises(RemoteProtocolError, match="not the one"):
+        Artefact.of(GRAPH).checked(GRAPH + b"\n")
+    assert Artefact.of(GRAPH).checked(GRAPH) == GRAPH
+
+
+def test_the_charter_names_graph_and_vectors():
+    data = charter().canonical()
+    fields = json.loads(data)["model"]["architecture"]
+    assert fields["format"] == "onnx-update-1"
+    assert fields["artefact"] == {"digest": COMPUTATION.update.digest.hex(), "size": len(GRAPH)}
+    assert Charter.from_canonical(data).computation == COMPUTATION
+
+
+def take_part(tmp_path, change=lambda served: None):
+    """What becomes of the one device of a task with a graph; the coordinator's rows."""
+    terms = charter()
+    told = invitation(terms)
+
+    async def run(url, diary):
+        async with connection(None) as http:
+            trainer_of = trainer_on((INPUTS_HELD, LABELS), told.client)
+            return await Device(told, diary, Link(http, url), trainer_of).run()
+
+    with ServedFake(terms, 1, tmp_path) as served:
+        served.coordinator.artefacts = named()[1]
+        change(served.coordinator)
+        try:
+            with StateFile(tmp_path / "state.json") as file:
+                tally = asyncio.run(run(served.url, Diary(file, told)))
+        finally:
+            rows, posted = served.coordinator.rows, dict(served.coordinator.keys)
+    return tally, rows, posted
+
+
+def test_a_device_fetches_the_graph_and_takes_part(tmp_path):
+    tally, rows, _ = take_part(tmp_path)
+    body = next(iter(rows.values()))
+    assert tally == {"accepted": 1}
+    assert np.frombuffer(body, "<i4").any()
+
+
+def test_a_device_that_gets_another_graph_sends_nothing(tmp_path):
+    def other(coordinator):
+        digest = COMPUTATION.update.digest.hex()
+        coordinator.artefacts[digest] = model([IDENTITY]).ljust(len(GRAPH), b"\0")
+
+    with pytest.raises(RemoteProtocolError, match="not the one that the charter names"):
+        take_part(tmp_path, other)
+
+
+def test_a_graph_that_is_too_long_is_not_read_to_its_end(tmp_path):
+    def longer(coordinator):
+        coordinator.artefacts[COMPUTATION.update.digest.hex()] = GRAPH + bytes(1 << 20)
+
+    with pytest.raises(RemoteProtocolError, match="more than"):
+        take_part(tmp_path, longer)

@@ -1,0 +1,90 @@
+"""`turnout.device.Device`: a user's own update function, without PyTorch and within the bound."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fake_coordinator import charter_of, invitation
+from processes import environment
+from served_fake import ServedFake
+
+from turnout.core.errors import ParameterError
+from turnout.device import Device
+from turnout.service.device.clipping import clipped
+from turnout.spec import CheckIn
+
+CHARTER = charter_of(CheckIn(2), dimension=12, population=5, step_seconds=0.2)
+TOKEN = invitation(CHARTER).encoded()
+
+DEVICE = """
+import sys
+from turnout.device import Device
+
+url, token, state, size = sys.argv[1:]
+
+def update(parameters, client):
+    assert client == 3
+    parameters *= float(size)  # the function's own copy
+    return -parameters
+
+print(dict(Device(url, token, update=update, state=state).run()))
+heavy = {"torch", "onnxruntime", "scipy.stats", "pydantic", "fastapi"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+
+
+def test_a_function_of_the_user_s_own_takes_part_within_the_bound(tmp_path):
+    folder = tmp_path / "devices"
+    with ServedFake(CHARTER, 1, folder) as served:
+        arguments = [served.url, TOKEN, str(folder / "state.json"), "1e9"]
+        done = subprocess.run(
+            [sys.executable, "-c", DEVICE, *arguments],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (0, "{'accepted': 1}\n"), done.stderr
+    (body,) = served.coordinator.rows.values()
+    sent = CHARTER.lattice.step * np.frombuffer(body, "<i4")
+    assert 0.499 < np.linalg.norm(sent) <= 0.5
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"update": lambda *_: 0, "records": (np.zeros((1, 2)), np.zeros(1, int))}],
+)
+def test_one_of_function_and_records(given):
+    with pytest.raises(ParameterError, match="a function, or records"):
+        Device("https://coordinator.example", TOKEN, **given)
+
+
+def test_records_are_checked_before_contact():
+    with pytest.raises(ParameterError, match="one for each of 2 inputs"):
+        Device("https://nowhere.example", TOKEN, records=(np.zeros((2, 3)), np.zeros(1, int)))
+
+
+@pytest.mark.parametrize(
+    ("update", "norm"),
+    [
+        (np.zeros(3), 0.0),
+        (np.array([3.0, 0, 4]), 2.0),
+        (np.array([0.3, 0, 0.4], np.float32), 0.5),
+        (np.array([3, 0, 4]), 2.0),
+        (np.array([np.nan, 0, 0]), 0.0),
+        (np.array([np.inf, 0, 0]), 0.0),
+        (np.array([1e200, 0, 0]), 0.0),
+        (np.array([1e29, 0, 0]), 2.0),
+    ],
+)
+def test_an_update_is_clipped(update, norm):
+    made = clipped(update, 3, 2.0)
+    assert np.linalg.norm(made) == pytest.approx(norm, rel=2e-6)
+    assert np.linalg.norm(made) <= 2.0
+
+
+@pytest.mark.parametrize("update", [np.zeros(4), np.zeros((3, 1)), np.array(["a"] * 3), None, 1j])
+def test_what_is_no_update(update):
+    with pytest.raises(ParameterError, match="3 real numbers"):
+        clipped(update, 3, 2.0)

@@ -1,0 +1,129 @@
+"""The device of examples/onnx_device: NumPy, cryptography, ONNX Runtime and the page alone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_coordinator import charter_of, invitation
+from forked import HANGS_SECONDS
+from graph_samples import (
+    COMPUTATION,
+    DIMENSION,
+    GRAPH,
+    IDENTITY,
+    SHAPE,
+    model,
+    named,
+    update_by_hand,
+)
+from node_devices import memory
+from served_fake import ServedFake
+
+from turnout.spec import CheckIn
+
+pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+
+FOLDER = Path(__file__).parents[2] / "examples" / "onnx_device"
+SOURCE = np.random.default_rng(12)
+INPUTS, LABELS = SOURCE.random((2, *SHAPE)).astype(np.float32), np.array([3, 0])
+
+WITHOUT_TURNOUT = """
+import runpy, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("turnout", "torch", "onnx", "httpx", "scipy", "pydantic"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+sys.path.insert(0, sys.argv[1])
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Fake(ServedFake):
+    def _memories(self):
+        return [memory(path) for path in self._folder.glob("*.json")]
+
+
+def charter(computation=COMPUTATION):
+    return charter_of(
+        CheckIn(2, 2),
+        dimension=DIMENSION,
+        population=5,
+        step_seconds=0.2,
+        computation=computation,
+    )
+
+
+def ended(fake, folder, records=(INPUTS, LABELS)):
+    """Exit code, stdout and stderr of the device."""
+    (folder / "token.txt").write_text(invitation(fake.coordinator.charter).encoded())
+    np.savez(folder / "mine.npz", inputs=records[0], labels=records[1])
+    program = [sys.executable, "-c", WITHOUT_TURNOUT, FOLDER, FOLDER / "device.py", fake.url]
+    program += ["--invitation", folder / "token.txt", "--records", folder / "mine.npz"]
+    done = subprocess.run(
+        [str(part) for part in [*program, "--state", folder / "state.json"]],
+        capture_output=True,
+        text=True,
+        timeout=HANGS_SECONDS,
+        env=dict(os.environ),
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_it_takes_part_with_the_charter_s_graph(tmp_path):
+    terms = charter()
+    with Fake(terms, 1, tmp_path) as fake:
+        fake.coordinator.artefacts = named()[1]
+        assert ended(fake, tmp_path) == (0, "turns: 2 accepted\n", "")
+        drawn = fake.drawn()
+    rows = fake.coordinator.rows
+    assert set(rows) == drawn
+    for (_, step), body in rows.items():
+        parameters = np.random.default_rng(step).standard_normal(DIMENSION).astype(np.float32)
+        by_hand = update_by_hand(parameters, INPUTS, LABELS)
+        expected = by_hand * min(1.0, 0.5 * (1 - 2.0**-20) / np.linalg.norm(by_hand))
+        units = np.frombuffer(body, "<i4") - np.trunc(expected / terms.lattice.step)
+        assert np.abs(units).max() <= 1
+
+
+REFUSED = {
+    "another graph": (
+        {"update": model([IDENTITY])},
+        "gives another update here than its vectors say",
+    ),
+    "an operator": (
+        {"update": GRAPH.replace(b"\x04Tanh", b"\x04Loop")},
+        "refused: the operator 'Loop'",
+    ),
+    "a field": ({"update": GRAPH + b"\xca\x01\x00"}, "refused: a field 25"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_refuses_a_graph_and_sends_nothing(tmp_path, name):
+    contents, reason = REFUSED[name]
+    computation, held = named(**contents)
+    with Fake(charter(computation), 1, tmp_path) as fake:
+        fake.coordinator.artefacts = held
+        code, _, error = ended(fake, tmp_path)
+    assert (code, error.count("\n")) == (5, 1)
+    assert reason in error
+    assert {method for method, *_ in fake.coordinator.requests} == {"GET"}
+
+
+def test_it_never_draws_again(tmp_path):
+    with Fake(charter(), 1, tmp_path) as fake:
+        fake.coordinator.artefacts = named()[1]
+        assert ended(fake, tmp_path)[0] == 0
+        state = tmp_path / "state.json"
+        before = json.loads(state.read_text())
+        state.write_text(state.read_text().replace('"answered"', '"waiting"', 1))
+        code, _, error = ended(fake, tmp_path)
+    assert (code, "damaged" in error) == (4, True)
+    assert len(before["slots"]) == len(before["answers"]) == 2
