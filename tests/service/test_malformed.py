@@ -181,7 +181,7 @@ def test_the_openapi_document_says_what_is_answered(tmp_path):
         try:
             schema = schemathesis.openapi.from_asgi("/v1/openapi.json", w.app)
             operations = [result.ok() for result in schema.get_all_operations()]
-            assert len(operations) == 10
+            assert len(operations) == 11
             for operation in operations:
 
                 @settings(quick, max_examples=max(5, BODIES // 10 // len(operations)))

@@ -119,7 +119,7 @@ class Remote:
         return self._charter
 
     async def artefact(self, named: Artefact) -> bytes:
-        """What the charter names by digest.
+        """The content that the charter names by digest.
 
         Raises:
             UnreachableError: nothing came back.

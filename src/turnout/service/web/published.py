@@ -122,7 +122,7 @@ class _Published:
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
     async def artefact(self, scope: Scope) -> Representation:
-        """What the charter names by its digest."""
+        """The content that the charter names by its digest."""
         named = scope["path_params"]["digest"]
         of_task = {one.digest.hex() for one in self._running.charter.computation.artefacts}
         if named not in of_task:
