@@ -39,7 +39,7 @@ def test_the_page_of_a_trace(traced_summary):
         "worst client",
         "Never available 1 phones",
         "27.3% of the slots of which it is known (8% are unknown and count for neither)",
-        "Accuracy lost to absence 5.00 percentage points",
+        "Accuracy lost to absence 5.00 points",
         "accuracy 95.00%",
         "What the run costs each client",
         "Availability over the day",

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
 from turnout.core.extras import require
+from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:
+    from turnout.learning.models import Model
     from turnout.training.saved import SavedModel
 
 _AT_ONCE = 1024
@@ -25,9 +27,14 @@ class TrainedModel:
 
     Attributes:
         saved: its file's contents: parameters by name, and facts.
+        module: a torch.nn.Module of the user's own, or what makes one; None for the one that the
+            plan names.
+        place: the folder to which paths in the plan are relative.
     """
 
     saved: SavedModel
+    module: Any = None
+    place: Path = Path()
 
     @property
     def parameters(self) -> NDArray[np.float32]:
@@ -47,10 +54,13 @@ class TrainedModel:
         return model_card(self.saved.facts)
 
     def scores(self, inputs: object) -> NDArray[np.float32]:
-        """Scores of the classes before softmax, float32, shape (n, outputs).
+        """Outputs of the model, float32: of classes or tags before softmax or sigmoid, or numbers.
 
         Args:
             inputs: shape (n, …), as the training data had them before features.
+
+        Returns:
+            Shape (n, outputs), or (n, tokens, outputs).
 
         Raises:
             ParameterError: another shape, numbers that are not finite, or floats beyond [0, 1]
@@ -60,19 +70,48 @@ class TrainedModel:
 
         from turnout.learning.examples import as_floats, as_tensor
         from turnout.learning.features import apply_features
-        from turnout.learning.models import build_model
 
-        facts = self.saved.facts
-        seen = apply_features(facts["features"], self._checked(inputs))
-        model = build_model(facts["model"], seen.shape[1:], facts["outputs"])
+        seen = apply_features(self.saved.facts["features"], self._checked(inputs))
+        model = self._model(seen.shape[1:])
+        if model.dimension != self.parameters.size:
+            expected = f"a module of {self.parameters.size} trained parameters, as the run's"
+            raise ParameterError("module", model.dimension, expected)
         at = torch.from_numpy(self.parameters.copy())
         with torch.no_grad():
             parts = as_tensor(seen).split(_AT_ONCE)
             return torch.cat([model.logits(at, as_floats(part)) for part in parts]).numpy()
 
-    def predict(self, inputs: object) -> NDArray[np.int64]:
-        """The class with the highest score of each input, int64, shape (n,); raises as `scores`."""
-        return self.scores(inputs).argmax(axis=1)
+    def predict(self, inputs: object) -> NDArray[Any]:
+        """The likeliest class of each input or token, int64; tags as 0 or 1; or the numbers.
+
+        Args and errors as those of `scores`; shape (n,), (n, tokens), (n, tags) or (n, numbers).
+        """
+        scores, target = self.scores(inputs), self.saved.facts["target"]
+        if target == "numbers":
+            return scores
+        return (scores > 0).astype(np.uint8) if target == "tags" else scores.argmax(axis=-1)
+
+    def _model(self, shape: tuple[int, ...]) -> Model:
+        """The model for inputs of that shape; of a module, its code is run."""
+        from turnout.learning.models import build_model
+
+        facts = self.saved.facts
+        if facts["module"] is None:
+            return build_model(facts["model"], shape, facts["outputs"])
+        from turnout.learning.lora import Adapters
+        from turnout.learning.module_building import build_module
+
+        known = dict(facts["module"])
+        lora, given = known.pop("lora"), known.pop("module")
+        adapters = lora and Adapters(lora["rank"], lora["alpha"], tuple(lora["layers"]))
+        return build_module(
+            given if self.module is None else self.module,
+            folder=self.place,
+            seed=facts["seed"],
+            trainable=tuple(known.pop("trainable") or ()),
+            adapters=adapters,
+            **known,
+        )
 
     def _checked(self, inputs: object) -> NDArray[Any]:
         """Inputs of the shape and kind that the model learned from."""
@@ -90,12 +129,16 @@ class TrainedModel:
         if not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0, 0])
             raise ParameterError("inputs", f"row {row}", "finite numbers")
+        if self.saved.facts["input_dtype"] == "int64":
+            if array.dtype.kind == "f":
+                raise ParameterError("inputs", str(array.dtype), "whole numbers, which are tokens")
+            return array.astype(np.int64)
         return _as_learned(array, self.saved.facts["input_dtype"] == "uint8")
 
     def __repr__(self) -> str:
         facts, guarantee = self.saved.facts, self.guarantee
         return (
-            f"TrainedModel({facts['model']} on {facts['data']}: ε ≤ {guarantee['epsilon']:.5g}, "
+            f"TrainedModel({facts['model']} on {facts['data']}: ε = {rounded_up(guarantee['epsilon'])}, "
             f"δ = {guarantee['delta']:g}, {guarantee['relation']}, {guarantee['unit']}, "
             f"{guarantee['trust_model']})"
         )
@@ -113,14 +156,23 @@ def _as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
     return array.astype(np.uint8 if whole else np.float32)
 
 
-def load(folder: str | os.PathLike[str]) -> TrainedModel:
+def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
     """The model that a run left in its folder; nothing of its file is executed or unpickled.
 
+    Args:
+        folder: of the run.
+        module: a torch.nn.Module, or what makes one, for a run that was given one; by default the
+            code that the plan names is imported once scores are asked for.
+
     Raises:
-        StorageError: there is none, or it is damaged or another program's.
-        MissingExtraError: a package of the extra "train" is missing.
+        ParameterError: a module, where the run's model has a name.
+        StorageError: there is no model, or it is damaged or another program's.
     """
     require("train", what="turnout.load")
+    from turnout.training.runs import place_of
     from turnout.training.saved import read_model
 
-    return TrainedModel(read_model(Path(folder)))
+    saved = read_model(Path(folder))
+    if module is not None and saved.facts["module"] is None:
+        raise ParameterError("module", module, f"none: the run's model is {saved.facts['model']}")
+    return TrainedModel(saved, module, place_of(Path(folder)))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.api.results import Result
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.extras import require
 from turnout.reporting.words import rounded_up
 from turnout.spec import ParticipationLaw, Scheme
@@ -63,9 +63,20 @@ class TrainingRun(Result):
         return self._outcome.parameters
 
     @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the final model on the test set, by name; the headline first, loss too."""
+        return self._outcome.metrics
+
+    @property
     def accuracy(self) -> float:
-        """Test accuracy of the final model."""
-        return self._outcome.accuracy
+        """Test accuracy of the final model.
+
+        Raises:
+            UnsupportedError: the plan asks for other metrics.
+        """
+        if "accuracy" not in self.metrics:
+            raise UnsupportedError(f"no accuracy here; the metrics are {', '.join(self.metrics)}")
+        return self.metrics["accuracy"]
 
     @property
     def loss(self) -> float:
@@ -103,9 +114,10 @@ class TrainingRun(Result):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
-        guarantee = self.guarantee
+        guarantee, headline = self.guarantee, self._outcome.headline
         return (
-            f"TrainingRun(accuracy {self.accuracy:.2%}, {self.history.check_ins.size:,} steps; "
+            f"TrainingRun({headline.words} {headline.text(self._outcome.result)}, "
+            f"{self.history.check_ins.size:,} steps; "
             f"{guarantee.trust.value}, ε = {rounded_up(guarantee.epsilon.upper)}, "
             f"δ = {guarantee.delta:g}, {guarantee.relation.value}, {guarantee.unit.value})"
         )
@@ -118,6 +130,7 @@ def train(
     example: str | None = None,
     resume: str | os.PathLike[str] | None = None,
     data: ClientData | None = None,
+    module: Any = None,
     progress: bool = False,
 ) -> TrainingRun:
     """A run of a plan, its noise calibrated to its budget before anything runs.
@@ -133,6 +146,8 @@ def train(
         resume: a folder with a run that was stopped or killed, in place of both.
         data: the clients' data, as `client_data` makes them, for a plan whose [data] names none; a
             run that is resumed is given them again.
+        module: a torch.nn.Module, or what makes one, for a plan whose [model] names none; a run
+            that is resumed is given it again.
         progress: whether a terminal shows how far it is.
 
     Raises:
@@ -150,11 +165,11 @@ def train(
     if sum(one is not None for one in given.values()) != 1:
         named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
         raise ParameterError("plan", named, "one of plan, example and resume")
-    watcher = Console() if progress else Unwatched()
+    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module)
     if resume is not None:
         if out is not None:
             raise ParameterError("out", str(out), "none beside resume")
-        finished = runs.resume(Path(resume), watcher, data)
+        finished = runs.resume(Path(resume), watcher, beside)
     else:
         if isinstance(plan, Mapping):
             source = Plan.from_mapping(dict(plan))
@@ -163,7 +178,7 @@ def train(
         else:
             assert plan is not None
             source = plan if isinstance(plan, Plan) else Path(plan)
-        finished = runs.train(source, None if out is None else Path(out), watcher, data)
+        finished = runs.train(source, None if out is None else Path(out), watcher, beside)
     return TrainingRun(finished.summary, finished.folder)
 
 

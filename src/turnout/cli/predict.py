@@ -27,7 +27,8 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
     """Predicts with the model of the run in DIR.
 
     DATA is a .npy file of inputs, a .npz file with an array "inputs", or digits, mnist or
-    fashion-mnist for their test sets. A CSV has the class and the scores of each record; a .npy
+    fashion-mnist for their test sets; or a file that the plan in DIR can read, with the same
+    columns. A CSV has the class and the scores of each record; a .npy
     file has the scores.
     """
     if out is not None and out.suffix not in (".csv", ".npy"):
@@ -37,7 +38,7 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
     from turnout.reporting.folder import write
 
     model = load(folder)
-    scores = model.scores(_inputs(data))
+    scores = model.scores(_inputs(data, folder))
     if out is None:
         click.echo(_csv(scores, model.saved.facts["classes"]), nl=False)
     else:
@@ -46,7 +47,7 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
     return 0
 
 
-def _inputs(data: str) -> NDArray[Any]:
+def _inputs(data: str, folder: Path) -> NDArray[Any]:
     """The inputs of a file, or of a built-in test set; nothing is unpickled."""
     import numpy as np
 
@@ -58,12 +59,24 @@ def _inputs(data: str) -> NDArray[Any]:
         except datasets.MissingFileError as error:
             raise InputFileError(str(error)) from None
     if Path(data).suffix not in (".npy", ".npz"):
-        raise ParameterError("data", data, f"a .npy or .npz file, or {', '.join(_BUILT_IN)}")
+        return _read_as_planned(data, folder)
     try:
         found = np.load(data, allow_pickle=False)
         return found if isinstance(found, np.ndarray) else found["inputs"]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise InputFileError(f"{data}: no array of inputs: {error}") from None
+
+
+def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
+    """The inputs of a file with the columns that the run's plan names."""
+    from turnout import datasets
+    from turnout.plans import Plan, read_plan
+    from turnout.reporting.folder import PLAN
+
+    section = Plan.from_toml(read_plan(folder / PLAN)).data
+    if section.path is None:
+        raise ParameterError("data", data, f"a .npy or .npz file, or {', '.join(_BUILT_IN)}")
+    return datasets.own_records(section, Path(data)).inputs
 
 
 def _csv(scores: NDArray[Any], names: list[str]) -> str:

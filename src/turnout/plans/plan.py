@@ -57,7 +57,7 @@ class Plan(Section):
     """
 
     data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
-    model: ModelSection
+    model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
     participation: ParticipationSection
     privacy: PrivacySection
     protocol: ProtocolSection = Field(default_factory=lambda: ProtocolSection.model_validate({}))

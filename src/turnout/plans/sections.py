@@ -17,8 +17,10 @@ from turnout.plans.fields import (
     Probability,
     Section,
 )
-from turnout.plans.refusals import MISSING
 from turnout.spec import Relation, ReleaseRule
+
+ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
+"""What a plan names."""
 
 
 class LoraSection(Section):
@@ -77,9 +79,8 @@ class ModelSection(Section):
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:
-        if (self.name is None) == (self.module is None):
-            expected = "the name of a model, or a module of your own (file:Class), and not both"
-            raise ParameterError("name", MISSING if self.name is None else self.name, expected)
+        if self.name is not None and self.module is not None:
+            raise ParameterError("name", self.name, ONE_MODEL)
         for key in ("arguments", "pretrained", "trainable", "lora"):
             if self.name is not None and getattr(self, key) is not None:
                 raise ParameterError(key, getattr(self, key), f"none with name = {self.name!r}")

@@ -16,6 +16,8 @@ _NOT_COVERED = (
     "choices made by looking at the clients' data before the plan was written",
 )
 
+_OUTPUTS = {"class": "classes", "tags": "tags", "numbers": "numbers", "tokens": "tokens"}
+
 
 def model_card(facts: Mapping[str, Any]) -> str:
     """The card as Markdown, from the facts that stand in the model's file."""
@@ -33,7 +35,8 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "clip norm": f"{facts['clip_norm']:g}: a client's update has an ℓ2 norm of at most that",
         "noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms",
         "data": f"{facts['data']}, {facts['clients']:,} clients, {facts['steps']:,} steps",
-        "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} classes",
+        "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} "
+        + _OUTPUTS[facts["target"]],
         "optimiser": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
         f"{optimizer['schedule']}; averaging: {optimizer['averaging']}",
         "parameters handed out": facts["handed_out"],

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from turnout.reporting.folder import PAGE, PICTURES, SIMULATOR
 from turnout.reporting.guarantees import guarantee_table
+from turnout.reporting.headline import Headline
 from turnout.reporting.summary import Outcome, Summary
 from turnout.reporting.words import rounded_up
 from turnout.simulation import Progress as RunProgress
@@ -35,7 +36,7 @@ class Console:
     def training(
         self, what: str, steps: int, target: float | None
     ) -> Iterator[Callable[[RunProgress, float], None]]:
-        """A bar with accuracy, ε so far and check-ins."""
+        """A bar with the headline metric, ε so far and check-ins."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -45,17 +46,18 @@ class Console:
             TimeRemainingColumn(),
         )
         of_target = "" if target is None else f" of {target:g}"
-        accuracy = "accuracy …"
+        headline = ""
         hidden = not self._status.is_terminal
         with Progress(*columns, console=self._status, transient=True, disable=hidden) as bar:
             task = bar.add_task(what, total=steps, state="")
 
             def tell(progress: RunProgress, epsilon: float) -> None:
-                nonlocal accuracy
+                nonlocal headline
                 if progress.evaluation is not None:
-                    accuracy = f"accuracy {progress.evaluation['accuracy']:.1%}"
+                    name, value = next(iter(progress.evaluation.items()))
+                    headline = f"{Headline(name).words} {Headline(name).text(value, 1)}  "
                 spent = f"ε {rounded_up(epsilon, 3)}{of_target}"
-                state = f"{accuracy}  {spent}  check-ins {progress.participations:,}"
+                state = f"{headline}{spent}  check-ins {progress.participations:,}"
                 bar.update(task, completed=progress.step, state=state)
 
             yield tell
@@ -92,18 +94,18 @@ class _Phase:
 def run_table(summary: Summary) -> Table:
     """The end of a run: how good the model is, and what was promised to whom."""
     outcome = summary.outcome
-    history, prepared = outcome.history, outcome.prepared
+    history, prepared, headline = outcome.history, outcome.prepared, outcome.headline
     rows = {
-        "test accuracy": f"[bold]{outcome.accuracy:.2%}[/bold] (loss {outcome.loss:.4f})",
+        f"test {headline.words}": f"[bold]{headline.text(outcome.result)}[/bold]"
+        f" (loss {outcome.loss:.4f})",
         "steps": f"{history.check_ins.size:,}",
         "noise multiplier": f"{prepared.noise.noise_multiplier:.5g}",
         "training time": f"{outcome.seconds:.1f} s",
     }
     if summary.trace is not None:
-        everyone = summary.trace.everyone.accuracy
-        rows["with every phone present"] = (
-            f"{everyone:.2%}: absence costs {100 * (everyone - outcome.accuracy):.2f} points"
-        )
+        everyone = summary.trace.everyone.result
+        lost = headline.lost(everyone, outcome.result)
+        rows["with every phone present"] = f"{headline.text(everyone)}: absence costs {lost}"
     rows |= prepared.plan.data.provenance()
     title = f"{prepared.plan.model.title} on {prepared.plan.data.title}"
     table = guarantee_table(prepared.guarantee, title, rows)

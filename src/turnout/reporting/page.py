@@ -86,8 +86,9 @@ def _sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
 def _cards(summary: Summary) -> list[dict[str, str]]:
     """The figures that a reader looks for first."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
+    headline = outcome.headline
     return _named(
-        ("Test accuracy", f"{outcome.accuracy:.2%}", f"loss {outcome.loss:.4f}"),
+        (headline.title, headline.text(outcome.result), f"loss {outcome.loss:.4f}"),
         (
             "ε upper bound",
             rounded_up(guarantee.epsilon.upper),
@@ -203,7 +204,8 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
 def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:
     """The trace's effects, row by row."""
     statistics, everyone = trace.statistics, trace.everyone
-    lost = everyone.accuracy - summary.outcome.accuracy
+    headline = everyone.headline
+    lost = headline.lost(everyone.result, summary.outcome.result)
     noise = everyone.prepared.noise.noise_multiplier
     return [
         ("Phones in the trace", f"{statistics.clients:,}"),
@@ -215,8 +217,8 @@ def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]
         ),
         (
             "Every phone always available",
-            f"accuracy {everyone.accuracy:.2%}, noise multiplier {noise:.4g}, "
+            f"{headline.words} {headline.text(everyone.result)}, noise multiplier {noise:.4g}, "
             f"ε {rounded_up(everyone.prepared.guarantee.epsilon.upper)}",
         ),
-        ("Accuracy lost to absence", f"{100 * lost:.2f} percentage points"),
+        (f"{headline.words.capitalize()} lost to absence", lost),
     ]

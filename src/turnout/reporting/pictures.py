@@ -40,11 +40,12 @@ def count_pictures(summary: Summary) -> list[Picture]:
 def _progress(outcome: Outcome) -> Picture:
     """Accuracy and ε over steps."""
     history = outcome.history
-    accuracy = history.metrics["accuracy"]
+    headline = outcome.headline
+    values = history.metrics[headline.name]
 
     def draw(axes: list[Axes], ink: str) -> None:
-        axes[0].plot(history.step, 100 * accuracy, color=LOOKS["accuracy"].colour)
-        axes[0].set(title="Test accuracy", ylabel="accuracy, %")
+        axes[0].plot(history.step, headline.drawn(values), color=LOOKS["accuracy"].colour)
+        axes[0].set(title=headline.title, ylabel=headline.axis)
         axes[1].set(title="ε spent so far", ylabel="ε upper bound")
         colour = LOOKS["ε"].colour
         axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=colour)
@@ -58,10 +59,13 @@ def _progress(outcome: Outcome) -> Picture:
 
     epsilon = rounded_up(outcome.prepared.guarantee.epsilon.upper)
     text = (
-        f"Test accuracy rises from {accuracy[0]:.1%} to {accuracy[-1]:.1%} in "
+        f"{headline.title} goes from {headline.text(values[0], 1)} to "
+        f"{headline.text(values[-1], 1)} in "
         f"{history.check_ins.size} steps, while ε grows from 0 to {epsilon}."
     )
-    return Picture("progress", "Accuracy and ε over the steps", text, draw, panels=2)
+    return Picture(
+        "progress", f"{headline.words.capitalize()} and ε over the steps", text, draw, panels=2
+    )
 
 
 def check_in_picture(
@@ -160,19 +164,19 @@ def _over_the_day(axis: Axes, width: float, title: str) -> None:
 
 def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
     """Accuracy with and without absent phones."""
-    everyone = trace.everyone
+    everyone, headline = trace.everyone, outcome.headline
 
     def draw(axes: list[Axes], ink: str) -> None:
         for run, name, label, kind in (
             (everyone, "accuracy, all", LOOKS["accuracy, all"].words, DASHED),
             (outcome, "accuracy", "phones as they really were", SOLID),
         ):
-            accuracy, colour = 100 * run.history.metrics["accuracy"], LOOKS[name].colour
-            axes[0].plot(run.history.step, accuracy, kind, color=colour, label=label)
-        axes[0].set(title="Test accuracy", xlabel="step", ylabel="accuracy, %")
+            values, colour = run.history.metrics[headline.name], LOOKS[name].colour
+            axes[0].plot(run.history.step, headline.drawn(values), kind, color=colour, label=label)
+        axes[0].set(title=headline.title, xlabel="step", ylabel=headline.axis)
 
     text = (
-        f"With phones as they really were the model reaches {outcome.accuracy:.1%}; with every "
-        f"phone always available {everyone.accuracy:.1%}."
+        f"With phones as they really were the model reaches {headline.text(outcome.result, 1)}; "
+        f"with every phone always available {headline.text(everyone.result, 1)}."
     )
-    return Picture("absence", "What absent phones cost in accuracy", text, draw)
+    return Picture("absence", f"What absent phones cost in {headline.words}", text, draw)

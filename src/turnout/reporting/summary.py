@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from turnout import __version__
 from turnout.plans import PreparedPlan
 from turnout.reporting.guarantees import guarantee_record
+from turnout.reporting.headline import Headline
 from turnout.simulation import History
 
 if TYPE_CHECKING:
@@ -51,14 +52,24 @@ class Outcome:
     last: NDArray[np.floating]
 
     @property
-    def accuracy(self) -> float:
-        """Of the final model."""
-        return float(self.history.metrics["accuracy"][-1])
+    def metrics(self) -> dict[str, float]:
+        """Of the final model, by name; the headline first."""
+        return {name: float(values[-1]) for name, values in self.history.metrics.items()}
+
+    @property
+    def headline(self) -> Headline:
+        """The metric that titles speak of."""
+        return Headline(next(iter(self.history.metrics)))
+
+    @property
+    def result(self) -> float:
+        """The headline metric of the final model."""
+        return self.metrics[self.headline.name]
 
     @property
     def loss(self) -> float:
         """Of the final model."""
-        return float(self.history.metrics["loss"][-1])
+        return self.metrics["loss"]
 
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """ε after each number of steps: that of the next known point, which is not too small."""
@@ -96,8 +107,7 @@ class Summary:
         """
         outcome, prepared = self.outcome, self.outcome.prepared
         record = {
-            "accuracy": outcome.accuracy,
-            "loss": outcome.loss,
+            **outcome.metrics,
             **guarantee_record(prepared.guarantee),
             **_run_record(outcome),
             "seed": prepared.plan.run.seed,
@@ -164,12 +174,11 @@ def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
         "available_fraction": statistics.available_fraction,
         "never_available": statistics.never_available,
         "all_present": {
-            "accuracy": everyone.accuracy,
-            "loss": everyone.loss,
+            **everyone.metrics,
             "epsilon": everyone.prepared.guarantee.epsilon.upper,
             **_run_record(everyone),
         },
-        "accuracy_lost_to_absence": everyone.accuracy - outcome.accuracy,
+        f"{outcome.headline.name}_lost_to_absence": everyone.result - outcome.result,
     }
 
 

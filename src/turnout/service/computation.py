@@ -126,9 +126,13 @@ class Computation:
 
     @classmethod
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
-        """The computation that a plan asks of the clients, for inputs of that shape."""
+        """The computation that a plan asks of the clients, for inputs of that shape.
+
+        A module of the user's own has no name here: its graph must take the place of the one that
+        stands for it.
+        """
         return cls(
-            ARCHITECTURES[plan.model.name],
+            ARCHITECTURES[plan.model.name or "logistic"],
             FEATURES[plan.model.features],
             tuple(int(side) for side in input_shape),
             int(classes),

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.extras import require
+from turnout.datasets import Target
 from turnout.plans import Plan, prepare
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
@@ -54,14 +55,16 @@ class NewTask:
 def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) -> NewTask:
     """The task of a plan in TOML, whose paths are relative to a folder.
 
-    Takes seconds: the plan is priced step by step. With ``graph`` devices get the model as a
-    graph, and need neither PyTorch nor the model's code.
+    Takes seconds: the plan is priced step by step. With ``graph``, and where the model is a module
+    of the user's own, devices get the model as a graph, and need neither PyTorch nor its code.
 
     Raises:
         ParameterError: a plan that is refused, or names files that are not there.
         UnsupportedError: averaged check-ins, no sound analysis, or a model that no graph can say.
         NumericalError: nothing can be certified.
     """
+    plan = Plan.from_toml(text)
+    graph = graph or plan.model.name is None  # devices do not have the code of a user's own module
     if graph:
         require("export", what="a task whose model is a graph")
     from turnout.training.building import build_task
@@ -69,8 +72,8 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     from turnout.training.spending import epsilon_curve
     from turnout.training.workload import gather
 
-    plan = Plan.from_toml(text)
     workload = gather(plan, folder)
+    _require_class_labels(plan, workload.data.target)
     prepared = prepare(plan, workload.population, workload.law)
     task = build_task(workload)
     streams = SimulationStreams(plan.run.seed)
@@ -102,6 +105,15 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         computation=computation,
     )
     return NewTask(charter, key, parameters, tuple(artefacts))
+
+
+def _require_class_labels(plan: Plan, target: Target) -> None:
+    """Refuses what devices cannot compute: other labels, and losses of the user's own."""
+    if target is not Target.CLASS or plan.model.loss not in (None, "cross-entropy"):
+        said = plan.model.loss or target.value
+        raise UnsupportedError(
+            f"devices train on one class a record, by cross-entropy; the plan says {said!r}"
+        )
 
 
 def _as_graph(

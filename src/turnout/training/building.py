@@ -19,6 +19,8 @@ from turnout.learning.modules import ModuleModel
 from turnout.learning.objectives import build_objective
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans import Plan
+from turnout.plans.refusals import MISSING
+from turnout.plans.sections import ONE_MODEL
 from turnout.randomness import SimulationStreams
 from turnout.training.optimizers import build_optimizer_of
 from turnout.training.workload import Workload
@@ -62,6 +64,9 @@ def build_task(workload: Workload, module: nn.Module | None = None) -> Supervise
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
     """The module of the plan, or beside it."""
     section = workload.plan.model
+    if module is None and section.module is None:
+        expected = f"{ONE_MODEL}; or a module beside the plan: turnout.train(plan, module=…)"
+        raise ParameterError("model.name", MISSING, expected)
     lora = section.lora
     return build_module(
         section.module if module is None else module,  # pyright: ignore[reportArgumentType]

@@ -77,7 +77,7 @@ class ReadyRun:
         interval = evaluation_interval(plan, law.steps)
         simulation = Simulation(
             prepared.scheme,
-            build_algorithm(workload),
+            build_algorithm(workload, workload.module),
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,

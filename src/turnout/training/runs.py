@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,12 +42,34 @@ class _Job:
     everyone: ReadyRun | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """What a program gives beside a plan: data, whose [data] then names none, and a module."""
+
+    data: ClientData | None = None
+    module: Any = None
+
+    def gathered(self, plan: Plan, folder: Path, phase: Phase, place: Path) -> Workload:
+        """The workload of a plan, whose paths are relative to a place."""
+        if self.module is not None:
+            plan = self._named(plan)
+        workload = gather(plan, folder, self.data, phase, place)
+        return replace(workload, module=self.module)
+
+    def _named(self, plan: Plan) -> Plan:
+        """The plan with the module's name, so that reports say it."""
+        if plan.model.title:
+            expected = "none where a module is given beside it"
+            raise ParameterError("model.name", plan.model.title, expected)
+        kind = self.module if isinstance(self.module, type) else type(self.module)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        return plan.model_copy(update={"model": plan.model.model_copy(update={"module": name})})
+
+
 def train(
-    source: Path | Plan, folder: Path | None, watcher: Watcher, data: ClientData | None = None
+    source: Path | Plan, folder: Path | None, watcher: Watcher, beside: Beside | None = None
 ) -> Finished:
     """Runs a plan, from its file or as an object, and writes its report if there is a folder.
-
-    With data that are given beside it, the plan's [data] names none.
 
     Nothing is written before the plan is read, its data are at hand, its budget holds and its
     model fits.
@@ -62,7 +85,8 @@ def train(
         plan = Plan.from_toml(text, str(source))
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
-    job = _job(lambda phase: gather(plan, place, data, phase), watcher)
+    given = beside or Beside()
+    job = _job(lambda phase: given.gathered(plan, place, phase, place), watcher)
     if folder is not None:
         if plan.data.path is not None or plan.model.module is not None:
             write(folder / SIMULATOR / PLACE, str(place.resolve()))
@@ -73,10 +97,10 @@ def train(
     return _finished(job, folder, text, watcher)
 
 
-def resume(folder: Path, watcher: Watcher, data: ClientData | None = None) -> Finished:
+def resume(folder: Path, watcher: Watcher, beside: Beside | None = None) -> Finished:
     """Goes on with a run that was stopped or killed; a finished one is reported again.
 
-    Data that were given beside the plan are given again.
+    What was given beside the plan is given again.
 
     Raises:
         ParameterError: the folder holds no run.
@@ -90,10 +114,16 @@ def resume(folder: Path, watcher: Watcher, data: ClientData | None = None) -> Fi
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
         section = plan.participation.model_copy(update={"trace": TRACE})
         plan = plan.model_copy(update={"participation": section})
-    begun = folder / SIMULATOR / PLACE
-    place = Path(begun.read_text("utf-8")) if begun.is_file() else folder
-    job = _job(lambda phase: gather(plan, folder, data, phase, place), watcher)
+    place = place_of(folder)
+    given = beside or Beside()
+    job = _job(lambda phase: given.gathered(plan, folder, phase, place), watcher)
     return _finished(job, folder, text, watcher)
+
+
+def place_of(folder: Path) -> Path:
+    """The folder to which paths in a run's plan are relative."""
+    begun = folder / SIMULATOR / PLACE
+    return Path(begun.read_text("utf-8")) if begun.is_file() else folder
 
 
 def _job(gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:

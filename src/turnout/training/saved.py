@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
 from turnout.datasets import ClientData
+from turnout.plans.sections import ModelSection
 from turnout.reporting.card import model_card
 from turnout.reporting.folder import PLAN, write
 from turnout.reporting.guarantees import guarantee_record
@@ -23,6 +24,10 @@ MODEL, CARD = "model.safetensors", "MODEL_CARD.md"
 FORMAT = "turnout model 1"
 LAST, AVERAGED = "last", "averaged"
 _FACTS = "turnout"
+_NEEDED = {
+    *("sha256", "handed_out", "guarantee", "model", "module", "features", "target", "outputs"),
+    *("input_shape", "input_dtype", "classes", "data"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,13 +80,23 @@ def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
         "input_shape": list(data.train.inputs.shape[1:]),
         "input_dtype": str(data.train.inputs.dtype),
         "outputs": data.outputs,
+        "target": data.target.value,
         "classes": list(data.names),
-        "model": plan.model.name,
+        "model": plan.model.title,
+        "module": _module_facts(plan.model),
         "features": plan.model.features,
         "optimizer": plan.optimizer.model_dump(mode="json"),
         "handed_out": LAST if plan.optimizer.averaging == "none" else AVERAGED,
         "metrics": {name: float(column[-1]) for name, column in outcome.history.metrics.items()},
     }
+
+
+def _module_facts(model: ModelSection) -> dict[str, Any] | None:
+    """How a module of the user's own is built again; None for a model that has a name."""
+    if model.name is not None:
+        return None
+    keys = {"module", "arguments", "pretrained", "trainable", "lora"}
+    return model.model_dump(mode="json", include=keys)
 
 
 def read_model(folder: Path) -> SavedModel:
@@ -103,7 +118,9 @@ def read_model(folder: Path) -> SavedModel:
         raise StorageError(f"{path}: not a model that turnout wrote") from None
     if not known:
         raise StorageError(f"{path}: of the format {facts['format']!r}; read is {FORMAT!r}")
-    if facts.get("sha256") != _digest(tensors) or facts.get("handed_out") not in tensors:
+    if not set(facts) >= _NEEDED:
+        raise StorageError(f"{path}: damaged: it does not say all that a model's file says")
+    if facts["sha256"] != _digest(tensors) or facts["handed_out"] not in tensors:
         raise StorageError(f"{path}: damaged: its parameters do not have the digest that it names")
     return SavedModel(tensors, facts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ class Workload:
     """A plan with its data at hand.
 
     The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one.
-    Code and files that the model is made of are looked for in the folder.
+    Code and files that the model is made of are looked for in the folder; a module that is given
+    beside the plan stands for the plan's own.
     """
 
     plan: Plan
@@ -36,6 +37,7 @@ class Workload:
     law: ParticipationLaw
     trace: NDArray[np.float64] | None = None
     folder: Path = Path()
+    module: Any = None
 
 
 def gather(

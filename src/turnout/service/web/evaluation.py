@@ -8,6 +8,7 @@ waits for it. Where it cannot be done, the operator is told so; what fails once 
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def of_plan(text: str, folder: Path) -> Evaluate:
 
     def evaluate(parameters: Any) -> tuple[float, float]:
         metrics = task.evaluate(parameters)
-        return metrics["accuracy"], metrics["loss"]
+        return metrics.get("accuracy", math.nan), metrics["loss"]
 
     return evaluate
 

@@ -18,7 +18,7 @@ from turnout.service.web.settings import Settings
 if TYPE_CHECKING:
     from turnout.service.witness.client import Witness
 
-Phase = Callable[[str], AbstractContextManager[None]]
+Phase = Callable[[str], AbstractContextManager[object]]
 """Shows that something takes a while."""
 
 
