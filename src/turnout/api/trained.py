@@ -138,9 +138,9 @@ class TrainedModel:
     def __repr__(self) -> str:
         facts, guarantee = self.saved.facts, self.guarantee
         return (
-            f"TrainedModel({facts['model']} on {facts['data']}: ε = {rounded_up(guarantee['epsilon'])}, "
-            f"δ = {guarantee['delta']:g}, {guarantee['relation']}, {guarantee['unit']}, "
-            f"{guarantee['trust_model']})"
+            f"TrainedModel({facts['model']} on {facts['data']}: "
+            f"ε = {rounded_up(guarantee['epsilon'])}, δ = {guarantee['delta']:g}, "
+            f"{guarantee['relation']}, {guarantee['unit']}, {guarantee['trust_model']})"
         )
 
 
