@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -80,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--gigabytes", type=float, default=0.5)
     parser.add_argument("--clients", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/own-data-memory"))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "own-data-memory")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     path = given.folder / f"visits-{given.gigabytes:g}-{given.clients}.parquet"
