@@ -81,7 +81,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--gigabytes", type=float, default=0.5)
     parser.add_argument("--clients", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "own-data-memory")
+    place = Path(tempfile.gettempdir()) / "own-data-memory"
+    parser.add_argument("--folder", type=Path, default=place)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     path = given.folder / f"visits-{given.gigabytes:g}-{given.clients}.parquet"
