@@ -17,8 +17,8 @@ ApproximateRandomizer Bounds BudgetExceededError CheckIn Comparison DiscreteGaus
 FixedAssignment FixedSize GaussianNoise Guarantee HadamardResponse KSubset KaryResponse LaplaceNoise
 NonAdaptiveRandomizer NumericalError ParameterError PoissonSampling Price PrivacyCurve
 PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme SelfSampling SlidingWindow
-TableRandomizer TurnoutError UnsupportedError calibrate client_data compare estimate_frequencies
-estimate_mean explain price shuffled simulate train
+TableRandomizer TrainedModel TurnoutError UnsupportedError calibrate client_data compare
+estimate_frequencies estimate_mean explain load price shuffled simulate train
 """
 SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-remove")
 SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)

@@ -73,6 +73,8 @@ def apply_features(name: str, inputs: NDArray) -> NDArray:
     function = FEATURES[name]
     if function is None:
         return inputs
+    if inputs.dtype.kind not in "uf" or inputs.dtype.itemsize > 4:
+        raise ParameterError("inputs", str(inputs.dtype), "an array of uint8 or of floats")
     keep_freed_memory()
     batches = as_tensor(inputs).split(IMAGES_AT_ONCE)
 

@@ -44,7 +44,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """What a program gives beside a plan: data, whose [data] then names none, and a module."""
+    """Data and a module beside a plan, whose [data] and [model] then name none."""
 
     data: ClientData | None = None
     module: Any = None
