@@ -1,5 +1,7 @@
 """What a device computes is what the simulation computes for the same client."""
 
+import json
+
 import numpy as np
 import pytest
 from fake_coordinator import charter_of
@@ -9,7 +11,12 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.plans import Plan
 from turnout.protocol.lattice import Lattice
 from turnout.service.computation import Computation
-from turnout.service.device.trainer import own_records, trainer_on, trainer_on_dealt
+from turnout.service.device.trainer import (
+    own_records,
+    trainer_on,
+    trainer_on_dealt,
+    trainer_on_file,
+)
 from turnout.spec import CheckIn
 from turnout.training.building import build_algorithm
 from turnout.training.workload import gather
@@ -176,3 +183,47 @@ def test_a_charter_whose_plan_says_another_thing_than_its_terms_is_refused(said,
     assert refused.value.name == name
     assert refused.value.expected.startswith("the charter's, ")
     assert "<" not in str(refused.value)  # words as a plan has them, no members of classes
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("loss", "named_by_a_stranger:loss"),
+        ("metrics", ["accuracy", "named_by_a_stranger:metric"]),
+        ("module", "named_by_a_stranger:Net"),
+    ],
+)
+def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeypatch, key, name):
+    (tmp_path / "named_by_a_stranger.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    line = f"{key} = {json.dumps(name)}"
+    given = line if key == "module" else f'name = "logistic"\n{line}'
+    text = PLAN.replace('name = "logistic"', given)
+    with pytest.raises(ParameterError, match=rf"model\.{key} = .*no code that a coordinator names"):
+        trainer_on(records(simulated, 3), 3)(charter(text))
+    # What a plan's owner runs, runs it.
+    with pytest.raises(SystemExit, match="it ran"):
+        build_algorithm(gather(Plan.from_toml(text), tmp_path))
+
+
+def test_a_table_is_read_as_the_plan_says(tmp_path):
+    own = tmp_path / "mine.csv"
+    own.write_text("who,x,y\nme,1,0\nme,3,1\n")
+    table = '[data]\npath = "all.csv"\nclient = "who"\ninputs = ["x"]\nlabel = "y"\n'
+    table += 'classes = 2\ntest = 0.2\nscaling = { x = [0, 2] }\n[model]\nname = "logistic"\n'
+    text = table + "".join(PLAN.partition("[participation]")[1:])
+    terms = charter_of(
+        CheckIn(3),
+        dimension=4,
+        population=40,
+        plan=text,
+        computation=Computation("logistic-1", "pixels-1", (1,), 2, 2, 0.1),
+    )
+    of_table = trainer_on_file(own, 3)(terms).update(np.ones(4, np.float32), 3)
+    held = np.array([[0.5], [1.5]], np.float32), np.array([0, 1])
+    assert np.array_equal(of_table, trainer_on(held, 3)(terms).update(np.ones(4, np.float32), 3))
+    with pytest.raises(ParameterError, match="a file that exists"):
+        trainer_on_file(tmp_path / "none.csv", 3)
+    with pytest.raises(ParameterError, match=r"an \.npz file with arrays"):
+        trainer_on_file(own, 3)(charter())

@@ -26,7 +26,8 @@ from turnout.core.extras import require
     metavar="FILE",
     type=PATH,
     required=True,
-    help="Its records: an .npz file with the arrays inputs and labels.",
+    help="Its records: an .npz file with the arrays inputs and labels, or a table with the columns "
+    "that the task's plan names.",
 )
 @click.option(
     "--state",
@@ -62,16 +63,15 @@ def join(
     import asyncio
 
     from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
-    from turnout.service.device.trainer import own_records, trainer_on
+    from turnout.service.device.trainer import trainer_on_file
     from turnout.service.wire import Invitation
 
     invitation = Invitation.decoded(token)
-    records = own_records(data)
+    trainer_of = trainer_on_file(data, invitation.client)
 
     async def take_part(diary: Diary) -> Counter[str]:
         async with connection(ca) as http:
             link = Link(http, url, allow_http=allow_http)
-            trainer_of = trainer_on(records, invitation.client)
             return await Device(invitation, diary, link, trainer_of, cover=cover).run()
 
     from rich.console import Console

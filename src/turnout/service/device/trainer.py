@@ -107,12 +107,36 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
         own = Records(*records)
-        data = ClientData(plan.data.title, own, own)
+        data = ClientData(plan.data.title, own, own, charter.computation.classes)
         if own.labels.min() < 0 or own.labels.max() >= data.outputs:
             top = data.outputs - 1
             raise ParameterError("labels", int(own.labels.max()), f"classes 0 to {top}")
         workload = Workload(plan, data, 1, charter.scheme.participation)
         return Trainer(_task(workload, charter), client)
+
+    return build
+
+
+def trainer_on_file(path: Path, client: int) -> TrainerOf:
+    """A trainer for one client whose records are in a file.
+
+    An .npz file has the arrays inputs and labels (`own_records`); of any other the charter's plan
+    says what the columns are.
+    """
+    if path.suffix == ".npz":
+        return trainer_on(own_records(path), client)
+    if not path.exists():
+        raise ParameterError("--data", str(path), "a file that exists")
+
+    def build(charter: Charter) -> Updates:
+        from turnout import datasets
+        from turnout.plans import Plan
+
+        section = Plan.from_toml(charter.plan, "the charter's plan").data
+        if section.path is None:
+            raise ParameterError("--data", str(path), "an .npz file with arrays inputs and labels")
+        held = datasets.own_records(section, path)
+        return trainer_on(checked_records(held.inputs, held.labels), client)(charter)
 
     return build
 
@@ -150,6 +174,7 @@ def _task(workload: Workload, charter: Charter) -> FedSGD:
     """The plan's model over these records, if it is the one of the charter."""
     from turnout.training.building import build_algorithm
 
+    _require_no_code(workload.plan)
     _require_agreement(workload.plan, charter)
     task, lattice = build_algorithm(workload), charter.lattice
     shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
@@ -163,6 +188,20 @@ def _task(workload: Workload, charter: Charter) -> FedSGD:
     # The first update of a process takes longest; let it not be one that is waited for.
     task.clipped_sum(np.zeros(task.dimension, np.float32), np.array([0]))
     return task
+
+
+def _require_no_code(plan: Plan) -> None:
+    """Refuses a charter's plan that names code: a coordinator runs none on a device."""
+    model = plan.model
+    for key, names in (
+        ("module", (model.module,)),
+        ("loss", (model.loss,)),
+        ("metrics", model.metrics or ()),
+    ):
+        for name in names:
+            if name is not None and (key == "module" or ":" in name):
+                expected = "no code that a coordinator names: such a model is sent as a graph"
+                raise ParameterError(f"model.{key}", name, expected)
 
 
 def _require_agreement(plan: Plan, charter: Charter) -> None:
