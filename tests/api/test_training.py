@@ -99,7 +99,11 @@ def test_a_run_without_a_folder_leaves_nothing_to_go_on_with(monkeypatch):
     [
         ({}, ParameterError, "plan = 'none of them': expected one of plan, example and resume"),
         ({"plan": TABLES, "example": "digits"}, ParameterError, "plan = 'plan, example'"),
-        ({"example": "mnits"}, ParameterError, "expected one of digits, mnist, phones, trial"),
+        (
+            {"example": "mnits"},
+            ParameterError,
+            "one of digits, fashion, mnist, phones, trial",
+        ),
         ({"plan": "none.toml"}, ParameterError, "a TOML file that exists"),
         ({"plan": {**TABLES, "model": {}}}, ParameterError, "model.name"),
         ({"resume": "none"}, ParameterError, "a folder that holds a run"),
@@ -113,7 +117,7 @@ def test_what_is_no_plan_is_refused(given, error, said):
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["digits", "mnist", "phones", "trial"])
+@pytest.mark.parametrize("name", ["digits", "fashion", "mnist", "phones", "trial"])
 def test_a_plan_as_text_is_the_plan(name):
     plan = Plan.from_toml(example_plan(name).read_text())
     assert Plan.from_toml(plan.to_toml()) == plan

@@ -12,7 +12,7 @@ from own_tables import section
 from pyarrow import parquet as pq
 
 from turnout.datasets import arrow_tables, layout, tables
-from turnout.datasets.layout_cache import Shelf
+from turnout.datasets.layout_cache import kept_layout
 from turnout.datasets.tables import ArrayTable, Kind
 
 ROWS, WIDTH = 60_000, 100
@@ -41,7 +41,7 @@ def laid_out(table, allocate, peaks):
 
 def test_memory_does_not_grow_with_the_file(table, cache):
     peaks: list[int] = []
-    kept, _ = Shelf.of("a test").layout(lambda allocate: laid_out(table, allocate, peaks))
+    kept, _, _ = kept_layout("a test", lambda allocate: laid_out(table, allocate, peaks))
     held = laid_out(table, layout.in_memory, peaks)
     assert np.array_equal(kept.arrays["inputs"], held.arrays["inputs"])
     assert peaks[0] < FILE_BYTES / 4

@@ -162,7 +162,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path, cache, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(StorageError, match="layout not written: No space left on device"):
+    with pytest.raises(StorageError, match="not written: No space left on device"):
         own_data(own_section("visits.parquet"), tmp_path)
     assert not [path for path in (cache / "turnout" / "layouts").iterdir() if path.is_dir()]
 

@@ -220,7 +220,10 @@ def test_a_folder_that_holds_something_is_left_alone(turnout, plan, tmp_path):
         (["plan.toml"], "give PLAN and --out DIR, or --example NAME, or --resume DIR"),
         (["plan.toml", "--resume", "x"], "give PLAN and --out DIR, or --example NAME, or"),
         (["--resume", "x", "--out", "y"], "out = 'y': expected none beside resume"),
-        (["--example", "x"], "example = 'x': expected one of digits, mnist, phones, trial"),
+        (
+            ["--example", "x"],
+            "'x': expected one of digits, fashion, mnist, phones, trial",
+        ),
         (["--resume", "x", "--print-plan"], "--print-plan prints PLAN or --example NAME"),
     ],
 )

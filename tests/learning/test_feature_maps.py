@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from turnout.core.errors import ParameterError
-from turnout.learning.examples import Examples
-from turnout.learning.features import apply_features, featured
+from turnout.learning.features import apply_features
 from turnout.learning.scattering import MAPS, PADDING, scattering
 
 SIDE = 12
@@ -94,7 +93,7 @@ def test_scattering_features_are_normalised_in_threes():
     assert (np.linalg.norm(found, axis=1) <= 1.001 * np.sqrt(MAPS * 9)).all()
 
 
-@pytest.mark.parametrize("name", ["standardized", "scattering"])
+@pytest.mark.parametrize("name", ["standardized", "scattering", "deskewed | scattering + hog"])
 def test_a_row_depends_on_its_own_image_alone(name):
     some = images(40)
     whole = apply_features(name, some).astype(np.float32)
@@ -115,17 +114,26 @@ def test_pixels_are_left_alone():
     assert apply_features("pixels", some) is some
 
 
-def test_featured_examples_keep_their_labels():
-    made = featured("scattering", Examples(images(5), np.arange(5)))
-    assert made.inputs.dtype == np.float16
-    assert made.input_shape == (MAPS * 9,)
-    assert np.array_equal(made.labels, np.arange(5))
+def test_each_channel_of_a_colour_image_is_scattered_by_itself():
+    colour = np.random.default_rng(2).uniform(0, 1, (2, SIDE, SIDE, 3)).astype(np.float32)
+    found = apply_features("scattering", colour).reshape(2, 3, -1)
+    for channel in range(3):
+        alone = apply_features("scattering", np.ascontiguousarray(colour[..., channel]))
+        assert found[:, channel].astype(float) == pytest.approx(alone.astype(float), abs=2e-3)
 
 
 def test_refusals():
-    with pytest.raises(ParameterError, match="one of pixels, standardized, scattering"):
+    with pytest.raises(
+        ParameterError, match="pixels, standardized, deskewed, scattering, hog or module:function"
+    ):
         apply_features("fourier", images(1))
-    with pytest.raises(ParameterError, match="square grey images"):
+    with pytest.raises(ParameterError, match="square images"):
         apply_features("scattering", np.zeros((2, 8, 12), dtype=np.float32))
     with pytest.raises(ParameterError, match="a multiple of 4"):
         apply_features("scattering", np.zeros((2, 10, 10), dtype=np.float32))
+    with pytest.raises(ParameterError, match="a multiple of 4 of at least 8"):
+        apply_features("hog", np.zeros((2, 8, 10), dtype=np.float32))
+    with pytest.raises(ParameterError, match=r"images \(height, width\)"):
+        apply_features("hog", np.zeros((2, 64), dtype=np.float32))
+    with pytest.raises(ParameterError, match="grey images"):
+        apply_features("deskewed", np.zeros((2, 8, 8, 3), dtype=np.float32))

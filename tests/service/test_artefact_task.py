@@ -110,6 +110,32 @@ def test_a_fleet_s_plan_may_be_a_graph_s_too(new, simulated):
         _task(type(workload)(other, workload.data, 40, workload.law), new.charter)
 
 
+def test_features_of_ones_own_are_a_graph_too(tmp_path, simulated):
+    (tmp_path / "own_features.py").write_text(
+        "def halves(inputs):\n    return 2 * inputs.flatten(1)[:, ::2] - 1\n"
+    )
+    plan = PLAN.replace('"standardized"', '"own_features:halves"')
+    made = new_task(plan, tmp_path, TIMING)
+    assert made.charter.computation.features == "onnx-features-1"
+    workload = gather(Plan.from_toml(plan), tmp_path)
+    algorithm = build_algorithm(workload)
+    inputs, labels = records_of(workload, algorithm, 7)
+    parameters = (np.random.default_rng(3).standard_normal(330) / 10).astype(np.float32)
+    held = {hashlib.sha256(content).digest(): content for content in made.artefacts}
+
+    async def fetch(artefact):
+        return artefact.checked(held[artefact.digest])
+
+    updates = trainer_on((inputs, labels), 7)(made.charter)
+    try:
+        asyncio.run(updates.fetch(fetch))
+        found = updates.update(parameters, 7)
+    finally:
+        updates.close()
+    expected = algorithm.clipped_sum(parameters, np.array([7])).total
+    assert np.linalg.norm(found - expected) <= 1e-3 * np.linalg.norm(expected)
+
+
 def test_artefacts_are_never_changed(new, tmp_path):
     storage = open_storage(tmp_path / "task.sqlite", serving=True)
     new.create_task(storage)

@@ -19,6 +19,7 @@ from turnout.core.errors import (
     UnsupportedError,
 )
 from turnout.service.charter import Charter, Timing
+from turnout.service.computation import features_expression, features_format
 from turnout.service.device.remote import charter_of as charter_at_the_device
 from turnout.service.engine import Engine
 from turnout.service.ledger import Head, Record, require_chain
@@ -153,7 +154,10 @@ def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
         ((), "turnout-charter-2"),
         (("model",), "float32-le-1"),
         (("model", "architecture"), "logistic-1, tanh-cnn-13k-1, tanh-cnn-26k-1, onnx-update-1"),
-        (("model", "features"), "pixels-1, standardized-1, scattering-1, onnx-features-1"),
+        (
+            ("model", "features"),
+            "standardized-1, deskewed-1, scattering-1, hog-1, onnx-features-1",
+        ),
         (("client",), "gradient-descent-1"),
         (("messages", "update"), "int32-lattice-1"),
         (("messages", "enrolment"), "enrolment-1"),
@@ -203,11 +207,22 @@ def test_nothing_in_a_charter_is_passed_over():
         ("learning_rate", float("nan")),
         ("architecture", "logistic"),
         ("features", "pixels-2"),
+        ("features", "hog-1+"),
+        ("features", "hog-1|onnx-features-1"),
+        ("features", "|".join(["hog-1"] * 17)),
     ],
 )
 def test_every_part_of_a_computation_is_one(field, wrong):
     with pytest.raises(ParameterError, match=field):
         replace(CHARTER.computation, **{field: wrong})
+
+
+def test_an_expression_of_features_is_one_of_formats():
+    assert features_format("deskewed | scattering + hog") == "deskewed-1|scattering-1+hog-1"
+    assert features_expression("deskewed-1|scattering-1+hog-1") == "deskewed|scattering+hog"
+    made = replace(CHARTER.computation, features="deskewed-1|hog-1")
+    charter = replace(CHARTER, computation=made)
+    assert Charter.from_canonical(charter.canonical()).computation == made
 
 
 def canonical(document):

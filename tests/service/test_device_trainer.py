@@ -191,6 +191,7 @@ def test_a_charter_whose_plan_says_another_thing_than_its_terms_is_refused(said,
         ("loss", "named_by_a_stranger:loss"),
         ("metrics", ["accuracy", "named_by_a_stranger:metric"]),
         ("module", "named_by_a_stranger:Net"),
+        ("features", "hog + named_by_a_stranger:features"),
     ],
 )
 def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeypatch, key, name):
@@ -200,6 +201,8 @@ def test_a_device_runs_no_code_that_a_charter_names(simulated, tmp_path, monkeyp
     line = f"{key} = {json.dumps(name)}"
     given = line if key == "module" else f'name = "logistic"\n{line}'
     text = PLAN.replace('name = "logistic"', given)
+    if key == "features":
+        text = text.replace('features = "standardized"\n', "")
     with pytest.raises(ParameterError, match=rf"model\.{key} = .*no code that a coordinator names"):
         trainer_on(records(simulated, 3), 3)(charter(text))
     # What a plan's owner runs, runs it.

@@ -29,7 +29,7 @@ class TrainedModel:
         saved: its file's contents: parameters by name, and facts.
         module: a torch.nn.Module of the user's own, or what makes one; None for the one that the
             plan names.
-        place: the folder to which paths in the plan are relative.
+        place: the folder to which paths in the plan are relative, and in which its code is.
     """
 
     saved: SavedModel
@@ -69,9 +69,10 @@ class TrainedModel:
         import torch
 
         from turnout.learning.examples import as_floats, as_tensor
-        from turnout.learning.features import apply_features
+        from turnout.learning.features import apply_features, build_features
 
-        seen = apply_features(self.saved.facts["features"], self._checked(inputs))
+        features = build_features(self.saved.facts["features"], self.place)
+        seen = apply_features(features, self._checked(inputs))
         model = self._model(seen.shape[1:])
         if model.dimension != self.parameters.size:
             expected = f"a module of {self.parameters.size} trained parameters, as the run's"

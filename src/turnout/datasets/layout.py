@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.datasets.array_cache import Allocate
 from turnout.datasets.census import Census, Split, take_census
 from turnout.datasets.encoding import Encoder, kinds_of
 from turnout.datasets.records import ClientData, Records, Target
@@ -29,14 +30,6 @@ SECTION_BYTES = 2**28
 """Size of what is put in order in memory."""
 Tell = Callable[[str, int], object]
 """Is called with what is done and the rows that are done."""
-
-
-class Allocate(Protocol):
-    """Makes the array to write, by its name, type and shape."""
-
-    def __call__(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """An array whose entries are written once each."""
-        ...
 
 
 def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

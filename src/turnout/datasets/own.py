@@ -14,7 +14,7 @@ import numpy as np
 from turnout.core.errors import ParameterError, StorageError
 from turnout.datasets.characters import CharacterTable
 from turnout.datasets.layout import Tell, all_records, lay_out, untold
-from turnout.datasets.layout_cache import Shelf, content_digest
+from turnout.datasets.layout_cache import content_digest, kept_layout
 from turnout.datasets.records import ClientData, Records
 from turnout.datasets.tables import ArrayTable, Table
 from turnout.plans.data import DataSection
@@ -90,11 +90,12 @@ def own_data(
     digests = [content_digest(one, tell) for one in (path, other) if one is not None]
     if other is not None:
         settings["test"] = None
-    shelf = Shelf.of([settings, digests])
     tables = [None if one is None else texts_cut(one, data) for one in (table, held_out)]
     assert tables[0] is not None
     train = tables[0]
-    layout, made = shelf.layout(lambda allocate: lay_out(train, data, tables[1], allocate, tell))
+    layout, shelf, made = kept_layout(
+        [settings, digests], lambda allocate: lay_out(train, data, tables[1], allocate, tell)
+    )
     if made:
         size = shelf.size_bytes() / _MIB
         say(f"{data.title} laid out by client in {shelf.folder}: {size:,.1f} MiB, a private copy")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ParameterError
+from turnout.core.references import is_reference
 from turnout.learning import losses, metrics
 from turnout.learning.losses import Loss
 from turnout.learning.metrics import Metric
-from turnout.learning.references import imported, is_reference, reference_of
+from turnout.learning.references import imported, reference_of
 
 LOSS = "loss"
 """The metric that every objective has: the mean loss of the held-out examples."""

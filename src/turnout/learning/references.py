@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from turnout.core.errors import ParameterError
+from turnout.core.references import is_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,6 @@ class Reference:
 
     name: str
     digest: str
-
-
-def is_reference(text: str) -> bool:
-    """Whether a text has the form "module:name"."""
-    module, colon, name = text.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in f"{module}.{name}".split("."))
 
 
 def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:

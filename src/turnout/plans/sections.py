@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from turnout.core.errors import ParameterError
+from turnout.core.feature_expressions import feature_stages
 from turnout.plans.fields import (
     BelowOne,
     Count,
@@ -73,9 +74,18 @@ class ModelSection(Section):
         description="of the test set: 'accuracy', 'top-5' and the like, 'rmse', 'mae', 'auc', "
         "'perplexity' or 'file:function', the first one in titles; unset: the usual ones",
     )
-    features: Literal["pixels", "standardized", "scattering"] = Field(
-        "pixels", description="fixed public function of an image that the model sees"
+    features: str = Field(
+        "pixels",
+        description="fixed public function of an input that the model sees: 'pixels', "
+        "'standardized', 'deskewed', 'scattering', 'hog' or 'file:function', with + between what "
+        "stands side by side and | between what comes one after another",
     )
+
+    @field_validator("features")
+    @classmethod
+    def _known_features(cls, value: str) -> str:
+        feature_stages(value)
+        return value
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:

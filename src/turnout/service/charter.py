@@ -21,6 +21,7 @@ from turnout.service.computation import (
     KNOWN_FEATURES,
     PARAMETERS_FORMAT,
     Computation,
+    is_known_features,
 )
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
@@ -296,7 +297,9 @@ def _require_known(fields: dict[str, Any]) -> None:
     model, messages = fields["model"], _MESSAGES | {"update": UPDATE_FORMAT}
     _require_named("model", model["format"], PARAMETERS_FORMAT)
     _require_named("model.architecture", model["architecture"]["format"], *KNOWN_ARCHITECTURES)
-    _require_named("model.features", model["features"]["format"], *KNOWN_FEATURES)
+    features = str(model["features"]["format"])
+    if not is_known_features(features):
+        _require_named("model.features", features, *KNOWN_FEATURES)
     _require_named("client", fields["client"]["format"], CLIENT_FORMAT)
     for name, message in fields["messages"].items():
         if name not in messages:

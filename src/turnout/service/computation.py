@@ -12,24 +12,61 @@ from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, RemoteProtocolError
+from turnout.core.feature_expressions import (
+    BESIDE,
+    MOST_NAMES,
+    THEN,
+    feature_stages,
+    names_code,
+)
+from turnout.core.feature_expressions import (
+    FEATURES as FEATURE_NAMES,
+)
 
 if TYPE_CHECKING:
     from turnout.plans import Plan
 
 PARAMETERS_FORMAT, CLIENT_FORMAT = "float32-le-1", "gradient-descent-1"
 ARCHITECTURES = {name: f"{name}-1" for name in ("logistic", "tanh-cnn-13k", "tanh-cnn-26k")}
-FEATURES = {name: f"{name}-1" for name in ("pixels", "standardized", "scattering")}
-"""Formats by the names that a plan has for them."""
+FEATURES = {name: f"{name}-1" for name in FEATURE_NAMES}
+"""Formats by the names that a plan has for them; an expression of names is one of formats."""
 
 UPDATE_GRAPH, FEATURES_GRAPH = "onnx-update-1", "onnx-features-1"
 """Formats of what the charter names by digest: a graph that devices run, whatever computes it."""
 
 KNOWN_ARCHITECTURES = (*ARCHITECTURES.values(), UPDATE_GRAPH)
 KNOWN_FEATURES = (*FEATURES.values(), FEATURES_GRAPH)
-"""All formats that a charter may name."""
+"""All formats that a charter may name; of features expressions too."""
 
 MOST_ARTEFACT_BYTES, MOST_VECTOR_BYTES = 1 << 26, 1 << 22
 """Of one graph, and of the vectors to it; a device downloads no more."""
+
+
+def features_format(text: str) -> str:
+    """The format of an expression for features; "pixels-1" where it names the user's own code.
+
+    >>> features_format("deskewed | scattering + hog")
+    'deskewed-1|scattering-1+hog-1'
+    """
+    if names_code(text):
+        return FEATURES["pixels"]
+    return THEN.join(
+        BESIDE.join(FEATURES[name] for name in stage) for stage in feature_stages(text)
+    )
+
+
+def features_expression(form: str) -> str:
+    """The expression of a known format; `features_format` gives the format again."""
+    names = {form: name for name, form in FEATURES.items()}
+    stages = (stage.split(BESIDE) for stage in form.split(THEN))
+    return THEN.join(BESIDE.join(names[one] for one in stage) for stage in stages)
+
+
+def is_known_features(form: str) -> bool:
+    """Whether a charter may name that format: one of the above, or an expression of them."""
+    parts = [one for stage in form.split(THEN) for one in stage.split(BESIDE)]
+    known = set(FEATURES.values())
+    return form == FEATURES_GRAPH or (len(parts) <= MOST_NAMES and known.issuperset(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +136,11 @@ class Computation:
     feature_map: Artefact | None = None
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("architecture", self.architecture, KNOWN_ARCHITECTURES),
-            ("features", self.features, KNOWN_FEATURES),
-        ):
-            if value not in known:
-                raise ParameterError(name, value, f"one of {', '.join(known)}")
+        if self.architecture not in KNOWN_ARCHITECTURES:
+            expected = f"one of {', '.join(KNOWN_ARCHITECTURES)}"
+            raise ParameterError("architecture", self.architecture, expected)
+        if not is_known_features(self.features):
+            raise ParameterError("features", self.features, f"one of {', '.join(KNOWN_FEATURES)}")
         for name, artefact, is_due in (
             ("update", self.update, self.architecture == UPDATE_GRAPH),
             ("vectors", self.vectors, self.architecture == UPDATE_GRAPH),
@@ -128,12 +164,12 @@ class Computation:
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
         """The computation that a plan asks of the clients, for inputs of that shape.
 
-        A module of the user's own has no name here: its graph must take the place of the one that
-        stands for it.
+        A module or a feature function of the user's own has no name here: its graph must take the
+        place of what stands for it.
         """
         return cls(
             ARCHITECTURES[plan.model.name or "logistic"],
-            FEATURES[plan.model.features],
+            features_format(plan.model.features),
             tuple(int(side) for side in input_shape),
             int(classes),
             plan.client.steps,

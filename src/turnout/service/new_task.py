@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.extras import require
+from turnout.core.feature_expressions import names_code
 from turnout.datasets import Target
 from turnout.plans import Plan, prepare
 from turnout.protocol.lattice import Lattice
@@ -24,6 +25,11 @@ from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from turnout.learning.features import FeatureMap
     from turnout.learning.models import Model
     from turnout.training.workload import Workload
 
@@ -56,7 +62,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     """The task of a plan in TOML, whose paths are relative to a folder.
 
     Takes seconds: the plan is priced step by step. With ``graph``, and where the model is a module
-    of the user's own, devices get the model as a graph, and need neither PyTorch nor its code.
+    or has features of the user's own, devices get a graph, and need neither PyTorch nor the code.
 
     Raises:
         ParameterError: a plan that is refused, or names files that are not there.
@@ -64,7 +70,8 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         NumericalError: nothing can be certified.
     """
     plan = Plan.from_toml(text)
-    graph = graph or plan.model.name is None  # devices do not have the code of a user's own module
+    # Devices do not have the user's own code.
+    graph = graph or plan.model.name is None or names_code(plan.model.features)
     if graph:
         require("export", what="a task whose model is a graph")
     from turnout.training.building import build_task
@@ -121,11 +128,18 @@ def _as_graph(
 ) -> tuple[Computation, list[bytes]]:
     """The computation with the model as a graph, and what devices fetch."""
     from turnout.learning.examples import as_floats, as_tensor
-    from turnout.learning.features import apply_features
+    from turnout.learning.features import apply_features, build_features
     from turnout.service.artefacts.of_model import as_graph
 
-    one = apply_features(workload.plan.model.features, workload.data.train.inputs[:1])
-    return as_graph(computation, model, as_floats(as_tensor(one))[0])
+    features = build_features(workload.plan.model.features, workload.folder)
+    one = apply_features(features, workload.data.train.inputs[:1])
+    own = _kept(features) if features is not None and features.code else None
+    return as_graph(computation, model, as_floats(as_tensor(one))[0], features=own)
+
+
+def _kept(features: FeatureMap) -> Callable[[Tensor], Tensor]:
+    """Features rounded as a simulation keeps them."""
+    return lambda inputs: features(inputs).half().float()
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from torch import nn
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Records, deal
 from turnout.learning.examples import Examples
-from turnout.learning.features import featured
+from turnout.learning.features import FeatureMap, build_features
 from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining
@@ -18,35 +20,44 @@ from turnout.learning.module_building import build_module
 from turnout.learning.modules import ModuleModel
 from turnout.learning.objectives import build_objective
 from turnout.learning.tasks import SupervisedTask
-from turnout.plans import Plan
 from turnout.plans.refusals import MISSING
 from turnout.plans.sections import ONE_MODEL
 from turnout.randomness import SimulationStreams
+from turnout.training.featuring import features_of
 from turnout.training.optimizers import build_optimizer_of
-from turnout.training.workload import Workload
+from turnout.training.workload import Phase, UnseenPhase, Workload
 
 
-def build_algorithm(workload: Workload, module: nn.Module | None = None) -> FedSGD:
-    """Federated SGD on the clients' data, with the plan's optimiser.
-
-    A module that is given beside the plan stands for its ``model.module``.
-    """
+def build_algorithm(
+    workload: Workload, module: nn.Module | None = None, phase: Phase | None = None
+) -> FedSGD:
+    """Federated SGD on the clients' data, with the plan's optimiser; else as `build_task`."""
     plan = workload.plan
     moves = workload.law.steps // plan.protocol.minibatch
     optimizer = build_optimizer_of(plan.optimizer, moves)
-    return FedSGD(build_task(workload, module), optimizer, plan.privacy.clip_norm)
+    return FedSGD(build_task(workload, module, phase), optimizer, plan.privacy.clip_norm)
 
 
-def build_task(workload: Workload, module: nn.Module | None = None) -> SupervisedTask:
+def build_task(
+    workload: Workload, module: nn.Module | None = None, phase: Phase | None = None
+) -> SupervisedTask:
     """The clients' data and the model.
 
+    Args:
+        workload: a plan with its data.
+        module: given beside the plan, in place of its ``model.module``.
+        phase: is told where large features are kept.
+
     Raises:
-        ParameterError: a model, loss or metric that does not fit the data.
+        ParameterError: features, a model, a loss or a metric that do not fit the data.
+        StorageError: features that cannot be kept.
     """
     plan, data = workload.plan, workload.data
     section, target = plan.model, data.target.value
     objective = build_objective(target, section.loss, section.metrics, workload.folder)
-    train, test = (_examples(plan, split, target) for split in (data.train, data.test))
+    features = build_features(section.features, workload.folder)
+    seen = phase or UnseenPhase()
+    train, test = (_examples(features, split, target, seen) for split in (data.train, data.test))
     if section.name is None or module is not None:
         model = _module(workload, module)
     else:
@@ -89,13 +100,14 @@ def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
         raise ParameterError("model.name", name, expected) from None
 
 
-def _examples(plan: Plan, split: Records, target: str) -> Examples:
+def _examples(features: FeatureMap | None, split: Records, target: str, phase: Phase) -> Examples:
     """One side of the split as the model sees it."""
-    features = plan.model.features
+    examples = Examples(split.inputs, split.labels, target)
     try:
-        return featured(features, Examples(split.inputs, split.labels, target))
+        return replace(examples, inputs=features_of(features, examples.inputs, phase))
     except ParameterError as error:
-        raise ParameterError("model.features", features, error.expected) from None
+        text = "pixels" if features is None else features.text
+        raise ParameterError("model.features", text, error.expected) from None
 
 
 def _holdings(workload: Workload) -> Holdings:

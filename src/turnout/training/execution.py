@@ -64,8 +64,8 @@ class ReadyRun:
     curve: EpsilonCurve
 
     @classmethod
-    def of(cls, workload: Workload, prepared: PreparedPlan) -> ReadyRun:
-        """The run of a plan whose data are at hand.
+    def of(cls, workload: Workload, prepared: PreparedPlan, phase: Phase) -> ReadyRun:
+        """The run of a plan whose data are at hand; the phase is told where features are kept.
 
         Raises:
             ParameterError: a model that does not fit the data, or a setting out of range.
@@ -77,7 +77,7 @@ class ReadyRun:
         interval = evaluation_interval(plan, law.steps)
         simulation = Simulation(
             prepared.scheme,
-            build_algorithm(workload, workload.module),
+            build_algorithm(workload, workload.module, phase),
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,

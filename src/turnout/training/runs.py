@@ -133,13 +133,13 @@ def _job(gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
     plan = workload.plan
     with watcher.phase("checking the privacy budget"):
         prepared = prepare(plan, workload.population, workload.law)
-    with watcher.phase("building the model and the clients"):
-        run = ReadyRun.of(workload, prepared)
+    with watcher.phase("building the model and the clients") as phase:
+        run = ReadyRun.of(workload, prepared, phase)
     if workload.trace is None:
         return _Job(workload, run, None)
-    with watcher.phase("the same without absences"):
+    with watcher.phase("the same without absences") as phase:
         without = prepare(plan, workload.population, _without_absences(workload))
-        return _Job(workload, run, ReadyRun.of(workload, without))
+        return _Job(workload, run, ReadyRun.of(workload, without, phase))
 
 
 def _without_absences(workload: Workload) -> AvailabilityCheckIn:

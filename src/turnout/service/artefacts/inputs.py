@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.service.computation import features_expression
 
 
 def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
     """Records through the features of that format, float32 ``(m, …)``.
 
     Args:
-        name: ``pixels-1``, ``standardized-1`` or ``scattering-1``, which needs PyTorch.
+        name: a format of features; all but ``pixels-1`` and ``standardized-1`` need PyTorch.
         inputs: ``(m, …)``; bytes are fractions of 255.
         whole: leave whole numbers as they are, int64, for a model that takes those.
 
@@ -36,7 +37,7 @@ def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
         return _standardized(numbers)
     from turnout.learning.features import apply_features
 
-    return apply_features(name.removesuffix("-1"), numbers).astype(np.float32)
+    return apply_features(features_expression(name), numbers).astype(np.float32)
 
 
 def _standardized(numbers: NDArray[np.float32]) -> NDArray[np.float32]:

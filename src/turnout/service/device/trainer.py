@@ -197,6 +197,7 @@ def _require_no_code(plan: Plan) -> None:
         ("module", (model.module,)),
         ("loss", (model.loss,)),
         ("metrics", model.metrics or ()),
+        ("features", (model.features,)),
     ):
         for name in names:
             if name is not None and (key == "module" or ":" in name):

@@ -1,0 +1,48 @@
+"""Expressions for features: what a plan's ``features`` says, as stages of names."""
+
+from __future__ import annotations
+
+from turnout.core.errors import ParameterError
+from turnout.core.references import is_reference
+
+FEATURES = ("pixels", "standardized", "deskewed", "scattering", "hog")
+"""Feature functions that have names."""
+
+THEN, BESIDE = "|", "+"
+
+MOST_NAMES = 16
+"""In an expression; a task's plan must not make devices compute without end."""
+
+
+def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
+    """The stages of an expression, each the names of what stands side by side in it.
+
+    Args:
+        text: names, or "module:name" of a function of the user's own; with ``|`` between what
+            comes one after another and ``+`` between what stands side by side.
+
+    Raises:
+        ParameterError: an unknown name, something missing before or after a sign, or too many.
+
+    >>> feature_stages("deskewed | scattering + hog")
+    (('deskewed',), ('scattering', 'hog'))
+    """
+    stages = tuple(
+        tuple(name.strip() for name in stage.split(BESIDE)) for stage in text.split(THEN)
+    )
+    names = [name for stage in stages for name in stage]
+    if len(names) > MOST_NAMES:
+        raise ParameterError("features", text, f"at most {MOST_NAMES} names")
+    for name in names:
+        if name not in FEATURES and not is_reference(name):
+            expected = (
+                f"{', '.join(FEATURES)} or module:function, with + between what stands side by "
+                "side and | between what comes one after another"
+            )
+            raise ParameterError("features", text, expected)
+    return stages
+
+
+def names_code(text: str) -> bool:
+    """Whether an expression names code of the user's own."""
+    return any(is_reference(name) for stage in feature_stages(text) for name in stage)
