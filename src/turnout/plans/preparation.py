@@ -60,7 +60,7 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
 
     def scheme_for(noise_multiplier: float) -> Scheme:
         noise = GaussianNoise(noise_multiplier)
-        return Scheme(noise, chosen, privacy.relation, plan.protocol.release)
+        return Scheme(noise, chosen, privacy.relation, plan.protocol.release, privacy.unit)
 
     if privacy.noise_multiplier is None:
         scheme, guarantee = _calibrated(scheme_for, privacy)

@@ -18,7 +18,7 @@ from turnout.plans.fields import (
     Probability,
     Section,
 )
-from turnout.spec import Relation, ReleaseRule
+from turnout.spec import PrivacyUnit, Relation, ReleaseRule
 
 ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
 """What a plan names."""
@@ -124,7 +124,14 @@ class PrivacySection(Section):
         description="standard deviation of the noise divided by clip_norm; with epsilon too, a "
         "plan whose noise does not give that epsilon is refused",
     )
-    clip_norm: Positive = Field(1.0, description="bound on the ℓ2 norm of a client's update")
+    unit: PrivacyUnit = Field(
+        PrivacyUnit.CLIENT,
+        description="'client': each client draws its steps, for all its records, whose update is "
+        "clipped; 'example': each record draws its own and is clipped by itself (simulation only)",
+    )
+    clip_norm: Positive = Field(
+        1.0, description="bound on the ℓ2 norm of the update of a client, or of a record"
+    )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

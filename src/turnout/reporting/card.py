@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.reporting.words import rounded_up
+from turnout.spec import PrivacyUnit
 
 _NOT_COVERED = (
     "the evaluation: metrics are computed on test records, exactly and without noise",
@@ -16,13 +17,18 @@ _NOT_COVERED = (
     "choices made by looking at the clients' data before the plan was written",
 )
 
+_ALL_RECORDS = (
+    "all records of one client together: ε is that of one record, and m records of a client are "
+    "protected by no more than m·ε, at a larger δ"
+)
+
 _OUTPUTS = {"class": "classes", "tags": "tags", "numbers": "numbers", "tokens": "tokens"}
 
 
 def model_card(facts: Mapping[str, Any]) -> str:
     """The card as Markdown, from the facts that stand in the model's file."""
     guarantee, optimizer = facts["guarantee"], facts["optimizer"]
-    lower = guarantee["epsilon_lower"]
+    lower, unit = guarantee["epsilon_lower"], guarantee["unit"]
     known = f"{lower:.5g}" if lower > 0 else "none is known"
     rows = {
         "ε, upper bound (proved)": rounded_up(guarantee["epsilon"], 5),
@@ -32,9 +38,10 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "unit of privacy": guarantee["unit"],
         "trust model": guarantee["trust_model"],
         "analysis": guarantee["method"],
-        "clip norm": f"{facts['clip_norm']:g}: a client's update has an ℓ2 norm of at most that",
+        "clip norm": f"{facts['clip_norm']:g}: a {unit}'s update has an ℓ2 norm of at most that",
         "noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms",
-        "data": f"{facts['data']}, {facts['clients']:,} clients, {facts['steps']:,} steps",
+        "data": f"{facts['data']}, {facts['clients']:,} {unit}s that draw their steps, "
+        f"{facts['steps']:,} steps",
         "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} "
         + _OUTPUTS[facts["target"]],
         "optimiser": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
@@ -44,7 +51,10 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "plan (SHA-256)": f"`{facts['plan_sha256']}`",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    uncovered = "\n".join(f"- {what};" for what in _NOT_COVERED)
+    not_covered = [*_NOT_COVERED]
+    if unit == PrivacyUnit.EXAMPLE.value:
+        not_covered.insert(0, _ALL_RECORDS)
+    uncovered = "\n".join(f"- {what};" for what in not_covered)
     return (
         f"# Model card\n\n| | |\n|---|---|\n{table}\n\n## Tuning\n\n"
         "Nothing is recorded of how the settings were chosen. If they were chosen on the data of "

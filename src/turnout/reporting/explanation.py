@@ -6,7 +6,7 @@ from typing import Any
 
 from turnout.accounting.meaning.explanation import EVEN, Explanation
 from turnout.core.bounds import Bounds
-from turnout.reporting.words import CLAIMS, RELATIONS, WATCHERS, rounded_down, rounded_up
+from turnout.reporting.words import CLAIMS, RELATIONS, WATCHERS, of_unit, rounded_down, rounded_up
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 """At which true positive rates are told; the text tells that at `SHOWN_RATE`."""
@@ -52,7 +52,7 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
     rows = {
         "membership inference": f"accuracy {_percent(explanation.success(EVEN))}; chance "
         f"level 50 %. {WATCHERS[explanation.guarantee.trust]} guesses, at even odds, which of two "
-        f"worlds holds: {RELATIONS[relation]}",
+        f"worlds holds: {of_unit(RELATIONS[relation], explanation.guarantee.unit)}",
         "advantage": f"{_percent(explanation.advantage)}: true minus false positives, at the best "
         "threshold",
     }
@@ -77,9 +77,10 @@ def _prior_in_words(explanation: Explanation, prior: float) -> str:
         points = rounded_up(100 * gain, 2)
         right = f"{100 * blind:g} % of the time; looking adds at most {points} points"
     sure = explanation.certainty(prior)
-    claim, denial = CLAIMS[explanation.guarantee.relation]
+    guarantee = explanation.guarantee
+    claim, denial = (of_unit(one, guarantee.unit) for one in CLAIMS[guarantee.relation])
     return (
-        f"the best guess is right {right}. But for a chance of δ = {explanation.guarantee.delta:g} "
+        f"the best guess is right {right}. But for a chance of δ = {guarantee.delta:g} "
         f"an attacker becomes {_percent(sure.presence)} sure that {claim}, and "
         f"{_percent(sure.absence)} sure that {denial}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.bounds import Bounds
-from turnout.reporting.words import DIRECTIONS, at_least, kind_rows, rounded_up
+from turnout.reporting.words import DIRECTIONS, at_least, kind_rows, of_unit, rounded_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,7 +75,7 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     table.add_row("δ", f"{guarantee.delta:g}")
     for name, bounds in guarantee.directions.items():
         ends = f"{rounded_up(bounds.upper, 5)} (lower bound {at_least(bounds, 5)})"
-        table.add_row(f"direction {name}", f"{ends}: {DIRECTIONS[name]}")
+        table.add_row(f"direction {name}", f"{ends}: {of_unit(DIRECTIONS[name], guarantee.unit)}")
     for name, value in kind_rows(guarantee.relation, guarantee.unit, guarantee.trust):
         table.add_row(name, value)
     table.add_row("method", guarantee.method)

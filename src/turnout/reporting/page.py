@@ -21,6 +21,7 @@ from turnout.reporting.words import (
     at_least,
     certainty_in_words,
     kind_rows,
+    of_unit,
     rounded_up,
 )
 
@@ -150,15 +151,17 @@ def _certainty(prepared: PreparedPlan) -> str:
     """The bounds on how sure anybody becomes about one client, in words."""
     from turnout.accounting.meaning.membership import scheme_certainty
 
-    delta, relation = prepared.guarantee.delta, prepared.guarantee.relation
+    guarantee = prepared.guarantee
+    delta, relation, unit = guarantee.delta, guarantee.relation, guarantee.unit
     try:
         found = scheme_certainty(costliest_clients(prepared.scheme), delta)
     except NumericalError:
-        return (
+        return of_unit(
             f"Take any one client and two worlds: {RELATIONS[relation]}. How sure somebody may "
-            "become of one of them cannot be certified here; (ε, δ) below is."
+            "become of one of them cannot be certified here; (ε, δ) below is.",
+            unit,
         )
-    return certainty_in_words(found.sides, delta, relation)
+    return certainty_in_words(found.sides, delta, relation, unit)
 
 
 def _guarantee(summary: Summary) -> list[tuple[str, str]]:
@@ -175,7 +178,7 @@ def _guarantee(summary: Summary) -> list[tuple[str, str]]:
         (
             f"Direction “{name}”",
             f"at most {rounded_up(bounds.upper, 5)}, at least {at_least(bounds, 5)} "
-            f"({DIRECTIONS[name]})",
+            f"({of_unit(DIRECTIONS[name], guarantee.unit)})",
         )
         for name, bounds in guarantee.directions.items()
     ]

@@ -14,7 +14,11 @@ RELATIONS = {
 }
 """The two worlds that must look alike."""
 
-UNITS = {PrivacyUnit.CLIENT: "everything that one client holds"}
+UNITS = {
+    PrivacyUnit.CLIENT: "everything that one client holds",
+    PrivacyUnit.EXAMPLE: "one record, which draws its steps and is clipped by itself; all records "
+    "of one client together are protected less",
+}
 """The unit that is protected."""
 
 TRUST = {
@@ -46,24 +50,34 @@ CLAIMS = {
 """The attacker's claim in either world."""
 
 
+def of_unit(text: str, unit: PrivacyUnit) -> str:
+    """A text about a client, said of the unit that is protected."""
+    return text.replace("client", "record") if unit is PrivacyUnit.EXAMPLE else text
+
+
 def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[tuple[str, str]]:
     """Name and meaning of the three words without which an ε says nothing."""
     return [
-        ("relation", f"{relation.value}: {RELATIONS[relation]}"),
+        ("relation", f"{relation.value}: {of_unit(RELATIONS[relation], unit)}"),
         ("unit", f"{unit.value}: {UNITS[unit]}"),
         ("trust model", f"{trust.value}: {TRUST[trust]}"),
     ]
 
 
-def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relation) -> str:
-    """The guarantee to one client about an attacker with even odds.
+def certainty_in_words(
+    sides: tuple[float, float],
+    delta: float,
+    relation: Relation,
+    unit: PrivacyUnit = PrivacyUnit.CLIENT,
+) -> str:
+    """The guarantee to one client, or record, about an attacker with even odds.
 
     Upper bounds on the attacker's certainty of presence and of absence are the two ``sides``, both
     in [0, 1], from `turnout.accounting.meaning.membership` at the prior ½.
     """
     presence, absence = map(sure, sides)
     claim, denial = CLAIMS[relation]
-    return (
+    said = (
         f"Take any one client and two worlds: {RELATIONS[relation]}. Somebody who sees every "
         f"released model and knows everything about all other clients, and who first thought "
         f"the two worlds equally likely, can become at most {presence} sure that "
@@ -71,6 +85,7 @@ def certainty_in_words(sides: tuple[float, float], delta: float, relation: Relat
         f"a chance of at most δ = {delta:g} that this fails is left. This follows from δ at every "
         "ε, not from the one ε that is quoted."
     )
+    return of_unit(said, unit)
 
 
 def sure(posterior: float) -> str:

@@ -30,7 +30,7 @@ from turnout.service.wire import (
     REQUEST_FORMAT,
     UPDATE_FORMAT,
 )
-from turnout.spec import Scheme
+from turnout.spec import PrivacyUnit, Scheme
 from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 if TYPE_CHECKING:
@@ -129,6 +129,11 @@ class Charter:
             raise UnsupportedError(
                 "averaged check-ins show how many came in every step; serve release = 'aggregated' "
                 "or 'one-client'"
+            )
+        if self.scheme.unit is not PrivacyUnit.CLIENT:
+            raise UnsupportedError(
+                "a device draws one step for all its records, which protects clients and not "
+                "single records; serve unit = 'client'"
             )
         rising = all(
             a < b for a, b in zip(self.charged_steps, self.charged_steps[1:], strict=False)

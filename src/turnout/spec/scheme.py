@@ -33,7 +33,13 @@ class PrivacyUnit(StrEnum):
     """The unit of privacy: the meaning of "one record"."""
 
     CLIENT = "client"
-    """Everything that one client holds."""
+    """Everything that one client holds; the client draws when it takes part, with all of it."""
+    EXAMPLE = "example"
+    """One record, which draws by itself when it takes part and is clipped by itself.
+
+    Where one draw stands for all records of a client, the others betray when a record took part:
+    no amplification is left, and this is not the unit of such a scheme.
+    """
 
 
 class TrustModel(StrEnum):

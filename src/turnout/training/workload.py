@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
 from turnout.plans.data import DataSection
 from turnout.plans.refusals import MISSING
-from turnout.spec import ParticipationLaw
+from turnout.spec import ParticipationLaw, PrivacyUnit
 
 BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
@@ -64,6 +64,8 @@ def gather(
     """
     own_folder = data_folder or folder
     data = _data(plan.data, own_folder, beside, phase or UnseenPhase())
+    if plan.privacy.unit is PrivacyUnit.EXAMPLE:
+        data = _of_records(plan, data)
     if beside is not None and beside.section is not None:  # so that reports say how it was read
         dealt = plan.data.model_dump(include={"clients", "dealing"})
         plan = plan.model_copy(update={"data": beside.section.model_copy(update=dealt)})
@@ -144,6 +146,17 @@ def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
     if clients > held:
         raise ParameterError("data.clients", clients, f"at most {held}, the number of records")
     return clients
+
+
+def _of_records(plan: Plan, data: ClientData) -> ClientData:
+    """The data as if each record were a client, which is what is drawn, clipped and protected."""
+    if plan.data.clients is not None:
+        expected = "none with unit = 'example': each record takes part by itself"
+        raise ParameterError("data.clients", plan.data.clients, expected)
+    if isinstance(plan.participation, AvailabilitySection):
+        expected = "'client' with a trace, which says when clients are available"
+        raise ParameterError("privacy.unit", plan.privacy.unit.value, expected)
+    return replace(data, holdings=None)
 
 
 def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:

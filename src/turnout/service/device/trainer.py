@@ -212,6 +212,7 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     privacy, scheme = plan.privacy, charter.scheme
     said_and_held: list[tuple[str, object, object]] = [
         ("privacy.relation", privacy.relation.value, scheme.relation.value),
+        ("privacy.unit", privacy.unit.value, scheme.unit.value),
         ("privacy.delta", privacy.delta, charter.delta),
         ("protocol.release", plan.protocol.release.value, scheme.release.value),
         ("protocol.minibatch", plan.protocol.minibatch, charter.minibatch),
