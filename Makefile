@@ -46,6 +46,13 @@ figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and c
 	$(BIN)/python benchmarks/figures/tables.py
 	$(BIN)/python benchmarks/convex_order_picture.py
 
+EXAMPLES := tabular image_folder pretrained shakespeare
+.PHONY: examples $(EXAMPLES:%=example-%)
+examples: $(EXAMPLES:%=example-%)  ## Run the four examples on data and models of one's own.
+
+$(EXAMPLES:%=example-%): example-%: $(VENV)/.dev
+	$(BIN)/python examples/$*/run.py runs/$*
+
 transcripts: $(VENV)/.dev  ## Write into README and docs what their commands print today.
 	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/transcripts.py
 

@@ -1,0 +1,73 @@
+"""How much faster two threads compute features and train than one.
+
+python benchmarks/two_cores.py [--clients 20000] [--repeats 3]
+
+Prints the seconds of the example `mnist` with fewer clients, features and training apart, on one
+thread and on two in turn, and the ratio of their medians. Needs two idle cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from turnout.datasets import mnist
+from turnout.learning.examples import Examples
+from turnout.learning.features import apply_features
+from turnout.learning.holdings import Holdings
+from turnout.learning.models import build_model
+from turnout.learning.tasks import SupervisedTask
+
+FEATURES = "deskewed | scattering + hog"
+CLIENTS_A_STEP, STEPS, CLIP_NORM = 4000, 20, 8.0
+
+
+def features_seconds(images: np.ndarray) -> tuple[float, np.ndarray]:
+    """Seconds of the features of these images, and the features."""
+    start = time.perf_counter()
+    made = apply_features(FEATURES, images)
+    return time.perf_counter() - start, made
+
+
+def training_seconds(task: SupervisedTask) -> float:
+    """Seconds of some steps' clipped sums."""
+    generator = np.random.default_rng(1)
+    parameters = np.zeros(task.dimension, np.float32)
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        clients = generator.choice(task.population, CLIENTS_A_STEP, replace=False)
+        parameters -= 1e-4 * task.clipped_sum(parameters, clients, CLIP_NORM).total.astype("f4")
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Prints a line for features and one for training."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    data = mnist()
+    images, labels = data.train.inputs[: given.clients], data.train.labels[: given.clients]
+    test = Examples(apply_features(FEATURES, data.test.inputs[:64]), data.test.labels[:64])
+    found: dict[tuple[str, int], list[float]] = {}
+    for _ in range(given.repeats):
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            seconds, made = features_seconds(images)
+            model = build_model("logistic", made.shape[1:], 10)
+            task = SupervisedTask(
+                model, Examples(made, labels), test, holdings=Holdings.one_each(len(made))
+            )
+            found.setdefault(("features", threads), []).append(seconds)
+            found.setdefault(("training", threads), []).append(training_seconds(task))
+    for name in ("features", "training"):
+        one, two = (statistics.median(found[name, threads]) for threads in (1, 2))
+        print(f"{name}: {one:.2f} s on one thread, {two:.2f} s on two, {one / two:.2f} times")
+
+
+if __name__ == "__main__":
+    main()
