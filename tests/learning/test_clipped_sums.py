@@ -159,6 +159,17 @@ def test_starting_points_are_reproducible_and_of_the_right_scale(name):
         assert not np.array_equal(first, model.initial_parameters(np.random.default_rng(2)))
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_updates_longer_than_the_clip_norm_are_counted(path):
+    made = case("logistic")
+    task, everybody = made.task(path).task, np.arange(9)
+    alone = [task.clipped_sum(made.parameters, np.array([i]), 1e6).total for i in everybody]
+    norms = np.sort(np.linalg.norm(alone, axis=1))
+    for longer in (0, 4, 9):
+        bound = np.mean([[0, *norms, 2 * norms[-1]][9 - longer + k] for k in (0, 1)])
+        assert task.clipped_sum(made.parameters, everybody, float(bound)).clipped == longer
+
+
 def test_evaluation_is_accuracy_and_mean_cross_entropy():
     examples = Examples(
         np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.array([0, 1, 2, 1], dtype=np.int64)

@@ -9,7 +9,7 @@ from turnout.accounting import ClientGuarantees, Guarantee
 from turnout.core.bounds import Bounds
 from turnout.participation.traces import trace_statistics
 from turnout.plans import Plan, PreparedPlan
-from turnout.reporting.summary import Outcome, Summary, TraceFindings
+from turnout.reporting.summary import Outcome, Summary, TestSet, TraceFindings
 from turnout.simulation import History
 from turnout.spec import (
     AvailabilityCheckIn,
@@ -43,6 +43,8 @@ def history(accuracy: float) -> History:
         served=np.array([2, 0, 1, 1, 1, 1]),
         dummy=np.array([0, 1, 0, 0, 0, 0], dtype=bool),
         skipped=np.zeros(STEPS, dtype=bool),
+        clipped=np.array([1, 0, 1, 0, 1, 0]),
+        signal=np.array([1.5, 0.0, 1.0, 0.5, 1.0, 0.5]),
         step=np.array([0, 3, 6]),
         seconds=np.array([0.0, 0.1, 0.2]),
         metrics={"accuracy": np.array([0.1, 0.5, accuracy]), "loss": np.array([2.3, 1.0, 0.5])},
@@ -71,6 +73,7 @@ def outcome(plan: Plan, law, accuracy: float, clients: ClientGuarantees | None) 
         np.array([0.0, 1.5, 2.4356]),
         np.zeros(2),
         np.zeros(2),
+        TestSet(100, 0.25),
     )
 
 

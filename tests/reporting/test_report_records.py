@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from turnout.core.errors import StorageError
 from turnout.reporting.folder import write, write_report
@@ -43,8 +44,24 @@ def test_the_counts_of_a_run(summary, traced_summary):
         "steps_without_anybody": 1,
         "dummy_steps": 1,
         "skipped_steps": 0,
+        "clipped_share": pytest.approx(0.5),  # of steps with somebody: ½, 1, 0, 1, 0
+        "signal_to_noise": pytest.approx(1.0 / (1.5 * np.sqrt(2))),  # noise σ·C·√d = 1.5·√2
     }
     assert traced_summary.counts()["all_present"] == counts
+
+
+def test_a_baseline_is_the_simulator_s_view(summary):
+    free = replace(summary.outcome.history, metrics={"accuracy": np.array([0.1, 0.97])})
+    counts = replace(summary, baseline=free).counts()
+    assert counts["without_noise_and_clipping"] == {"accuracy": 0.97}
+    assert "0.97" not in json.dumps(replace(summary, baseline=free).record())
+
+
+def test_a_record_says_how_far_another_test_set_may_lead(summary):
+    record = summary.record()
+    assert (record["test_records"], record["chance_level"]) == (100, 0.25)
+    found = binomtest(90, 100).proportion_ci(method="wilson")
+    assert record["accuracy_interval"] == pytest.approx([found.low, found.high])
 
 
 def test_the_record_of_a_trace(traced_summary):
@@ -80,6 +97,8 @@ def test_the_folder_of_a_run(summary, tmp_path):
         "simulator/counts.json",
         "simulator/pictures/check-ins.png",
         "simulator/pictures/check-ins.svg",
+        "simulator/pictures/updates.png",
+        "simulator/pictures/updates.svg",
     ]
     history = table(tmp_path / "run" / "history.csv")
     assert [row["epsilon"] for row in history] == ["0.0", "1.5", "2.4356"]
@@ -96,7 +115,7 @@ def test_the_folder_of_a_trace(traced_summary, tmp_path):
     pictures = {path.stem for path in (tmp_path / "pictures").iterdir()}
     assert pictures == {"progress", "clients", "availability", "absence"}
     counts = {path.stem for path in (tmp_path / "simulator" / "pictures").iterdir()}
-    assert counts == {"check-ins", "day"}
+    assert counts == {"check-ins", "day", "updates"}
 
 
 def test_counts_of_an_earlier_version_do_not_stay(summary, tmp_path):

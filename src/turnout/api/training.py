@@ -68,6 +68,16 @@ class TrainingRun(Result):
         return self._outcome.metrics
 
     @property
+    def baseline(self) -> History | None:
+        """The same plan without noise and clipping; None if it was not asked for."""
+        return self.summary.baseline
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """A 95 % interval of the headline metric, for a test set drawn anew; None if not known."""
+        return self._outcome.interval
+
+    @property
     def accuracy(self) -> float:
         """Test accuracy of the final model.
 
@@ -131,6 +141,7 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     data: ClientData | None = None,
     module: Any = None,
+    baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:
     """A run of a plan, its noise calibrated to its budget before anything runs.
@@ -148,6 +159,8 @@ def train(
             run that is resumed is given them again.
         module: a torch.nn.Module, or what makes one, for a plan whose [model] names none; a run
             that is resumed is given it again.
+        baseline: whether to run the plan without noise and clipping too, as `TrainingRun.baseline`;
+            that result protects nobody. A run that began so goes on so.
         progress: whether a terminal shows how far it is.
 
     Raises:
@@ -169,7 +182,7 @@ def train(
     if resume is not None:
         if out is not None:
             raise ParameterError("out", str(out), "none beside resume")
-        finished = runs.resume(Path(resume), watcher, beside)
+        finished = runs.resume(Path(resume), watcher, beside, baseline)
     else:
         if isinstance(plan, Mapping):
             source = Plan.from_mapping(dict(plan))
@@ -178,7 +191,8 @@ def train(
         else:
             assert plan is not None
             source = plan if isinstance(plan, Plan) else Path(plan)
-        finished = runs.train(source, None if out is None else Path(out), watcher, beside)
+        folder = None if out is None else Path(out)
+        finished = runs.train(source, folder, watcher, beside, baseline)
     return TrainingRun(finished.summary, finished.folder)
 
 

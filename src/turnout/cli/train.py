@@ -27,8 +27,20 @@ from turnout.core.extras import require
     type=PATH,
     help="Go on with the run in DIR, which was stopped or killed.",
 )
+@click.option(
+    "--baseline",
+    is_flag=True,
+    help="Run the plan without noise and clipping too, to see what privacy costs; that result "
+    "protects nobody.",
+)
 def train(
-    plan: Path | None, example: str | None, print_plan: bool, out: Path | None, resume: Path | None
+    plan: Path | None,
+    example: str | None,
+    *,
+    print_plan: bool,
+    out: Path | None,
+    resume: Path | None,
+    baseline: bool,
 ) -> int:
     """Trains the model of PLAN (a TOML file) and writes a report into DIR.
 
@@ -47,7 +59,9 @@ def train(
     from turnout.training import InterruptedRunError
 
     try:
-        run = training.train(plan, out, example=example, resume=resume, progress=True)
+        run = training.train(
+            plan, out, example=example, resume=resume, baseline=baseline, progress=True
+        )
     except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130

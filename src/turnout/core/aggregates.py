@@ -32,6 +32,8 @@ class UpdateSum:
         total: float64 (int64 in an `IntegerSum`), shape ``(d,)``, the sum of the updates.
         count: updates in the sum.
         noised: how many of them already carry their client's own noise.
+        clipped: how many of them were longer than the clip norm, where that is known: a statistic
+            of private data, which nothing that is released may show.
     """
 
     dtype: ClassVar[type[np.number[Any]]] = np.float64
@@ -39,8 +41,11 @@ class UpdateSum:
     total: NDArray[Any]
     count: int
     noised: int = 0
+    clipped: int | None = None
 
-    def __init__(self, total: ArrayLike, count: int, noised: int = 0) -> None:
+    def __init__(
+        self, total: ArrayLike, count: int, noised: int = 0, clipped: int | None = None
+    ) -> None:
         given = np.asarray(total)
         if not np.can_cast(given.dtype, self.dtype, "same_kind"):
             raise ParameterError("total", given.dtype, f"numbers that are {self.dtype.__name__}")
@@ -53,6 +58,7 @@ class UpdateSum:
         object.__setattr__(self, "total", vector)
         object.__setattr__(self, "count", int(count))
         object.__setattr__(self, "noised", int(noised))
+        object.__setattr__(self, "clipped", clipped)
 
     @classmethod
     def zero(cls, dimension: int) -> Self:
@@ -72,8 +78,12 @@ class UpdateSum:
             raise ParameterError(
                 "dimension", other.dimension, f"{self.dimension}, as in the sum it is added to"
             )
+        known = self.clipped is not None and other.clipped is not None
         return type(self)(
-            self.total + other.total, self.count + other.count, self.noised + other.noised
+            self.total + other.total,
+            self.count + other.count,
+            self.noised + other.noised,
+            (self.clipped or 0) + (other.clipped or 0) if known else None,
         )
 
     def with_noise(self, std: float, noise: Noise) -> Self:

@@ -11,7 +11,7 @@ Squared norms are float64: their error must not eat into the clipping margin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -36,13 +36,21 @@ def squared_norms(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
 
 
-def clipped_total(updates: Tensor, clip_norm: float) -> Tensor:
-    """Σ of the updates (c, d), each clipped, those that are not finite left out; float32, (d,)."""
+class ClippedSum(NamedTuple):
+    """A sum of clipped updates, float32, (d,), and how many of them were longer than C."""
+
+    total: Tensor
+    clipped: int
+
+
+def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
+    """Σ of the updates (c, d), each clipped, those that are not finite left out."""
     norms = squared_norms(updates)
     usable = clipping.is_usable(norms)
     if not usable.all():
         updates, norms = updates[usable], norms[usable]
-    return clipping.factors(norms, clip_norm) @ updates
+    total = clipping.factors(norms, clip_norm) @ updates
+    return ClippedSum(total, clipping.count_longer(norms, clip_norm))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from turnout.core import checks
+from turnout.learning.client_gradients import ClippedSum
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class LocalUpdates(Protocol):
         """The number of clients of that many examples that just fit the cache."""
         ...
 
-    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
-        """Σ over the batch's clients of the clipped update, float32, (d,)."""
+    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
+        """Σ over the batch's clients of the clipped update, and how many were clipped."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:

@@ -27,3 +27,8 @@ def factors(squared_norms: Tensor, clip_norm: float) -> Tensor:
     """min(1, C·(1 − MARGIN) / norm) for usable updates, float32, (c,)."""
     target = clip_norm * (1 - MARGIN)
     return (target / squared_norms.sqrt()).clamp_(max=1.0).to(torch.float32)
+
+
+def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
+    """The number of usable updates that are longer than C, and are scaled down."""
+    return int(torch.count_nonzero(squared_norms > clip_norm**2))

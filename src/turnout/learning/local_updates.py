@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from turnout.learning import clipping
-from turnout.learning.client_gradients import ClientGradients, clipped_total
+from turnout.learning.client_gradients import ClientGradients, ClippedSum, clipped_total
 from turnout.learning.client_work import ClientBatch, LocalTraining, LocalUpdates
 from turnout.learning.losses import LOSSES, Loss
 from turnout.learning.models import Layered, Model
@@ -63,8 +63,8 @@ class VmappedUpdates:
             moved = moved + self.local.learning_rate * grad(loss)(parameters - moved)
         return moved
 
-    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
-        """Σ of the clipped updates, float32, (d,)."""
+    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
+        """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
         updates = each(parameters, batch.inputs, batch.labels, batch.weights).detach()
         return clipped_total(updates, clip_norm)
@@ -89,10 +89,10 @@ class LayeredUpdates:
         return max(1, min(512, floats_in_cache // self.model.workspace) // examples_each)
 
     @torch.no_grad()
-    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
-        """Σ of the clipped updates, float32, (d,)."""
+    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
+        """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         if len(batch) == 0:
-            return torch.zeros_like(parameters)
+            return ClippedSum(torch.zeros_like(parameters), 0)
         gradients = self._gradients(parameters, batch)
         norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
         usable = clipping.is_usable(norms)
@@ -100,7 +100,8 @@ class LayeredUpdates:
             # Their rows hold NaN, and 0 · NaN is NaN: leave them out and start again.
             return self.clipped_sum(parameters, batch.only(usable), clip_norm)
         factors = clipping.factors(norms, clip_norm)
-        return torch.cat([layer.weighted_sum(factors) for layer in gradients])
+        total = torch.cat([layer.weighted_sum(factors) for layer in gradients])
+        return ClippedSum(total, clipping.count_longer(norms, clip_norm))
 
     def _gradients(self, parameters: Tensor, batch: ClientBatch) -> list[ClientGradients]:
         """Each layer's gradients of every client's loss, times the local learning rate."""

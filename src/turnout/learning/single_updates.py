@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from turnout.learning.client_gradients import clipped_total
+from turnout.learning.client_gradients import ClippedSum, clipped_total
 from turnout.learning.client_work import ClientBatch, LocalTraining
 from turnout.learning.losses import Loss
 from turnout.learning.models import Model
@@ -35,10 +35,10 @@ class SingleUpdates:
         """The number of clients of that many examples that make a good batch."""
         return max(1, min(64, LARGEST_UPDATES // max(self.model.dimension, 1)) // examples_each)
 
-    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> Tensor:
-        """Σ of the clipped updates, float32, (d,)."""
+    def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
+        """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         if len(batch) == 0:
-            return torch.zeros_like(parameters)
+            return ClippedSum(torch.zeros_like(parameters), 0)
         updates = torch.stack([self._update(parameters, batch, i) for i in range(len(batch))])
         return clipped_total(updates, clip_norm)
 

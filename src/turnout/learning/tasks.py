@@ -12,6 +12,7 @@ from torch import Tensor
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
 from turnout.learning import metrics
+from turnout.learning.client_gradients import ClippedSum
 from turnout.learning.examples import Examples, as_floats, rows
 from turnout.learning.fitting import check_curve, check_fit
 from turnout.learning.holdings import Holdings, within
@@ -124,13 +125,14 @@ class SupervisedTask:
         if clients.size and not within(clients, self.population):
             raise ParameterError("clients", clients, f"below the population, {self.population}")
 
-        def partial(some: NDArray[np.int64]) -> NDArray[np.float32]:
-            return self._updates.clipped_sum(at, self._batch(some), clip_norm).numpy()
+        def partial(some: NDArray[np.int64]) -> ClippedSum:
+            return self._updates.clipped_sum(at, self._batch(some), clip_norm)
 
-        total = np.zeros(self.dimension)
+        total, clipped = np.zeros(self.dimension), 0
         for part in ordered_map(partial, list(self._groups(clients))):
-            total += part  # float32 within a batch, float64 between batches
-        return UpdateSum(total, clients.size)
+            total += part.total.numpy()  # float32 within a batch, float64 between batches
+            clipped += part.clipped
+        return UpdateSum(total, clients.size, clipped=clipped)
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
         """The metrics of the held-out examples, by the names of `metrics`.

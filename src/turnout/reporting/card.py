@@ -48,6 +48,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         f"{optimizer['schedule']}; averaging: {optimizer['averaging']}",
         "parameters handed out": facts["handed_out"],
         **{f"test {name}": f"{value:.4g}" for name, value in facts["metrics"].items()},
+        **({"test records": facts["test"]} if "test" in facts else {}),
         "plan (SHA-256)": f"`{facts['plan_sha256']}`",
     }
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())

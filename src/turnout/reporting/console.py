@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.table import Table
 from turnout.reporting.folder import PAGE, PICTURES, SIMULATOR
 from turnout.reporting.guarantees import guarantee_table
 from turnout.reporting.headline import Headline
+from turnout.reporting.outcome_words import baseline_words, test_words, updates_words
 from turnout.reporting.summary import Outcome, Summary
 from turnout.reporting.words import rounded_up
 from turnout.simulation import Progress as RunProgress
@@ -57,6 +59,8 @@ class Console:
                     name, value = next(iter(progress.evaluation.items()))
                     headline = f"{Headline(name).words} {Headline(name).text(value, 1)}  "
                 spent = f"ε {rounded_up(epsilon, 3)}{of_target}"
+                if math.isinf(epsilon):
+                    spent = "no privacy"
                 state = f"{headline}{spent}  check-ins {progress.participations:,}"
                 bar.update(task, completed=progress.step, state=state)
 
@@ -98,6 +102,7 @@ def run_table(summary: Summary) -> Table:
     rows = {
         f"test {headline.words}": f"[bold]{headline.text(outcome.result)}[/bold]"
         f" (loss {outcome.loss:.4f})",
+        "test records": test_words(outcome),
         "steps": f"{history.check_ins.size:,}",
         "noise multiplier": f"{prepared.noise.noise_multiplier:.5g}",
         "training time": f"{outcome.seconds:.1f} s",
@@ -109,7 +114,10 @@ def run_table(summary: Summary) -> Table:
     rows |= prepared.plan.data.provenance()
     title = f"{prepared.plan.model.title} on {prepared.plan.data.title}"
     table = guarantee_table(prepared.guarantee, title, rows)
-    table.add_row("simulator's view", _counts(outcome))
+    seen = [_counts(outcome), updates_words(outcome)]
+    if summary.baseline is not None:
+        seen.append(baseline_words(outcome, summary.baseline))
+    table.add_row("simulator's view", "\n".join(seen))
     return table
 
 

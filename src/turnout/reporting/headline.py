@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,16 @@ class Headline:
     def text(self, value: float, digits: int = 2) -> str:
         """A value with that many digits of a per cent, or about as many of a number."""
         return f"{value:.{digits}%}" if self.is_share else f"{value:.{digits + 2}g}"
+
+    def interval(self, value: float, records: int) -> tuple[float, float] | None:
+        """Wilson's 95 % interval of a share of so many records; None of another metric."""
+        if not self.is_share:
+            return None
+        z = 1.959963984540054
+        middle = (value + z * z / (2 * records)) / (1 + z * z / records)
+        spread = value * (1 - value) / records + (z / (2 * records)) ** 2
+        half = z / (1 + z * z / records) * math.sqrt(spread)
+        return max(0.0, middle - half), min(1.0, middle + half)
 
     def lost(self, better: float, worse: float) -> str:
         """The difference of two values."""

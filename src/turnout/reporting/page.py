@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jinja2
@@ -13,6 +13,11 @@ from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
 from turnout.reporting.drawing import Picture
 from turnout.reporting.guarantees import bracket_rows
+from turnout.reporting.outcome_words import (
+    baseline_words,
+    settings_words,
+    test_words,
+)
 from turnout.reporting.summary import SIMULATORS_VIEW, Summary, TraceFindings
 from turnout.reporting.words import (
     DIRECTIONS,
@@ -89,7 +94,11 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
     headline = outcome.headline
     return _named(
-        (headline.title, headline.text(outcome.result), f"loss {outcome.loss:.4f}"),
+        (
+            headline.title,
+            headline.text(outcome.result),
+            f"loss {outcome.loss:.4f}; test records: {test_words(outcome)}",
+        ),
         (
             "ε upper bound",
             rounded_up(guarantee.epsilon.upper),
@@ -119,7 +128,23 @@ def _count_cards(summary: Summary) -> list[dict[str, str]]:
         ),
         ("Dummy steps", f"{counts['dummy_steps']:,}", "noise alone was released"),
         ("Skipped steps", f"{counts['skipped_steps']:,}", "nothing was released"),
+        *_update_cards(summary),
     )
+
+
+def _update_cards(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Statistics of the clients' updates, and the run without privacy."""
+    outcome, counts = summary.outcome, summary.counts()
+    if counts["clipped_share"] is not None:
+        share = f"{counts['clipped_share']:.0%}"
+        yield "Clipped", share, "of the updates, a mean over steps"
+    if counts["signal_to_noise"] is not None:
+        ratio = f"{counts['signal_to_noise']:.2g}"
+        yield "Signal to noise", ratio, "norm of a step's sum by that of its noise, median"
+    if summary.baseline is not None:
+        headline = outcome.headline
+        free = headline.text(float(summary.baseline.metrics[headline.name][-1]))
+        yield f"{headline.title} without privacy", free, baseline_words(outcome, summary.baseline)
 
 
 def _named(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
@@ -193,6 +218,7 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
     """Settings and what the law lets expect, row by row."""
     record: dict[str, Any] = summary.record()
     rows = [
+        *settings_words(summary.outcome),
         ("Noise multiplier", f"{record['noise_multiplier']:.6g}"),
         ("Steps", f"{record['steps']:,}"),
         ("Dummy steps expected", f"{record['expected_dummy_steps']:.2f}"),

@@ -117,6 +117,9 @@ LOOKS = {
     "replace": Look(_VIOLET, "p", "replace: this record, or another?"),
     # A run
     "accuracy": Look(_GREEN),
+    "baseline": Look(_SLATE, words="without noise and clipping"),
+    "clipped": Look(_BROWN),
+    "signal": Look(_VIOLET),
     "accuracy, all": Look(_PINK, "D", "every phone always available"),
     "ε": Look(_VERMILION),
     "came": Look(_BLUE, words="clients who checked in"),

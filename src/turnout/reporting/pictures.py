@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
@@ -9,8 +11,15 @@ from numpy.typing import NDArray
 from turnout.plans import AvailabilitySection
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DASHED, DOTTED, LOOKS, SOLID
-from turnout.reporting.summary import Outcome, Summary, TraceFindings
+from turnout.reporting.summary import (
+    Outcome,
+    Summary,
+    TraceFindings,
+    clipped_share,
+    signal_to_noise,
+)
 from turnout.reporting.words import rounded_up
+from turnout.simulation import History
 
 MOST_BARS = 400
 """Steps up to which each one gets a bar of its own."""
@@ -32,6 +41,10 @@ def count_pictures(summary: Summary) -> list[Picture]:
     outcome = summary.outcome
     counts, expected = outcome.history.check_ins, outcome.expected_check_ins
     found = [check_in_picture(counts, expected, outcome.expected_empty_steps)]
+    if not np.isnan(clipped_share(outcome.history)).all():
+        found.append(_updates(outcome))
+    if summary.baseline is not None:
+        found.append(_baseline(outcome, summary.baseline))
     if summary.trace is not None:
         found.append(_day(summary.trace, outcome))
     return found
@@ -46,6 +59,12 @@ def _progress(outcome: Outcome) -> Picture:
     def draw(axes: list[Axes], ink: str) -> None:
         axes[0].plot(history.step, headline.drawn(values), color=LOOKS["accuracy"].colour)
         axes[0].set(title=headline.title, ylabel=headline.axis)
+        ends = np.array(outcome.interval or ())
+        _show_what_happens(axes[0], headline.drawn(values), headline.drawn(ends))
+        if ends.size:
+            axes[0].vlines(
+                history.step[-1:], *headline.drawn(ends)[:, None], color=ink, linewidth=3, zorder=4
+            )
         axes[1].set(title="ε spent so far", ylabel="ε upper bound")
         colour = LOOKS["ε"].colour
         axes[1].step(outcome.spent_steps, outcome.spent, where="pre", color=colour)
@@ -63,9 +82,68 @@ def _progress(outcome: Outcome) -> Picture:
         f"{headline.text(values[-1], 1)} in "
         f"{history.check_ins.size} steps, while ε grows from 0 to {epsilon}."
     )
+    if outcome.interval is not None:
+        low, high = (headline.text(end, 1) for end in outcome.interval)
+        text += f" The bar at the end is a 95 % interval for another test set, {low} to {high}."
     return Picture(
         "progress", f"{headline.words.capitalize()} and ε over the steps", text, draw, panels=2
     )
+
+
+def _show_what_happens(axis: Axes, *curves: NDArray[np.floating]) -> None:
+    """Leaves the start of a run out of a vertical axis, where it would press the rest together."""
+    later = np.concatenate([curve[curve.size // 10 + (curve.size > 2) :] for curve in curves])
+    later = later[np.isfinite(later)]
+    if later.size and np.ptp(later) > 0:
+        room = 0.08 * np.ptp(later)
+        axis.set_ylim(later.min() - room, later.max() + room)
+
+
+def _updates(outcome: Outcome) -> Picture:
+    """Share of clipped updates, and signal against noise, over steps."""
+    clipped, ratio = 100 * clipped_share(outcome.history), signal_to_noise(outcome)
+    steps = np.arange(1, clipped.size + 1)
+
+    def draw(axes: list[Axes], ink: str) -> None:
+        axes[0].plot(steps, clipped, color=LOOKS["clipped"].colour, linewidth=0.8)
+        axes[0].set(title="Updates that were clipped", ylabel="share, %", ylim=(0, 100))
+        axes[1].plot(steps, ratio, color=LOOKS["signal"].colour, linewidth=0.8)
+        axes[1].set(title="Signal to noise", ylabel="norm of the sum by that of its noise")
+        axes[1].set_ylim(bottom=0)
+        for axis in axes:
+            axis.set(xlabel="step", xlim=(0, clipped.size))
+
+    text = (
+        f"{np.nanmean(clipped):.0f} % of the updates were longer than the clip norm. The sum of a "
+        f"step's updates has {np.nanmedian(ratio):.2g} times the norm of its noise."
+    )
+    return Picture("updates", "Clipping, and signal against noise", text, draw, panels=2)
+
+
+def _baseline(outcome: Outcome, baseline: History) -> Picture:
+    """The headline metric with and without privacy over steps."""
+    headline, history = outcome.headline, outcome.history
+    private, free = history.metrics[headline.name], baseline.metrics[headline.name]
+
+    def draw(axes: list[Axes], ink: str) -> None:
+        axis = axes[0]
+        axis.plot(history.step, headline.drawn(private), label="as planned", **_line("accuracy"))
+        look = LOOKS["baseline"]
+        axis.plot(baseline.step, headline.drawn(free), label=look.words, **_line("baseline"))
+        _show_what_happens(axis, headline.drawn(private), headline.drawn(free))
+        axis.set(title=headline.title, ylabel=headline.axis, xlabel="step")
+        axis.set_xlim(0, history.check_ins.size)
+
+    text = (
+        f"{headline.title} ends at {headline.text(private[-1])}, and at "
+        f"{headline.text(free[-1])} without noise and clipping."
+    )
+    return Picture("baseline", "The same plan without privacy", text, draw)
+
+
+def _line(meaning: str) -> dict[str, Any]:
+    kind = DOTTED if meaning == "baseline" else SOLID
+    return {"color": LOOKS[meaning].colour, "linestyle": kind}
 
 
 def check_in_picture(

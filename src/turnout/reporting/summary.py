@@ -15,6 +15,7 @@ from turnout.plans import PreparedPlan
 from turnout.reporting.guarantees import guarantee_record
 from turnout.reporting.headline import Headline
 from turnout.simulation import History
+from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics
@@ -28,6 +29,22 @@ SIMULATORS_VIEW = (
 """The note beside every count of who came."""
 
 
+@dataclass(frozen=True, slots=True)
+class TestSet:
+    """The records by which a model is judged, in numbers.
+
+    Attributes:
+        records: how many there are.
+        chance: share of the most frequent class, which a model gets without training; None where
+            labels are no classes.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    records: int
+    chance: float | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """One simulated run: what was planned and what happened.
@@ -39,6 +56,7 @@ class Outcome:
         spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
         parameters: of the final model, shape ``(dimension,)``.
         last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.
+        test: the records that judged it.
     """
 
     prepared: PreparedPlan
@@ -50,6 +68,7 @@ class Outcome:
     spent: NDArray[np.float64]
     parameters: NDArray[np.floating]
     last: NDArray[np.floating]
+    test: TestSet
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -65,6 +84,11 @@ class Outcome:
     def result(self) -> float:
         """The headline metric of the final model."""
         return self.metrics[self.headline.name]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """A 95 % interval of the headline metric, for a test set drawn anew; None if not known."""
+        return self.headline.interval(self.result, self.test.records)
 
     @property
     def loss(self) -> float:
@@ -93,10 +117,17 @@ class TraceFindings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """A finished run and, for a trace, what the trace did to it."""
+    """A finished run and, for a trace, what the trace did to it.
+
+    Attributes:
+        outcome: of the run.
+        trace: what an availability trace did to it.
+        baseline: of the same plan without noise and clipping, which protects nobody.
+    """
 
     outcome: Outcome
     trace: TraceFindings | None = None
+    baseline: History | None = None
 
     def record(self) -> dict[str, Any]:
         """The report as JSON-ready values; the same run gives the same, ``seconds`` apart.
@@ -108,6 +139,7 @@ class Summary:
         outcome, prepared = self.outcome, self.outcome.prepared
         record = {
             **outcome.metrics,
+            **_test_record(outcome),
             **guarantee_record(prepared.guarantee),
             **_run_record(outcome),
             "seed": prepared.plan.run.seed,
@@ -124,6 +156,9 @@ class Summary:
         record = {"note": SIMULATORS_VIEW, **_counts_record(self.outcome)}
         if self.trace is not None:
             record["all_present"] = _counts_record(self.trace.everyone)
+        if self.baseline is not None:
+            metrics = {name: float(values[-1]) for name, values in self.baseline.metrics.items()}
+            record["without_noise_and_clipping"] = metrics
         return record
 
 
@@ -142,15 +177,47 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _counts_record(outcome: Outcome) -> dict[str, int]:
-    """Exact counts of a whole run."""
+def _test_record(outcome: Outcome) -> dict[str, Any]:
+    """The test set, and how far another one might lead."""
+    record: dict[str, Any] = {"test_records": outcome.test.records}
+    if outcome.interval is not None:
+        record[f"{outcome.headline.name}_interval"] = list(outcome.interval)
+    if outcome.test.chance is not None:
+        record["chance_level"] = outcome.test.chance
+    return record
+
+
+def _counts_record(outcome: Outcome) -> dict[str, Any]:
+    """Exact counts and statistics of the clients' updates, of a whole run."""
     history = outcome.history
+    clipped, ratio = clipped_share(history), signal_to_noise(outcome)
     return {
         "participations": history.participations,
         "steps_without_anybody": int((history.check_ins == 0).sum()),
         "dummy_steps": history.dummy_steps,
         "skipped_steps": history.skipped_steps,
+        "clipped_share": None if np.isnan(clipped).all() else float(np.nanmean(clipped)),
+        "signal_to_noise": None if np.isnan(ratio).all() else float(np.nanmedian(ratio)),
     }
+
+
+def clipped_share(history: History) -> NDArray[np.float64]:
+    """Share of each step's updates that were clipped, (steps,); NaN where none came."""
+    known = (history.clipped >= 0) & (history.served > 0)
+    return np.where(known, history.clipped / np.maximum(history.served, 1), np.nan)
+
+
+def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
+    """ℓ2 norm of each step's sum of updates by that of its noise, (steps,); NaN where none came.
+
+    The noise's norm is about σ·C·√d in d dimensions; where each client adds its own, that of all.
+    """
+    prepared, history = outcome.prepared, outcome.history
+    alone = prepared.noise.noise_multiplier * prepared.plan.privacy.clip_norm
+    own = prepared.scheme.release is ReleaseRule.AVERAGED
+    times = np.maximum(history.served, 1) if own else np.ones(history.served.size)
+    noise = alone * np.sqrt(outcome.parameters.size * times)
+    return np.where(history.served > 0, history.signal / noise, np.nan)
 
 
 def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:

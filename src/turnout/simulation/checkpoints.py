@@ -24,11 +24,11 @@ from turnout.simulation.history import History
 if TYPE_CHECKING:
     from turnout.learning.algorithm import ClientStates, ServerState
 
-FORMAT = 3
+FORMAT = 4
 """Format 1 did not name a run's data; format 2 had a minibatch in place of a mechanism's state, and
-named no algorithm. Both are refused."""
+named no algorithm; format 3 counted no clipped updates. All are refused."""
 _SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
-_READERS = {1: "before 40d2d28", 2: "166f48b"}
+_READERS = {1: "before 40d2d28", 2: "166f48b", 3: "cf675c9"}
 """Revisions of turnout 0.1.0 that read an earlier format."""
 KEY_BYTES = 32
 

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError
 from turnout.protocol.messages import Release
 
-_PER_STEP = {"check_ins": np.int64, "served": np.int64, "dummy": np.bool_, "skipped": np.bool_}
+_PER_STEP = {
+    **{"check_ins": np.int64, "served": np.int64, "dummy": np.bool_, "skipped": np.bool_},
+    **{"clipped": np.int64, "signal": np.float64},
+}
 _PER_EVALUATION = {"step": np.int64, "seconds": np.float64}
 _METRIC = "metric."
 
@@ -22,10 +26,12 @@ class History:
     """The columns of a run so far. Counts are for whoever runs the simulation.
 
     Attributes:
-        check_ins: clients accepted, int64, shape ``(steps done,)``; likewise for the next three.
+        check_ins: clients accepted, int64, shape ``(steps done,)``; likewise for the next five.
         served: updates that came in, int64.
         dummy: whether noise alone was released, bool.
         skipped: whether the step was left out, bool.
+        clipped: updates longer than the clip norm, int64; −1 where that is not known.
+        signal: ℓ2 norm of the sum of clipped updates before any noise, float64.
         step: steps done at each evaluation, int64, shape ``(evaluations,)``; likewise below.
         seconds: running time up to the evaluation, float64; all else repeats exactly, this
             does not.
@@ -36,6 +42,8 @@ class History:
     served: NDArray[np.int64]
     dummy: NDArray[np.bool_]
     skipped: NDArray[np.bool_]
+    clipped: NDArray[np.int64]
+    signal: NDArray[np.float64]
     step: NDArray[np.int64]
     seconds: NDArray[np.float64]
     metrics: Mapping[str, NDArray[np.float64]]
@@ -100,6 +108,11 @@ class Recorder:
         column = np.zeros(self._evaluations, _PER_EVALUATION.get(name, np.float64))
         column[: start.size] = start
         return column
+
+    def note_sum(self, step: int, total: UpdateSum) -> None:
+        """Note the clients' sum in a step, before any noise."""
+        self._per_step["clipped"][step] = -1 if total.clipped is None else total.clipped
+        self._per_step["signal"][step] = float(np.linalg.norm(total.total))
 
     def note_release(self, release: Release) -> None:
         """Note the counts of a step."""

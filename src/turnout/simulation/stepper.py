@@ -243,6 +243,7 @@ class Stepper:
             if self._clipping_due and ids.size > 1:
                 setup.clients.require_clipped(sent, ids)
                 self._clipping_due = False
+            self._recorder.note_sum(step, total)
             coordinator.receive(Updates(step, clients, total))
         fleet.on_close(step)
         return coordinator.close_step(setup.noise(step)), changed

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
+from turnout.datasets import Target
 from turnout.participation.expectations import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
-from turnout.reporting.summary import Outcome
-from turnout.simulation import FileCheckpoints, Progress, Simulation
+from turnout.reporting.summary import Outcome, TestSet
+from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
+from turnout.spec import GaussianNoise
 from turnout.training.spending import EpsilonCurve, epsilon_curve
 from turnout.training.workload import Phase, UnseenPhase, Workload
+
+_NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
+"""The largest clip norm that there is, and noise that changes no digit of a model."""
 
 EVALUATIONS = 60
 """About how many evaluations a run has unless its plan says otherwise."""
@@ -62,6 +70,7 @@ class ReadyRun:
     prepared: PreparedPlan
     simulation: Simulation
     curve: EpsilonCurve
+    test: TestSet
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: Phase) -> ReadyRun:
@@ -83,7 +92,7 @@ class ReadyRun:
             seed=plan.run.seed,
             evaluate_every=interval,
         )
-        return cls(prepared, simulation, epsilon_curve(prepared, interval))
+        return cls(prepared, simulation, epsilon_curve(prepared, interval), _test_set(workload))
 
     def carried_out(
         self, checkpoint: Path | None, what: str, folder: Path | None, watcher: Watcher
@@ -95,18 +104,14 @@ class ReadyRun:
             InterruptedRunError: Ctrl-C.
         """
         plan, law = self.prepared.plan, self.prepared.scheme.participation
-        store = None if checkpoint is None else FileCheckpoints(checkpoint)
-        earlier = None if store is None else store.load()
-        steps = self.simulation.steps
-        with watcher.training(what, steps, plan.privacy.epsilon) as tell:
-            result = self.simulation.run(
-                from_checkpoint=earlier,
-                on_progress=lambda progress: tell(progress, self.curve.at(progress.step)),
-                checkpoints=store,
-                checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),
+        with watcher.training(what, self.simulation.steps, plan.privacy.epsilon) as tell:
+            result = _finished(
+                self.simulation,
+                plan,
+                checkpoint,
+                folder,
+                lambda progress: tell(progress, self.curve.at(progress.step)),
             )
-        if not result.finished:
-            raise InterruptedRunError(folder, result.steps_done, steps)
         return Outcome(
             self.prepared,
             result.history,
@@ -117,7 +122,80 @@ class ReadyRun:
             self.curve.epsilon,
             result.parameters,
             result.last,
+            self.test,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaselineRun:
+    """The same plan without noise and clipping, which protects nobody.
+
+    The same clients come at the same steps.
+    """
+
+    plan: Plan
+    simulation: Simulation
+
+    @classmethod
+    def of(cls, workload: Workload, prepared: PreparedPlan, phase: Phase) -> BaselineRun:
+        """The baseline of a plan whose data are at hand."""
+        from turnout.training.building import build_algorithm
+
+        plan = workload.plan
+        loose = plan.privacy.model_copy(update={"clip_norm": _NO_CLIPPING})
+        unclipped = replace(workload, plan=plan.model_copy(update={"privacy": loose}))
+        simulation = Simulation(
+            replace(prepared.scheme, randomizer=GaussianNoise(_NO_NOISE)),
+            build_algorithm(unclipped, workload.module, phase),
+            expected_check_ins=plan.protocol.expected_check_ins,
+            minibatch=plan.protocol.minibatch,
+            seed=plan.run.seed,
+            evaluate_every=evaluation_interval(plan, prepared.scheme.participation.steps),
+        )
+        return cls(plan, simulation)
+
+    def carried_out(
+        self, checkpoint: Path | None, folder: Path | None, watcher: Watcher
+    ) -> History:
+        """Its history, from the checkpoint on if there is one; raises as `ReadyRun.carried_out`."""
+        with watcher.training("without privacy", self.simulation.steps, None) as tell:
+            result = _finished(
+                self.simulation,
+                self.plan,
+                checkpoint,
+                folder,
+                lambda progress: tell(progress, math.inf),
+            )
+        return result.history
+
+
+def _finished(
+    simulation: Simulation,
+    plan: Plan,
+    checkpoint: Path | None,
+    folder: Path | None,
+    tell: Callable[[Progress], None],
+) -> SimulationResult:
+    """The result of a simulation, from the checkpoint on if there is one; None keeps none."""
+    store = None if checkpoint is None else FileCheckpoints(checkpoint)
+    steps = simulation.steps
+    result = simulation.run(
+        from_checkpoint=None if store is None else store.load(),
+        on_progress=tell,
+        checkpoints=store,
+        checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),
+    )
+    if not result.finished:
+        raise InterruptedRunError(folder, result.steps_done, steps)
+    return result
+
+
+def _test_set(workload: Workload) -> TestSet:
+    """The test records in numbers."""
+    data = workload.data
+    if data.target is not Target.CLASS:
+        return TestSet(len(data.test))
+    return TestSet(len(data.test), float(np.bincount(data.test.labels).max() / len(data.test)))
 
 
 def evaluation_interval(plan: Plan, steps: int) -> int:

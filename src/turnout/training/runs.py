@@ -16,13 +16,14 @@ from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
 from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.spec import AvailabilityCheckIn
-from turnout.training.execution import ReadyRun, Watcher
+from turnout.training.execution import BaselineRun, ReadyRun, Watcher
 from turnout.training.saved import write_model
 from turnout.training.workload import BUILT_IN_TRACE, Phase, Workload, gather
 
 PLACE = "place.txt"
 """The folder to which paths in a plan are relative; not for release either."""
 CHECKPOINT, EVERYONE_CHECKPOINT, TRACE = "checkpoint.npz", "checkpoint-all.npz", "trace.csv"
+BASELINE_CHECKPOINT, WITH_BASELINE = "checkpoint-baseline.npz", "with-baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """All that there is to do for a plan: its run and, with a trace, the one without absences."""
+    """All that there is to do for a plan: its run, that without absences, that without privacy."""
 
     workload: Workload
     run: ReadyRun
-    everyone: ReadyRun | None
+    everyone: ReadyRun | None = None
+    baseline: BaselineRun | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,12 +69,16 @@ class Beside:
 
 
 def train(
-    source: Path | Plan, folder: Path | None, watcher: Watcher, beside: Beside | None = None
+    source: Path | Plan,
+    folder: Path | None,
+    watcher: Watcher,
+    beside: Beside | None = None,
+    baseline: bool = False,
 ) -> Finished:
     """Runs a plan, from its file or as an object, and writes its report if there is a folder.
 
-    Nothing is written before the plan is read, its data are at hand, its budget holds and its
-    model fits.
+    With ``baseline`` the same plan is run without noise and clipping too. Nothing is written before
+    the plan is read, its data are at hand, its budget holds and its model fits.
 
     Raises:
         ParameterError: the plan is refused, or the folder already holds something.
@@ -86,8 +92,10 @@ def train(
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
     given = beside or Beside()
-    job = _job(lambda phase: given.gathered(plan, place, phase, place), watcher)
+    job = _job(lambda phase: given.gathered(plan, place, phase, place), watcher, baseline)
     if folder is not None:
+        if baseline:
+            write(folder / SIMULATOR / WITH_BASELINE, "")
         if plan.data.path is not None or plan.model.module is not None:
             write(folder / SIMULATOR / PLACE, str(place.resolve()))
         section = plan.participation
@@ -97,7 +105,9 @@ def train(
     return _finished(job, folder, text, watcher)
 
 
-def resume(folder: Path, watcher: Watcher, beside: Beside | None = None) -> Finished:
+def resume(
+    folder: Path, watcher: Watcher, beside: Beside | None = None, baseline: bool = False
+) -> Finished:
     """Goes on with a run that was stopped or killed; a finished one is reported again.
 
     What was given beside the plan is given again.
@@ -116,7 +126,8 @@ def resume(folder: Path, watcher: Watcher, beside: Beside | None = None) -> Fini
         plan = plan.model_copy(update={"participation": section})
     place = place_of(folder)
     given = beside or Beside()
-    job = _job(lambda phase: given.gathered(plan, folder, phase, place), watcher)
+    baseline = baseline or (folder / SIMULATOR / WITH_BASELINE).is_file()
+    job = _job(lambda phase: given.gathered(plan, folder, phase, place), watcher, baseline)
     return _finished(job, folder, text, watcher)
 
 
@@ -126,7 +137,7 @@ def place_of(folder: Path) -> Path:
     return Path(begun.read_text("utf-8")) if begun.is_file() else folder
 
 
-def _job(gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
+def _job(gathered: Callable[[Phase], Workload], watcher: Watcher, baseline: bool) -> _Job:
     """Everything that can be refused is refused here."""
     with watcher.phase("reading the data") as phase:
         workload = gathered(phase)
@@ -135,11 +146,12 @@ def _job(gathered: Callable[[Phase], Workload], watcher: Watcher) -> _Job:
         prepared = prepare(plan, workload.population, workload.law)
     with watcher.phase("building the model and the clients") as phase:
         run = ReadyRun.of(workload, prepared, phase)
+        bare = BaselineRun.of(workload, prepared, phase) if baseline else None
     if workload.trace is None:
-        return _Job(workload, run, None)
+        return _Job(workload, run, None, bare)
     with watcher.phase("the same without absences") as phase:
         without = prepare(plan, workload.population, _without_absences(workload))
-        return _Job(workload, run, ReadyRun.of(workload, without, phase))
+        return _Job(workload, run, ReadyRun.of(workload, without, phase), bare)
 
 
 def _without_absences(workload: Workload) -> AvailabilityCheckIn:
@@ -159,7 +171,11 @@ def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Fi
         place = _checkpoint(folder, EVERYONE_CHECKPOINT)
         without = job.everyone.carried_out(place, "without absences", folder, watcher)
         trace = _findings(job.workload, outcome, without)
-    summary = Summary(outcome, trace)
+    bare = None
+    if job.baseline is not None:
+        place = _checkpoint(folder, BASELINE_CHECKPOINT)
+        bare = job.baseline.carried_out(place, folder, watcher)
+    summary = Summary(outcome, trace, bare)
     if folder is not None:
         with watcher.phase("writing the report"):
             (folder / REPORT).unlink(missing_ok=True)

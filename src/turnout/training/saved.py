@@ -18,6 +18,7 @@ from turnout.plans.sections import ModelSection
 from turnout.reporting.card import model_card
 from turnout.reporting.folder import PLAN, write
 from turnout.reporting.guarantees import guarantee_record
+from turnout.reporting.outcome_words import test_words
 from turnout.reporting.summary import Outcome
 
 MODEL, CARD = "model.safetensors", "MODEL_CARD.md"
@@ -88,6 +89,7 @@ def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
         "optimizer": plan.optimizer.model_dump(mode="json"),
         "handed_out": LAST if plan.optimizer.averaging == "none" else AVERAGED,
         "metrics": {name: float(column[-1]) for name, column in outcome.history.metrics.items()},
+        "test": test_words(outcome),
     }
 
 

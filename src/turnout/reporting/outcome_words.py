@@ -1,0 +1,69 @@
+"""A run's outcome in words: its test set, its updates, its settings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turnout.reporting.summary import Outcome, clipped_share, signal_to_noise
+from turnout.simulation import History
+
+BASELINE = "without noise and clipping, which protects nobody"
+
+
+def test_words(outcome: Outcome) -> str:
+    """The number of test records, what another such set might say, and the chance level."""
+    said = f"{outcome.test.records:,}"
+    if outcome.interval is not None:
+        low, high = (outcome.headline.text(end, 1) for end in outcome.interval)
+        said += f": 95 % interval {low} to {high}"
+    if outcome.test.chance is not None and outcome.headline.name == "accuracy":
+        said += f"; chance level {outcome.headline.text(outcome.test.chance, 1)}"
+    return said
+
+
+def updates_words(outcome: Outcome) -> str:
+    """Share of clipped updates, and signal against noise."""
+    clipped, ratio = clipped_share(outcome.history), signal_to_noise(outcome)
+    parts = []
+    if not np.isnan(clipped).all():
+        parts.append(f"{np.nanmean(clipped):.0%} of the updates were clipped")
+    if not np.isnan(ratio).all():
+        parts.append(f"a step's sum has {np.nanmedian(ratio):.2g} times the norm of its noise")
+    return "; ".join([*parts, "statistics of private data, not covered by ε"])
+
+
+def baseline_words(outcome: Outcome, baseline: History) -> str:
+    """The headline metric without privacy, and what privacy costs."""
+    headline = outcome.headline
+    free = float(baseline.metrics[headline.name][-1])
+    return f"{BASELINE}: {headline.text(free)}; privacy costs {headline.lost(free, outcome.result)}"
+
+
+def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
+    """Model, optimizer and clip norm, row by row."""
+    prepared = outcome.prepared
+    plan = prepared.plan
+    optimizer, unit = plan.optimizer, prepared.guarantee.unit.value
+    rule = {"sgd": "SGD", "nesterov": "Nesterov's accelerated SGD", "adam": "Adam"}[optimizer.name]
+    momentum = f", momentum {optimizer.momentum:g}" if optimizer.momentum else ""
+    averaging = {
+        "none": "the last iterate is the result",
+        "ema": f"an exponential average of the iterates (decay {optimizer.averaging_decay:g}) is "
+        "the result",
+        "tail": f"the average of the last {optimizer.averaging_tail:.0%} of the iterates is the "
+        "result",
+    }[optimizer.averaging]
+    features = plan.model.features
+    seen = "inputs as they are" if features == "pixels" else features
+    return [
+        ("Model", f"{plan.model.title} on {seen}, {outcome.parameters.size:,} parameters"),
+        (
+            "Optimizer",
+            f"{rule}, learning rate {optimizer.learning_rate:g} ({optimizer.schedule}){momentum}; "
+            f"{averaging}",
+        ),
+        (
+            "Clip norm",
+            f"{plan.privacy.clip_norm:g}: a {unit}'s update longer than that (ℓ2) is scaled down",
+        ),
+    ]
