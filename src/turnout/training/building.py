@@ -55,7 +55,7 @@ def build_task(workload: Workload, module: nn.Module | None = None) -> Supervise
         model,
         train,
         test,
-        holdings=_holdings(workload),
+        holdings=holdings_of(workload),
         local=LocalTraining(plan.client.steps, plan.client.learning_rate),
         objective=objective,
     )
@@ -98,7 +98,7 @@ def _examples(plan: Plan, split: Records, target: str) -> Examples:
         raise ParameterError("model.features", features, error.expected) from None
 
 
-def _holdings(workload: Workload) -> Holdings:
+def holdings_of(workload: Workload) -> Holdings:
     """The owner of each record, by the data or dealt; of one each, client i holds record i."""
     if workload.data.holdings is not None:
         return workload.data.holdings
