@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from turnout.api.trained import load as load
     from turnout.api.training import simulate as simulate
     from turnout.api.training import train as train
-    from turnout.api.tuning import Tuning as Tuning
     from turnout.api.tuning import tune as tune
     from turnout.core.bounds import Bounds as Bounds
     from turnout.core.errors import BudgetExceededError as BudgetExceededError
@@ -67,7 +66,7 @@ _HOMES = {
     "api.prices": "Price explain price",
     "api.trained": "TrainedModel load",
     "api.training": "simulate train",
-    "api.tuning": "Tuning tune",
+    "api.tuning": "tune",
     "core.bounds": "Bounds",
     "core.errors": (
         "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"

@@ -39,6 +39,11 @@ class Range:
     whole: bool = False
     choices: tuple[Any, ...] = ()
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
+
     def draw(self, generator: np.random.Generator) -> Any:
         """A value; which values are drawn is public."""
         if self.choices:

@@ -12,7 +12,7 @@ from turnout.reporting.words import rounded_up
 
 
 def tuning_table(record: Mapping[str, Any]) -> RenderableType:
-    """What was chosen and what it cost, from the content of tune.json."""
+    """The values that were chosen and their cost, from the content of tune.json."""
     rows = {key: f"[bold]{_text(value)}[/bold]" for key, value in record["values"].items()}
     rows["score"] = (
         f"{_text(record['score'])} ({record['metric']}, {record['held_out_clients']:,} held-out "

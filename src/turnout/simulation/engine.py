@@ -132,7 +132,7 @@ class Simulation:
 
     @property
     def algorithm(self) -> Algorithm:
-        """What is learned, and how."""
+        """The algorithm that is simulated."""
         return self._setup.algorithm
 
     @property

@@ -115,6 +115,10 @@ class Search:
         if isinstance(plan.participation, AvailabilitySection):
             raise UnsupportedError("a search needs clients with the same law, not a trace of each")
         free = public is not None or section.data is not None
+        ranges = parse_ranges(section.ranges)
+        for key, one in ranges.items():
+            for value in one.choices or one.ends:
+                with_values(plan, {key: value})
         tried, given = plan, beside or Beside()
         if free:
             tried = plan.model_copy(update={"data": section.data or DataSection.model_validate({})})
@@ -130,7 +134,10 @@ class Search:
             else:
                 _check_private(held)
                 prepared, price = search_price(tried, section, held)
-        return cls(plan, section, parse_ranges(section.ranges), held, prepared, price)
+        search = cls(plan, section, ranges, held, prepared, price)
+        for number in range(section.candidates if price is None else price.stopping.most):
+            with_values(plan, search._values(number))  # a combination that the plan refuses
+        return search
 
     def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
         """The best of all candidates; with a folder, from the candidate on that is not done."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchPrice:
-    """What a search on private clients costs.
+    """The cost of a search on private clients.
 
     Attributes:
         guarantee: of the best run's model, its values and its score together, to every client.

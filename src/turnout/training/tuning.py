@@ -91,7 +91,7 @@ def _finished(search: Search, folder: Path | None, watcher: Watcher) -> Searched
 
 
 def _tuned(found: Searched) -> dict[str, Any]:
-    """What a model card says of the search."""
+    """The facts of the search that a model card has."""
     assert found.price is not None
     return {
         "values": dict(found.best.values),
@@ -103,7 +103,7 @@ def _tuned(found: Searched) -> dict[str, Any]:
 
 
 def searched_record(found: Searched) -> dict[str, Any]:
-    """What may be released of a search, as JSON-ready values.
+    """The releasable part of a search, as JSON-ready values.
 
     Guarantees:
         of a private search the best run alone, and nothing from which the number of runs follows.
