@@ -19,7 +19,7 @@ from turnout.plans import Plan
 from turnout.training import InterruptedRunError, Unwatched
 from turnout.training.execution import ReadyRun
 from turnout.training.held_out import HeldOut
-from turnout.training.search import Search
+from turnout.training.search import Search, with_values
 from turnout.training.workload import gather
 
 TABLES = tomllib.loads("""
@@ -246,3 +246,23 @@ def test_folders_are_checked(tmp_path):
         tune(resume=tmp_path)
     with pytest.raises(ParameterError, match="resume alone"):
         tune(TABLES, resume=tmp_path)
+
+
+def test_features_are_computed_once_and_change_nothing(monkeypatch):
+    from turnout.learning import features
+
+    tables = without(PUBLIC, "model", features="standardized")
+    plan = Plan.from_mapping(tables)
+    search = Search.of(plan, Path(), Unwatched())
+    calls, apply = [], features.apply_features
+    monkeypatch.setattr(
+        features, "apply_features", lambda name, inputs: calls.append(name) or apply(name, inputs)
+    )
+    scores = [search._run(number, search._values(number))[0] for number in range(2)]
+    assert calls.count("standardized") == 2  # of the runs, and of the clients who judge
+    chosen = with_values(plan, search._values(0))
+    seed = search._run(0, search._values(0))[1].prepared.plan.run.seed
+    run = chosen.run.model_copy(update={"seed": seed, "evaluate_every": 4})
+    alone = replace(search.held.workload, plan=chosen.model_copy(update={"run": run}))
+    ready = ReadyRun.of(alone, replace(search.prepared, plan=alone.plan))
+    assert ready.carried_out(None, "", None, Unwatched()).result == scores[0]

@@ -21,6 +21,7 @@ from turnout.training.execution import ReadyRun, Unwatched, Watcher
 from turnout.training.held_out import HeldOut
 from turnout.training.runs import Beside
 from turnout.training.search_price import SearchPrice, search_price
+from turnout.training.views import Views
 
 if TYPE_CHECKING:
     from turnout.learning.fedsgd import FedSGD
@@ -83,6 +84,7 @@ class Search:
         held: the clients, with some held out.
         prepared: a candidate's scheme, under the guarantee of the whole search if it is private.
         price: None on public data.
+        views: the clients' records as models see them.
     """
 
     plan: Plan
@@ -91,6 +93,7 @@ class Search:
     held: HeldOut
     prepared: PreparedPlan
     price: SearchPrice | None
+    views: Views
 
     @classmethod
     def of(
@@ -134,7 +137,7 @@ class Search:
             else:
                 _check_private(held)
                 prepared, price = search_price(tried, section, held)
-        search = cls(plan, section, ranges, held, prepared, price)
+        search = cls(plan, section, ranges, held, prepared, price, Views(held.workload))
         for number in range(section.candidates if price is None else price.stopping.most):
             with_values(plan, search._values(number))  # a combination that the plan refuses
         return search
@@ -201,8 +204,8 @@ class Search:
         plan = with_values(self.held.workload.plan, values)
         run = plan.run.model_copy(update={"seed": seed, "evaluate_every": steps})
         plan = plan.model_copy(update={"run": run})
-        workload = replace(self.held.workload, plan=plan)
-        ready = ReadyRun.of(workload, replace(self.prepared, plan=plan))
+        prepared = replace(self.prepared, plan=plan)
+        ready = ReadyRun.of(self.views.workload(plan), prepared)
         outcome = ready.carried_out(None, "a candidate", None, Unwatched())
         algorithm = ready.simulation.algorithm
         assert isinstance(algorithm, FedSGD)
