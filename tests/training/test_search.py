@@ -10,16 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turnout.accounting import selected
 from turnout.api.trained import load
 from turnout.api.tuning import tune
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.datasets import ClientData, Records, Target, digits
 from turnout.learning.holdings import Holdings
 from turnout.plans import Plan
+from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
 from turnout.training import InterruptedRunError, Unwatched
 from turnout.training.execution import ReadyRun
 from turnout.training.held_out import HeldOut
-from turnout.training.search import Search, with_values
+from turnout.training.search import Search, drawn_values, with_values
 from turnout.training.workload import gather
 
 TABLES = tomllib.loads("""
@@ -61,6 +63,10 @@ def free():
 def private(tmp_path_factory):
     folder = tmp_path_factory.mktemp("private") / "search"
     return tune(TABLES, folder)
+
+
+def values(search, number):
+    return drawn_values(search.plan, search.ranges, number)
 
 
 def held_out(share=0.3, **settings):
@@ -128,6 +134,10 @@ def test_a_private_search_meets_the_target_and_says_what_it_covers(private):
     assert record["one_run_epsilon"] < 0.9 * guarantee.epsilon.upper
     assert guarantee.epsilon.lower <= record["one_run_epsilon"]
     assert record["mean_candidates"] == pytest.approx(4.0)
+    noise = record["score_deviation"] * record["held_out_clients"]
+    score = Scheme(GaussianNoise(noise), EveryStep(1), Relation.ADD_REMOVE)
+    judged = selected(score, private.found.price.stopping, 1e-4).epsilon.upper
+    assert 2.9 < judged <= 3.0 + 1e-6
     model = load(private.folder)
     np.testing.assert_array_equal(model.parameters, private.parameters)
     assert model.guarantee["epsilon"] == guarantee.epsilon.upper
@@ -147,10 +157,10 @@ def test_a_private_search_keeps_the_best_run_alone(private):
 def test_the_best_of_several_private_runs_has_the_largest_noisy_score(monkeypatch, private):
     monkeypatch.setattr(Search, "_count", lambda self: 3)
     search = Search.of(Plan.from_mapping(TABLES), Path(), Unwatched())
-    scores = [search._run(number, search._values(number))[0] for number in range(3)]
+    scores = [search._run(number, values(search, number))[0] for number in range(3)]
     found = search.finished(Unwatched())
     assert found.best.score == max(scores)
-    assert found.best.values == search._values(int(np.argmax(scores)))
+    assert found.best.values == values(search, int(np.argmax(scores)))
     exact = found.outcome.result
     assert exact != found.best.score
     assert abs(exact - found.best.score) < 6 * found.price.score_deviation
@@ -258,10 +268,10 @@ def test_features_are_computed_once_and_change_nothing(monkeypatch):
     monkeypatch.setattr(
         features, "apply_features", lambda name, inputs: calls.append(name) or apply(name, inputs)
     )
-    scores = [search._run(number, search._values(number))[0] for number in range(2)]
+    scores = [search._run(number, values(search, number))[0] for number in range(2)]
     assert calls.count("standardized") == 2  # of the runs, and of the clients who judge
-    chosen = with_values(plan, search._values(0))
-    seed = search._run(0, search._values(0))[1].prepared.plan.run.seed
+    chosen = with_values(plan, values(search, 0))
+    seed = search._run(0, values(search, 0))[1].prepared.plan.run.seed
     run = chosen.run.model_copy(update={"seed": seed, "evaluate_every": 4})
     alone = replace(search.held.workload, plan=chosen.model_copy(update={"run": run}))
     ready = ReadyRun.of(alone, replace(search.prepared, plan=alone.plan))

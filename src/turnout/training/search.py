@@ -20,7 +20,7 @@ from turnout.reporting.summary import Outcome
 from turnout.training.execution import ReadyRun, Unwatched, Watcher
 from turnout.training.held_out import HeldOut
 from turnout.training.runs import Beside
-from turnout.training.search_price import SearchPrice, search_price
+from turnout.training.search_price import SearchPrice, search_price, stopping_law
 from turnout.training.views import Views
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ class Search:
             raise UnsupportedError("a search needs clients with the same law, not a trace of each")
         free = public is not None or section.data is not None
         ranges = parse_ranges(section.ranges)
-        for key, one in ranges.items():
-            for value in one.choices or one.ends:
-                with_values(plan, {key: value})
+        _check_values(plan, ranges, section.candidates if free else stopping_law(section).most)
         tried, given = plan, beside or Beside()
         if free:
             tried = plan.model_copy(update={"data": section.data or DataSection.model_validate({})})
@@ -137,10 +135,7 @@ class Search:
             else:
                 _check_private(held)
                 prepared, price = search_price(tried, section, held)
-        search = cls(plan, section, ranges, held, prepared, price, Views(held.workload))
-        for number in range(section.candidates if price is None else price.stopping.most):
-            with_values(plan, search._values(number))  # a combination that the plan refuses
-        return search
+        return cls(plan, section, ranges, held, prepared, price, Views(held.workload))
 
     def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
         """The best of all candidates; with a folder, from the candidate on that is not done."""
@@ -150,7 +145,7 @@ class Search:
         kept: tuple[Candidate, Outcome] | None = None
         with watcher.phase("searching") as phase:
             for number in range(len(done), count):
-                values = self._values(number)
+                values = drawn_values(self.plan, self.ranges, number)
                 score, outcome = self._run(number, values)
                 done.append(Candidate(number, values, score))
                 if kept is None or _above(done[-1], kept[0]):
@@ -188,12 +183,6 @@ class Search:
         streams = SimulationStreams(self.plan.run.seed)
         return self.price.stopping.draw(streams.source("stopping"))
 
-    def _values(self, number: int) -> dict[str, Any]:
-        """The values of a candidate: which ones are drawn is public."""
-        streams = SimulationStreams(self.plan.run.seed)
-        generator = streams.generator("tuning candidate", number)
-        return {key: self.ranges[key].draw(generator) for key in sorted(self.ranges)}
-
     def _run(self, number: int, values: Mapping[str, Any]) -> tuple[float, Outcome]:
         """The score and the outcome of a candidate's run, with draws of its own."""
         streams = SimulationStreams(self.plan.run.seed)
@@ -225,6 +214,12 @@ class Search:
         return exact + float(noise)
 
 
+def drawn_values(plan: Plan, ranges: Mapping[str, Range], number: int) -> dict[str, Any]:
+    """The values of a candidate: which ones are drawn is public."""
+    generator = SimulationStreams(plan.run.seed).generator("tuning candidate", number)
+    return {key: ranges[key].draw(generator) for key in sorted(ranges)}
+
+
 def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
     """A plan with some values in place of its own, by their dotted keys.
 
@@ -236,6 +231,19 @@ def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
         table, _, name = key.partition(".")
         tables.setdefault(table, {})[name] = value
     return Plan.from_mapping(tables)
+
+
+def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
+    """Everything that a search may try, so that it is not refused halfway.
+
+    Raises:
+        ParameterError: an end, a choice or a combination that the plan refuses.
+    """
+    for key, one in ranges.items():
+        for value in one.choices or one.ends:
+            with_values(plan, {key: value})
+    for number in range(most):
+        with_values(plan, drawn_values(plan, ranges, number))
 
 
 def _free(plan: Plan) -> Plan:

@@ -99,7 +99,7 @@ def test_pure_runs_cost_at_most_what_papernot_and_steinke_say():
     response = np.array([np.exp(half), 1.0]) / (1.0 + np.exp(half))
     profile = exact_profile(response, response[::-1], np.linspace(0.0, 1.0, 1001))
     for shape in (0.0, 1.0, 2.0):
-        law = Stopping.negative_binomial(20.0, shape, most=2000)
+        law = Stopping.negative_binomial(20.0, shape, most=500)
         assert selection_epsilon(profile, law, 1e-6) <= (2.0 + shape) * half + 2e-3
 
 
