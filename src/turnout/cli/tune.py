@@ -43,4 +43,6 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     show(found, as_json=as_json)
     if not as_json:
         click.echo(f"  plan with these values: {folder}/plan.toml")
+        if found.plan.data.path is not None:
+            click.echo("  its paths are relative to where PLAN is: copy it there to train with it")
     return 0
