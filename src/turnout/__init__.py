@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from turnout.api.trained import load as load
     from turnout.api.training import simulate as simulate
     from turnout.api.training import train as train
+    from turnout.api.tuning import tune as tune
     from turnout.core.bounds import Bounds as Bounds
     from turnout.core.errors import BudgetExceededError as BudgetExceededError
     from turnout.core.errors import NumericalError as NumericalError
@@ -65,6 +66,7 @@ _HOMES = {
     "api.prices": "Price explain price",
     "api.trained": "TrainedModel load",
     "api.training": "simulate train",
+    "api.tuning": "tune",
     "core.bounds": "Bounds",
     "core.errors": (
         "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"

@@ -18,7 +18,7 @@ FixedAssignment FixedSize GaussianNoise Guarantee HadamardResponse KSubset KaryR
 NonAdaptiveRandomizer NumericalError ParameterError PoissonSampling Price PrivacyCurve
 PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme SelfSampling SlidingWindow
 TableRandomizer TrainedModel TurnoutError UnsupportedError calibrate client_data compare
-estimate_frequencies estimate_mean explain load price shuffled simulate train
+estimate_frequencies estimate_mean explain load price shuffled simulate train tune
 """
 SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-remove")
 SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)

@@ -17,9 +17,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path__))
 PUBLIC = {
     "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Ledger MonotonePair Odometer "
-    "Pair PrivacyCurve Remaining RenyiFilter Side Terms Unknown calibrate "
-    "calibrate_delta calibrate_noise epsilon_upper gaussian_epsilon pair_of_table "
-    "price published_epsilon remaining running shuffled_method shuffled_price spent "
+    "Pair PrivacyCurve Remaining RenyiFilter Side Stopping Terms Unknown calibrate "
+    "calibrate_delta calibrate_noise calibrate_selection epsilon_upper gaussian_epsilon "
+    "pair_of_table price published_epsilon remaining running selected selected_deltas "
+    "selection_epsilon shuffled_method shuffled_price spent "
     "with_released_counts",
     "datasets": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
     "digits fashion_mnist flash_phones load mnist own_data own_records "

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from turnout.accounting.laws.released_counts import with_released_counts
     from turnout.accounting.pricing import epsilon_upper, gaussian_epsilon, price, published_epsilon
     from turnout.accounting.privacy_curve import PrivacyCurve
+    from turnout.accounting.selection import (
+        Stopping,
+        calibrate_selection,
+        selected,
+        selected_deltas,
+        selection_epsilon,
+    )
     from turnout.accounting.shuffled_messages import shuffled_method, shuffled_price
 
 __getattr__ = loaded_on_demand(
@@ -52,6 +59,7 @@ __getattr__ = loaded_on_demand(
         "laws.released_counts": "with_released_counts",
         "pricing": "epsilon_upper gaussian_epsilon price published_epsilon",
         "privacy_curve": "PrivacyCurve",
+        "selection": "Stopping calibrate_selection selected selected_deltas selection_epsilon",
         "shuffled_messages": "shuffled_method shuffled_price",
     },
 )
@@ -69,11 +77,13 @@ __all__ = [
     "Remaining",
     "RenyiFilter",
     "Side",
+    "Stopping",
     "Terms",
     "Unknown",
     "calibrate",
     "calibrate_delta",
     "calibrate_noise",
+    "calibrate_selection",
     "epsilon_upper",
     "gaussian_epsilon",
     "pair_of_table",
@@ -81,6 +91,9 @@ __all__ = [
     "published_epsilon",
     "remaining",
     "running",
+    "selected",
+    "selected_deltas",
+    "selection_epsilon",
     "shuffled_method",
     "shuffled_price",
     "spent",

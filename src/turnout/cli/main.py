@@ -35,6 +35,7 @@ COMMANDS = {
     "refine": "One release for analysts of several privacy levels.",
     "serve": "The coordinator of real devices.",
     "train": "A model trained with a calibrated ε (--example digits).",
+    "tune": "Settings of a plan, searched on held-out clients at a known ε.",
     "witness": "A check that no coordinator's ledger was set back.",
 }
 """Subcommands, each the function of that name in the module of that name, and their purposes."""

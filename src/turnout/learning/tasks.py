@@ -164,6 +164,18 @@ class SupervisedTask:
         found = metrics.values(chosen, totals, outputs, labels)
         return {**found, LOSS: sum(part[LOSS][0] for part in totals) / size}
 
+    def predicted(self, parameters: NDArray[np.floating]) -> NDArray[np.int64]:
+        """The class with the highest score of each held-out example, shape ``(n,)``."""
+        at, size = self._checked(parameters), len(self._held_out)
+        at_once = self._updates.clients_at_once(1)
+
+        def classes(index: NDArray[np.int64]) -> NDArray[np.int64]:
+            outputs = self._updates.logits(at, as_floats(rows(self._held_out.inputs, index)))
+            return outputs.argmax(-1).numpy()
+
+        batches = np.split(np.arange(size), range(at_once, size, at_once))
+        return np.concatenate(list(ordered_map(classes, batches)))
+
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
         """The parameters as a tensor in memory of PyTorch's own alignment.
 

@@ -23,6 +23,7 @@ from turnout.plans.sections import (
     ProtocolSection,
     RunSection,
 )
+from turnout.plans.tuning import TuneSection
 from turnout.spec import ParticipationLaw
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ else:
 
 
 class Plan(Section):
-    """Data, model, participation law, privacy, protocol, optimizer and run.
+    """Data, model, participation law, privacy, protocol, optimizer, run, and what is searched.
 
     >>> plan = Plan.from_toml('''
     ... [data]
@@ -64,6 +65,7 @@ class Plan(Section):
     client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
     optimizer: OptimizerSection
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
+    tune: TuneSection | None = Field(None, exclude=True)  # a run's plan says what was chosen
 
     @classmethod
     def from_mapping(cls, tables: dict[str, Any]) -> Self:
@@ -88,10 +90,14 @@ class Plan(Section):
 
     def to_toml(self) -> str:
         """The plan as a TOML text, defaults written out; `from_toml` gives it back."""
-        tables = self.model_dump(mode="json", exclude_none=True).items()
+        return self.tables_to_toml(self.model_dump(mode="json", exclude_none=True))
+
+    @staticmethod
+    def tables_to_toml(tables: dict[str, Any]) -> str:
+        """Tables of plain values, the innermost inline, as a TOML text."""
         return "\n".join(
             f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
-            for name, table in tables
+            for name, table in tables.items()
         )
 
     def law(self, population: int) -> ParticipationLaw:

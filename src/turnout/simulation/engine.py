@@ -131,6 +131,11 @@ class Simulation:
         self._setup.coordinator()  # refuses what the protocol refuses, before anything runs
 
     @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm that is simulated."""
+        return self._setup.algorithm
+
+    @property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self._setup.scheme.participation.steps

@@ -66,7 +66,7 @@ def build_task(
         model,
         train,
         test,
-        holdings=_holdings(workload),
+        holdings=holdings_of(workload),
         local=LocalTraining(plan.client.steps, plan.client.learning_rate),
         objective=objective,
     )
@@ -110,7 +110,7 @@ def _examples(features: FeatureMap | None, split: Records, target: str, phase: P
         raise ParameterError("model.features", text, error.expected) from None
 
 
-def _holdings(workload: Workload) -> Holdings:
+def holdings_of(workload: Workload) -> Holdings:
     """The owner of each record, by the data or dealt; of one each, client i holds record i."""
     if workload.data.holdings is not None:
         return workload.data.holdings

@@ -45,8 +45,12 @@ class SavedModel:
     facts: Mapping[str, Any]
 
 
-def write_model(folder: Path, outcome: Outcome, data: ClientData) -> None:
+def write_model(
+    folder: Path, outcome: Outcome, data: ClientData, tuned: Mapping[str, Any] | None = None
+) -> None:
     """Writes the model and its card, each whole or not at all.
+
+    The model of a search says how it was tuned; the metrics of its run are not for release.
 
     Raises:
         StorageError: the folder cannot be written.
@@ -58,6 +62,8 @@ def write_model(folder: Path, outcome: Outcome, data: ClientData) -> None:
         vectors[AVERAGED] = outcome.parameters
     kept = {name: np.ascontiguousarray(v, dtype=np.float32) for name, v in vectors.items()}
     facts = facts_of(outcome, data) | {"sha256": _digest(kept)}
+    if tuned is not None:
+        facts |= {"metrics": {}, "tuned": dict(tuned)}
     text = json.dumps(facts, allow_nan=False, ensure_ascii=False, sort_keys=True)
     write(folder / MODEL, save(kept, {_FACTS: text}))
     write(folder / CARD, model_card(facts))

@@ -1,0 +1,162 @@
+"""Searching for a plan's settings, on public clients or on private ones at a price."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.api.results import Result
+from turnout.core.errors import ParameterError
+from turnout.core.extras import require
+from turnout.reporting.words import rounded_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.console import RenderableType
+
+    from turnout.accounting import Guarantee
+    from turnout.datasets import ClientData
+    from turnout.plans import Plan
+    from turnout.training.search import Searched
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuning(Result):
+    """A finished search.
+
+    Attributes:
+        found: everything that was found and may be released.
+        folder: where it is; None where nothing was written.
+    """
+
+    found: Searched
+    folder: Path | None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan with the best values, to train with; on private clients that costs ε anew."""
+        return self.found.plan
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The best values by their dotted keys."""
+        return dict(self.found.best.values)
+
+    @property
+    def score(self) -> float:
+        """The best run's metric on held-out clients, larger is better; with noise if private."""
+        return self.found.best.score
+
+    @property
+    def candidates(self) -> list[tuple[dict[str, Any], float]]:
+        """Values and score of each run of a public search; empty of a private one."""
+        return [(dict(one.values), one.score) for one in self.found.candidates]
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """The guarantee of the whole search to each client; None if it was on public data."""
+        return None if self.found.price is None else self.found.price.guarantee
+
+    @property
+    def parameters(self) -> NDArray[Any] | None:
+        """The best run's model, which the guarantee covers; None if the search was public."""
+        return None if self.found.outcome is None else self.found.outcome.parameters
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of tune.json: of a private search nothing but the best run."""
+        from turnout.training.tuning import searched_record
+
+        return searched_record(self.found)
+
+    def table(self) -> RenderableType:
+        """The table that the command line prints, for rich to print."""
+        from turnout.reporting.tuning import tuning_table
+
+        return tuning_table(self.to_dict())
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{key} = {value!r}" for key, value in self.values.items())
+        if self.guarantee is None:
+            return f"Tuning({values}; nothing private was read)"
+        epsilon = rounded_up(self.guarantee.epsilon.upper)
+        return f"Tuning({values}; ε = {epsilon}, δ = {self.guarantee.delta:g})"
+
+
+def tune(
+    plan: str | os.PathLike[str] | Plan | Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    ranges: Mapping[str, Mapping[str, Any] | Sequence[Any]] | None = None,
+    candidates: int | None = None,
+    held_out: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    data: ClientData | None = None,
+    public_data: ClientData | None = None,
+    module: Any = None,
+    progress: bool = False,
+) -> Tuning:
+    """A random search for a plan's settings, compared on held-out training clients.
+
+    On public data (``public_data``, or [tune.data] of the plan) the search is free and reads
+    nothing of the plan's own clients. On these it has a price, within the plan's target ε: the
+    number of runs is random and secret, scores have noise, and only the best run is kept, whose
+    model the guarantee covers. The test set is never read.
+
+    Clients and their randomness are simulated, as by `train`.
+
+    Args:
+        plan: as of `train`; its [tune] says what is searched.
+        out: a new or empty folder; None writes nothing.
+        ranges: by dotted keys, in place of the plan's own: {"low": …, "high": …, "log": True}, or
+            a list of choices.
+        candidates: runs, or their mean number on private clients.
+        held_out: the share of clients on whom runs are compared.
+        resume: a folder with a search that was stopped or killed, in place of plan and out.
+        data: the clients' data, for a plan whose [data] names none.
+        public_data: data that are public.
+        module: as of `train`.
+        progress: whether a terminal shows how far it is.
+
+    Raises:
+        ParameterError: the plan, a range or the folder is refused.
+        UnsupportedError: nothing is known of the price of such a search.
+        NumericalError: its price cannot be certified.
+        StorageError: a file cannot be written, or is damaged.
+    """
+    require("train", what="turnout.tune")
+    from turnout.reporting.console import Console
+    from turnout.training import Unwatched, runs, tuning
+
+    if (plan is None) == (resume is None) or (resume is not None and out is not None):
+        raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
+    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module)
+    if resume is not None:
+        folder = Path(resume)
+        return Tuning(tuning.resume(folder, watcher, beside, public_data), folder)
+    settings = {"ranges": ranges, "candidates": candidates, "held_out": held_out}
+    source = _source(plan, {key: value for key, value in settings.items() if value is not None})
+    folder = None if out is None else Path(out)
+    return Tuning(tuning.tune(source, folder, watcher, beside, public_data), folder)
+
+
+def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
+    """A file, or the plan with some settings of its [tune] replaced."""
+    from turnout.plans import Plan, read_plan
+    from turnout.plans.tuning import TuneSection
+
+    if isinstance(plan, Mapping):
+        plan = Plan.from_mapping(dict(plan))
+    if not isinstance(plan, Plan):
+        if not settings:
+            return Path(plan)
+        plan = Plan.from_toml(read_plan(Path(plan)), str(plan))
+    if not settings:
+        return plan
+    known = {} if plan.tune is None else plan.tune.model_dump(exclude_none=True)
+    tables = plan.model_dump(mode="json", exclude_none=True)
+    checked = Plan.from_mapping(tables | {"tune": known | settings}).tune
+    assert isinstance(checked, TuneSection)
+    return plan.model_copy(update={"tune": checked})
