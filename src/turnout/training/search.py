@@ -22,6 +22,7 @@ from turnout.training.held_out import HeldOut
 from turnout.training.runs import Beside
 from turnout.training.search_price import SearchPrice, search_price, stopping_law
 from turnout.training.views import Views
+from turnout.training.workload import UnseenPhase
 
 if TYPE_CHECKING:
     from turnout.learning.fedsgd import FedSGD
@@ -194,7 +195,7 @@ class Search:
         run = plan.run.model_copy(update={"seed": seed, "evaluate_every": steps})
         plan = plan.model_copy(update={"run": run})
         prepared = replace(self.prepared, plan=plan)
-        ready = ReadyRun.of(self.views.workload(plan), prepared)
+        ready = ReadyRun.of(self.views.workload(plan), prepared, UnseenPhase())
         outcome = ready.carried_out(None, "a candidate", None, Unwatched())
         algorithm = ready.simulation.algorithm
         assert isinstance(algorithm, FedSGD)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from turnout.core.errors import ParameterError
 from turnout.datasets import ClientData, Records
 from turnout.plans import Plan
-from turnout.training.workload import Workload
+from turnout.training.workload import UnseenPhase, Workload
 
 _AS_THEY_ARE = "pixels"
 
@@ -28,17 +28,22 @@ class Views:
         name = plan.model.features
         if name not in self._seen:
             data = self._workload.data
-            train, test = (_featured(name, records) for records in (data.train, data.test))
+            train, test = (
+                _featured(self._workload, name, records) for records in (data.train, data.test)
+            )
             self._seen[name] = replace(data, train=train, test=test)
         model = plan.model.model_copy(update={"features": _AS_THEY_ARE})
         plan = plan.model_copy(update={"model": model})
         return replace(self._workload, plan=plan, data=self._seen[name])
 
 
-def _featured(name: str, records: Records) -> Records:
-    from turnout.learning.features import apply_features  # loads PyTorch
+def _featured(workload: Workload, name: str, records: Records) -> Records:
+    # Imported here: they load PyTorch.
+    from turnout.learning.features import build_features
+    from turnout.training.featuring import features_of
 
     try:
-        return Records(apply_features(name, records.inputs), records.labels)
+        features = build_features(name, workload.folder)
+        return Records(features_of(features, records.inputs, UnseenPhase()), records.labels)
     except ParameterError as error:
         raise ParameterError("model.features", name, error.expected) from None
