@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError, TurnoutError
+from turnout.core.errors import InputFileError, ParameterError, StorageError, TurnoutError
 from turnout.core.files import locked, sync_folder
 from turnout.datasets.files import cache_folder
 from turnout.datasets.layout import Layout
@@ -48,7 +48,7 @@ def content_digest(path: Path, tell: Tell) -> str:
     Contents whose sizes and times of change are those of an earlier call are not read again.
 
     Raises:
-        StorageError: a file that cannot be read.
+        InputFileError: a file that cannot be read.
     """
     try:
         files = sorted(_files(path))
@@ -59,12 +59,12 @@ def content_digest(path: Path, tell: Tell) -> str:
         digest = _digest_of(path, files, tell)
         newest = max(file.stat().st_ctime for file in files)
         if signature != _signature(path, files):
-            raise StorageError(f"{path} changed while it was read")
+            raise InputFileError(f"{path} changed while it was read")
         if newest < time.time() - _SETTLED_SECONDS:
             _made(layouts_folder())
             known.write_text(digest, "ascii")
     except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputFileError(f"{path} cannot be read: {error.strerror or error}") from error
     return digest
 
 
