@@ -183,3 +183,14 @@ def test_what_has_no_sound_analysis_is_refused_everywhere(refused, message):
     ):
         with pytest.raises(UnsupportedError, match=message):
             ask()
+
+
+@pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
+def test_a_million_windows_are_coupled_and_one_more_goes_over_the_null_record(release):
+    def parts(windows):
+        law = CheckIn(10, windows)
+        return decompose(Scheme(GaussianNoise(9.0), law, Relation.REPLACE_ONE, release=release))
+
+    assert parts(1_000_000).replacement_against_null is None
+    longer = parts(1_000_001)
+    assert longer.replacement_against_null == longer.record_against_null

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from own_tables import KEYS, VISITS, WRITERS, section, write_csv, write_npy, write_parquet
 
-from turnout.core.errors import ParameterError, StorageError, TurnoutError
+from turnout.core.errors import InputFileError, ParameterError, TurnoutError
 from turnout.datasets import own_data
 from turnout.plans import Plan
 from turnout.plans.data import DataSection
@@ -138,20 +138,20 @@ def test_a_truncated_file_is_one_line(name, tmp_path, cache):
     whole = path.read_bytes()
     for size in (0, 3, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert str(path) in refusal(name, tmp_path, StorageError)
+        assert str(path) in refusal(name, tmp_path, InputFileError)
 
 
 def test_truncated_files_of_a_folder_are_one_line(tmp_path, cache):
     WRITERS["visits-hf"](tmp_path / "visits-hf", VISITS)
     shard = tmp_path / "visits-hf" / "data-00001-of-00002.arrow"
     shard.write_bytes(shard.read_bytes()[:100])
-    assert str(shard.parent) in refusal("visits-hf", tmp_path, StorageError)
+    assert str(shard.parent) in refusal("visits-hf", tmp_path, InputFileError)
     shard.unlink()
-    assert str(shard.parent) in refusal("visits-hf", tmp_path, StorageError)
+    assert str(shard.parent) in refusal("visits-hf", tmp_path, InputFileError)
     write_npy(tmp_path / "visits-npy", VISITS)
     part = tmp_path / "visits-npy" / "age.npy"
     part.write_bytes(part.read_bytes()[:-3])
-    assert str(part) in refusal("visits-npy", tmp_path, StorageError)
+    assert str(part) in refusal("visits-npy", tmp_path, InputFileError)
 
 
 def test_a_dictionary_of_splits_says_how_to_name_one(tmp_path, cache):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -96,12 +96,14 @@ def _steps(
     yield step()
 
 
+@cache
 def tokens(page: str) -> list[Token]:
     """What Markdown makes of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return MarkdownIt("commonmark").enable("table").parse(text)
 
 
+@cache
 def blocks(page: str) -> list[Block]:
     """The fenced blocks of a page."""
     return [

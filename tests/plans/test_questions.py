@@ -257,7 +257,7 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
         ("steps", {**PROMISE, "scheme": "poisson", "rate": 0.01, "epsilon": 1.0}),
         ("steps", {**PROMISE, "scheme": "none", "noise_multiplier": 30.0, "epsilon": 1.0}),
         ("window", {**PROMISE, "scheme": "sliding", "epsilon": 1.0}),
-        ("picks", {**PROMISE, "scheme": "k-subset", "window": 40, "epsilon": 4.0}),
+        ("picks", {**PROMISE, "scheme": "k-subset", "window": 12, "epsilon": 4.0}),
         ("window", {**PROMISE, "scheme": "k-subset", "picks": 2, "epsilon": 4.0}),
         ("noise-multiplier", KEPT),
         ("window", {**KEPT, "noise_multiplier": 4.0}),

@@ -294,7 +294,7 @@ def test_a_writer_whose_database_fails_stores_nothing_more(tmp_path, failures):
         writer.submit(lambda tx: check_in(tx, 1, 0)).result()
         storage._write.raw.execute("PRAGMA max_page_count=1")  # the disk is full
         with pytest.raises(StorageError):
-            writer.submit(lambda tx: tx.invite([bytes(32)] * 100_000)).result()
+            writer.submit(lambda tx: tx.invite([bytes(32)] * 5_000)).result()
     assert [type(error) for error in failures] == [StorageError]
     storage.close()
     again = served(tmp_path / "task.sqlite")

@@ -18,11 +18,11 @@ from turnout.datasets import ClientData, Records, Target, digits
 from turnout.learning.holdings import Holdings
 from turnout.plans import Plan
 from turnout.spec import EveryStep, GaussianNoise, Relation, Scheme
-from turnout.training import InterruptedRunError, Unwatched
+from turnout.training import InterruptedRunError, Unwatched, featuring
 from turnout.training.execution import ReadyRun
 from turnout.training.held_out import HeldOut
 from turnout.training.search import Search, drawn_values, with_values
-from turnout.training.workload import gather
+from turnout.training.workload import UnseenPhase, gather
 
 TABLES = tomllib.loads("""
 [data]
@@ -259,14 +259,14 @@ def test_folders_are_checked(tmp_path):
 
 
 def test_features_are_computed_once_and_change_nothing(monkeypatch):
-    from turnout.learning import features
-
     tables = without(PUBLIC, "model", features="standardized")
     plan = Plan.from_mapping(tables)
     search = Search.of(plan, Path(), Unwatched())
-    calls, apply = [], features.apply_features
+    calls, apply = [], featuring.apply_features
     monkeypatch.setattr(
-        features, "apply_features", lambda name, inputs: calls.append(name) or apply(name, inputs)
+        featuring,
+        "apply_features",
+        lambda features, inputs: calls.append(features.text) or apply(features, inputs),
     )
     scores = [search._run(number, values(search, number))[0] for number in range(2)]
     assert calls.count("standardized") == 2  # of the runs, and of the clients who judge
@@ -274,5 +274,5 @@ def test_features_are_computed_once_and_change_nothing(monkeypatch):
     seed = search._run(0, values(search, 0))[1].prepared.plan.run.seed
     run = chosen.run.model_copy(update={"seed": seed, "evaluate_every": 4})
     alone = replace(search.held.workload, plan=chosen.model_copy(update={"run": run}))
-    ready = ReadyRun.of(alone, replace(search.prepared, plan=alone.plan))
+    ready = ReadyRun.of(alone, replace(search.prepared, plan=alone.plan), UnseenPhase())
     assert ready.carried_out(None, "", None, Unwatched()).result == scores[0]

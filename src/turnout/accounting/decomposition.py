@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from turnout.accounting.shuffling.messages import PublishedRandomizer
 
 
+_MOST_COUPLED = 1_000_000
+"""Windows from which replace-one goes over the null record: curves of single windows, which a
+coupling of two records needs far into the tails, take minutes then, and a bound takes seconds."""
+
+
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """The blocks of a scheme's first ``steps`` steps (of the whole run if None).
 
@@ -101,7 +106,7 @@ def _aggregated(scheme: Scheme, part: Released) -> Decomposition:
     if not replaced:
         return Decomposition(bound)
     _require_own_draws(scheme, part.draw)
-    return _replaced(scheme, part.draw, bound)
+    return Decomposition(bound, bound) if _is_long(part) else _replaced(scheme, part.draw, bound)
 
 
 def _one_client(scheme: Scheme, part: Released) -> Decomposition:
@@ -112,7 +117,7 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     bound = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(bound)
-    if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf):
+    if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf) or _is_long(part):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
     from turnout.accounting.laws.replace_one import Closeness, under_replacement
@@ -124,6 +129,11 @@ def _one_client(scheme: Scheme, part: Released) -> Decomposition:
     lower = under_replacement(bound.lower, closeness)
     method = "any two of record, other record and the displaced one within 2C, composed as PLD"
     return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
+
+
+def _is_long(part: Released) -> bool:
+    """Whether replace-one is bounded over the null record for the number of draws alone."""
+    return part.full > _MOST_COUPLED
 
 
 _OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)

@@ -222,10 +222,9 @@ def _two_bound_directions(parts: Decomposition, delta: float) -> list[float]:
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P'.
     """
     assert parts.replacement_against_null is not None
-    return [
-        _two_bound(parts.record_against_null.upper, parts.replacement_against_null.upper, delta),
-        _two_bound(parts.replacement_against_null.upper, parts.record_against_null.upper, delta),
-    ]
+    record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
+    there = _two_bound(record, other, delta)
+    return [there, there if record == other else _two_bound(other, record, delta)]
 
 
 def _two_bound(first: Run, second: Run, delta: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import InputFileError, ParameterError
 from turnout.datasets.pixels import pixels
 from turnout.datasets.tables import BATCH_NUMBERS, Column, any_of_row, text_column
 
@@ -19,16 +19,16 @@ Shapes = dict[str, tuple[int, ...]]
 
 @contextmanager
 def arrow_errors(where: str) -> Iterator[None]:
-    """A damaged or unreadable file as a `StorageError` of one line."""
+    """A damaged or unreadable file as an `InputFileError` of one line."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         if isinstance(error, FileNotFoundError):
-            raise StorageError(f"{where} does not exist") from error
+            raise InputFileError(f"{where} does not exist") from error
         text = " ".join(str(error).split())
-        raise StorageError(f"{where or 'data'} cannot be read: {text[:200]}") from error
+        raise InputFileError(f"{where or 'data'} cannot be read: {text[:200]}") from error
 
 
 def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> Column:
@@ -42,7 +42,7 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
 
     Raises:
         ParameterError: a type that is none of a column's, or arrays of different shapes.
-        StorageError: an image that is none.
+        InputFileError: an image that is none.
     """
     import pyarrow as pa
 
@@ -79,7 +79,7 @@ def _images(
 
     Raises:
         ParameterError: images of other shapes than the first one; the row is named.
-        StorageError: no image, or half of one.
+        InputFileError: no image, or half of one.
     """
     found = [
         None if one is None else pixels(one, f"{name} in row {row} (counted from 0)")

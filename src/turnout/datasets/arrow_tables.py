@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.extras import require
 from turnout.datasets.arrow_columns import Shapes, arrow_errors, column_of
 from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
@@ -72,7 +72,7 @@ def parquet_table(path: Path) -> ArrowTable:
     """The table in a Parquet file.
 
     Raises:
-        StorageError: no Parquet file, or not a whole one.
+        InputFileError: no Parquet file, or not a whole one.
     """
     _require("a .parquet file")
     import pyarrow.parquet as pq
@@ -106,7 +106,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
     """The table in the Arrow files of a Hugging Face data set (streams, one after another).
 
     Raises:
-        StorageError: a file is missing or damaged.
+        InputFileError: a file is missing or damaged.
     """
     _require("a folder of Arrow files")
     import pyarrow as pa
@@ -203,7 +203,7 @@ class CsvTable:
         try:
             with arrow_errors(str(self._path)):
                 yield
-        except StorageError as error:
+        except InputFileError as error:
             cause = error.__cause__
             found, place = _CELL.search(str(error)), _COLUMN.search(str(error))
             if not isinstance(cause, pa.ArrowInvalid) or not found or not place:

@@ -54,7 +54,7 @@ class ImageFolderTable:
         """All images in the order of their paths.
 
         Raises:
-            StorageError: a file that is no image, or half of one.
+            InputFileError: a file that is no image, or half of one.
             ParameterError: images of different shapes.
         """
         shape: tuple[int, ...] | None = None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from turnout.core.errors import StorageError
+from turnout.core.errors import InputFileError
 from turnout.datasets.array_cache import Allocate, Kept, Shelf, make_room
 from turnout.datasets.files import cache_folder
 from turnout.datasets.layout import Layout
@@ -33,7 +33,7 @@ def content_digest(path: Path, tell: Tell) -> str:
     Contents whose sizes and times of change are those of an earlier call are not read again.
 
     Raises:
-        StorageError: a file that cannot be read.
+        InputFileError: a file that cannot be read.
     """
     try:
         files = sorted(_files(path))
@@ -44,12 +44,12 @@ def content_digest(path: Path, tell: Tell) -> str:
         digest = _digest_of(path, files, tell)
         newest = max(file.stat().st_ctime for file in files)
         if signature != _signature(path, files):
-            raise StorageError(f"{path} changed while it was read")
+            raise InputFileError(f"{path} changed while it was read")
         if newest < time.time() - _SETTLED_SECONDS:
             make_room(layouts_folder())
             known.write_text(digest, "ascii")
     except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputFileError(f"{path} cannot be read: {error.strerror or error}") from error
     return digest
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import InputFileError, ParameterError
 from turnout.datasets.characters import CharacterTable
 from turnout.datasets.layout import Tell, all_records, lay_out, untold
 from turnout.datasets.layout_cache import content_digest, kept_layout
@@ -35,7 +35,7 @@ def open_table(path: Path) -> Table:
 
     Raises:
         ParameterError: there is none, or of no kind that is known.
-        StorageError: it is damaged.
+        InputFileError: it is damaged.
         MissingExtraError: pyarrow or Pillow is needed and missing.
     """
     if path.is_dir():
@@ -79,7 +79,7 @@ def own_data(
 
     Raises:
         ParameterError: a missing file or column, or a value that is not what the table says.
-        StorageError: a damaged file, or a cache that cannot be written.
+        StorageError: a damaged file (`InputFileError`), or a cache that cannot be written.
     """
     assert data.path is not None
     path = folder / data.path
@@ -111,7 +111,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
     Raises:
         ParameterError: a missing file or column, or a value that is not what the table says.
-        StorageError: a damaged file.
+        InputFileError: a damaged file.
     """
     return all_records(texts_cut(open_table(path), data), data)
 
@@ -137,7 +137,7 @@ def _folder_table(folder: Path) -> Table:
     if (folder / _STATE).is_file():
         files = [str(one.get("filename")) for one in _json(folder / _STATE).get("_data_files", [])]
         if not files or any(Path(name).name != name for name in files):
-            raise StorageError(f"{folder / _STATE} names no files of this folder")
+            raise InputFileError(f"{folder / _STATE} names no files of this folder")
         return _arrow_folder(folder, files)
     for suffix, read in ((".npy", _npy_table), (".arrow", _arrow_folder)):
         if files := sorted(path.name for path in folder.glob(f"*{suffix}")):
@@ -157,9 +157,9 @@ def _json(path: Path) -> dict[str, list]:
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read: {error}") from None
+        raise InputFileError(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise StorageError(f"{path} is no table of keys")
+        raise InputFileError(f"{path} is no table of keys")
     return found
 
 
@@ -171,7 +171,7 @@ def _npz_table(path: Path) -> Table:
     except ParameterError:
         raise
     except _DAMAGED as error:
-        raise StorageError(f"{path} is no whole .npz file: {_line(error)}") from None
+        raise InputFileError(f"{path} is no whole .npz file: {_line(error)}") from None
 
 
 def _npy_table(folder: Path, files: list[str]) -> Table:
@@ -181,7 +181,7 @@ def _npy_table(folder: Path, files: list[str]) -> Table:
         try:
             arrays[Path(name).stem] = np.load(folder / name, mmap_mode="r")
         except _DAMAGED as error:
-            raise StorageError(f"{folder / name} is no whole .npy file: {_line(error)}") from None
+            raise InputFileError(f"{folder / name} is no whole .npy file: {_line(error)}") from None
     return ArrayTable(arrays)
 
 

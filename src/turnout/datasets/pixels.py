@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import StorageError
+from turnout.core.errors import InputFileError
 
 _GREY = ("1", "L", "I", "I;16", "F")
 
@@ -21,7 +21,7 @@ def pixels(source: Path | bytes, where: str) -> NDArray[np.uint8]:
         where: the image, as an error names it.
 
     Raises:
-        StorageError: it is no image, or half of one.
+        InputFileError: it is no image, or half of one.
     """
     from PIL import Image
 
@@ -29,4 +29,4 @@ def pixels(source: Path | bytes, where: str) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise StorageError(f"{where} is no whole image: {' '.join(str(error).split())}") from None
+        raise InputFileError(f"{where} is no whole image: {' '.join(str(error).split())}") from None

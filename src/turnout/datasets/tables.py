@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, StorageError
+from turnout.core.errors import InputFileError, ParameterError
 
 BATCH_NUMBERS = 2**20
 """Numbers of a batch, about: rows times the entries of a row."""
@@ -85,7 +85,7 @@ class Table(Protocol):
 
         Raises:
             ParameterError: arrays of different shapes in a column, or values of no such kind.
-            StorageError: a damaged file.
+            InputFileError: a damaged file.
         """
         ...
 
@@ -133,7 +133,7 @@ def text_column(entries: Sequence[Any] | NDArray[Any]) -> Column:
         array = np.array(filled) if filled else np.zeros(0, dtype="U1")
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if array.size and array.itemsize and array.view(np.uint32).max() > sys.maxunicode:
-        raise StorageError("a column of text holds what is no character: the file is damaged")
+        raise InputFileError("a column of text holds what is no character: the file is damaged")
     texts, places = np.unique(array, return_inverse=True)
     return Column(places.reshape(-1), tuple(str(text) for text in texts), array == "")
 

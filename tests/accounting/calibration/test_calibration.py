@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -92,6 +93,10 @@ CASES = [
 ]
 
 
+priced = functools.lru_cache(maxsize=64)(epsilon_upper)
+"""What a search priced is checked without pricing it anew."""
+
+
 @pytest.fixture
 def evaluations(monkeypatch) -> list[float]:
     """Every ε that calibration asked for."""
@@ -99,7 +104,7 @@ def evaluations(monkeypatch) -> list[float]:
 
     def counted(one: Scheme, delta: float) -> float:
         asked.append(delta)
-        return epsilon_upper(one, delta)
+        return priced(one, delta)
 
     monkeypatch.setattr(targets, "epsilon_upper", counted)
     return asked
@@ -110,7 +115,7 @@ def faults(case: Case) -> list[str]:
     found = calibrate(case.scheme_for, case.unknown, case.epsilon, case.delta)
     number = int if case.unknown.whole else float
     value, refused = number(found.value), number(found.refused or math.nan)
-    proved = epsilon_upper(case.scheme_for(value), case.delta)
+    proved = priced(case.scheme_for(value), case.delta)
     wrong = []
     if found.evaluations > 10:
         wrong.append("slow")
@@ -120,7 +125,7 @@ def faults(case: Case) -> list[str]:
         wrong.append("above the target")
     if proved != found.epsilon:
         wrong.append("another bound")
-    if epsilon_upper(case.scheme_for(refused), case.delta) <= case.epsilon:
+    if priced(case.scheme_for(refused), case.delta) <= case.epsilon:
         wrong.append("the refused one meets the target")
     costlier = -1 if case.unknown.falling else 1
     step = refused - value if case.unknown.whole else math.log(refused / value) / 1e-4

@@ -241,7 +241,7 @@ def test_a_fine_lattice_is_a_gaussian():
 NORMALS = MonotonePair(stats.norm(1.0, 1.5), stats.norm(0.0, 1.5), -45.0, 45.0)
 
 
-@pytest.mark.parametrize("law", [EveryStep(1), CheckIn(10)])
+@pytest.mark.parametrize("law", [EveryStep(1), CheckIn(4)])
 def test_two_normals_of_ones_own_are_priced_as_gaussian_noise(law):
     own = price(scheme(PairRandomizer(NORMALS), law), 1e-5, 1e-2)
     named = price(scheme(GaussianNoise(1.5), law), 1e-5, 1e-2)
