@@ -11,6 +11,7 @@ from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.k_subset import SubsetBlock
 from turnout.accounting.laws.replace_one import Closeness, under_replacement
+from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     AvailabilityCheckIn,
@@ -194,3 +195,15 @@ def test_a_million_windows_are_coupled_and_one_more_goes_over_the_null_record(re
     assert parts(1_000_000).replacement_against_null is None
     longer = parts(1_000_001)
     assert longer.replacement_against_null == longer.record_against_null
+
+
+@pytest.mark.parametrize(
+    "law", [CheckIn(10, 4), CheckIn(5, 3, probability=0.6), PoissonSampling(0.1, 40)], ids=str
+)
+def test_a_grid_that_many_numbers_of_steps_share_gives_bounds_as_sharp(law):
+    whole = scheme(law, sigma=1.5)
+    for steps in (1, 7, law.steps - 1):
+        shared = epsilon_upper(whole, 1e-5, steps, shared=True)
+        known = decomposition_bounds(decompose(whole, steps), ADD, 1e-5, 1e-3)
+        assert max(one.lower for one in known.values()) <= shared
+        assert shared <= epsilon_upper(whole, 1e-5, steps) * (1 + 1e-4)

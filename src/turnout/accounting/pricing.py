@@ -86,18 +86,21 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
             )
 
 
-def epsilon_upper(scheme: Scheme, delta: float, steps: int | None = None) -> float:
+def epsilon_upper(
+    scheme: Scheme, delta: float, steps: int | None = None, *, shared: bool = False
+) -> float:
     """A proved upper bound on ε after the first ``steps`` steps, at one fixed grid.
 
     Quicker than `price`: one side only, on the first grid that `price` tries, so never below what
-    `price` returns.
+    `price` returns. With ``shared`` the grid is a finer one that most numbers of steps have in
+    common, so that pricing many of them costs little more than one.
     """
     checks.open_unit(delta=delta)
     steps = steps_of(scheme, steps)
     if is_per_client(scheme):
         clients = _clients(scheme, delta, steps).values()
         return max((max(client.uppers.values()) for client in clients), default=0.0)
-    return decomposition_upper(decompose(scheme, steps), delta)
+    return decomposition_upper(decompose(scheme, steps), delta, shared=shared)
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
@@ -144,12 +147,12 @@ def decomposition_bounds(
     return {d.value: Bounds(lowers[i], uppers[i]) for i, d in enumerate(Direction)}
 
 
-def decomposition_upper(parts: Decomposition, delta: float) -> float:
+def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
     if parts.replacement_against_null is not None:
         return max(_two_bound_directions(parts, delta))
     return max(
-        _upper(parts.record_against_null, direction, delta)
+        _upper(parts.record_against_null, direction, delta, shared=shared)
         for direction in parts.record_against_null.directions
     )
 
@@ -175,9 +178,13 @@ def _cannot_be_narrowed(
     )
 
 
-def _upper(bound: NeighbourBound, direction: Direction, delta: float) -> float:
+def _upper(
+    bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
+) -> float:
+    grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
     try:
-        return min(run_epsilon(bound.upper, direction, Side.UPPER, delta, 0), bound.cap)
+        found = run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
+        return min(found, bound.cap)
     except NumericalError:
         if math.isinf(bound.cap):
             raise

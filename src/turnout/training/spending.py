@@ -59,7 +59,7 @@ def _until(scheme: Scheme, delta: float) -> Callable[[int], float]:
 
     law = scheme.participation
     if not isinstance(law, AvailabilityCheckIn):
-        return lambda step: epsilon_upper(scheme, delta, step)
+        return lambda step: epsilon_upper(scheme, delta, step, shared=True)
 
     def until(step: int) -> float:
         part = replace(scheme, participation=law.part(steps=step))
