@@ -99,7 +99,7 @@ def test_uppers_fall_and_are_convex_and_both_directions_begin_alike(law):
         (CheckIn(100), Relation.ADD_REMOVE),
         (CheckIn(20, 5), Relation.ZERO_OUT),
         (CheckIn(20), Relation.REPLACE_ONE),
-        (KSubset(12, 2), Relation.ADD_REMOVE),
+        (KSubset(6, 2), Relation.ADD_REMOVE),
         (PoissonSampling(0.01, 100), Relation.REPLACE_ONE),
     ],
     ids=repr,
