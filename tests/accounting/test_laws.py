@@ -155,7 +155,7 @@ def test_spending_never_falls_and_ends_at_the_whole_runs_price(law):
 
 def test_a_bound_that_falls_with_more_steps_is_used_for_fewer(monkeypatch):
     jagged = {1: 0.5, 2: 0.9, 3: 0.8, 4: 1.0}
-    monkeypatch.setattr(pricing, "epsilon_upper", lambda scheme, delta, step: jagged[step])
+    monkeypatch.setattr(pricing, "epsilon_upper", lambda scheme, delta, step, **_: jagged[step])
     assert spent(scheme(1.0, CheckIn(4)), 1e-5, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
 
 

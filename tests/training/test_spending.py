@@ -48,10 +48,10 @@ def test_a_point_that_cannot_be_certified_takes_the_next_ones_value(monkeypatch)
     prepared = prepare(PLAN, 1437)
     whole = epsilon_curve(prepared, 5)
 
-    def fail_at_5(scheme, delta, step):
+    def fail_at_5(scheme, delta, step, **keys):
         if step == 5:
             raise NumericalError("not certified")
-        return epsilon_upper(scheme, delta, step)
+        return epsilon_upper(scheme, delta, step, **keys)
 
     monkeypatch.setattr("turnout.accounting.epsilon_upper", fail_at_5)
     curve = epsilon_curve(prepared, 5)

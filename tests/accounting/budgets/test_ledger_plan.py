@@ -161,7 +161,7 @@ def test_noise_of_a_further_phase_ends_on_the_private_side():
 def test_where_a_plan_stands():
     plan = scheme(1.5, CheckIn(10, 4))
     state = remaining(plan, 15, 2.5, DELTA)
-    assert state.spent == pytest.approx(spent(plan, DELTA, [15])[0])
+    assert state.spent == pytest.approx(spent(plan, DELTA, [15])[0], rel=1e-4)
     assert state.whole == epsilon_upper(plan, DELTA)
     begun = Ledger(TERMS).add(scheme(1.5, CheckIn(10, 2)))  # the second window has begun
     assert state.windows == begun.fits(scheme(1.5, CheckIn(10)), 2.5, DELTA)

@@ -15,8 +15,9 @@ def spent(
     scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
 ) -> list[float]:
     """Proved upper bounds on ε of a scheme after each number of steps, as `running` gives them."""
+    last = scheme.participation.steps
     return running(
-        lambda step: pricing.epsilon_upper(scheme, delta, step, shared=True), steps, whole
+        lambda step: pricing.epsilon_upper(scheme, delta, step, shared=step < last), steps, whole
     )
 
 
