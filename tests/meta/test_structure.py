@@ -18,7 +18,8 @@ PACKAGES = sorted(module.name for module in pkgutil.iter_modules(turnout.__path_
 PUBLIC = {
     "accounting": "UNKNOWNS Calibration ClientGuarantees Guarantee Ledger MonotonePair Odometer "
     "Pair PrivacyCurve Remaining RenyiFilter Side Stopping Terms Unknown calibrate "
-    "calibrate_delta calibrate_noise calibrate_selection epsilon_upper gaussian_epsilon "
+    "calibrate_delta calibrate_noise calibrate_selection client_guarantees epsilon_upper "
+    "gaussian_epsilon "
     "pair_of_table price published_epsilon remaining running selected selected_deltas "
     "selection_epsilon shuffled_method shuffled_price spent "
     "with_released_counts",

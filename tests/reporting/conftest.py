@@ -86,7 +86,7 @@ def summary() -> Summary:
 def traced_summary() -> Summary:
     law = AvailabilityCheckIn(TRACE == 1, 3)
     section = plan(law="availability", window=3, steps_per_day=3)
-    clients = ClientGuarantees(np.array([2.4356, 0.0]), law.window_sizes())
+    clients = ClientGuarantees(lambda: np.array([2.4356, 0.0]), law.window_sizes())
     everyone = outcome(section, CheckIn(3, 2), 0.95, None)
     findings = TraceFindings(trace_statistics(TRACE, 3), np.array([1.5, 0.5, 1.0]), everyone)
     return Summary(outcome(section, law, 0.9, clients), findings)

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from turnout.accounting.divergence.pairs import MonotonePair, Pair, pair_of_table
     from turnout.accounting.guarantee import ClientGuarantees, Guarantee
     from turnout.accounting.laws.released_counts import with_released_counts
-    from turnout.accounting.pricing import epsilon_upper, gaussian_epsilon, price, published_epsilon
+    from turnout.accounting.pricing import (
+        client_guarantees,
+        epsilon_upper,
+        gaussian_epsilon,
+        price,
+        published_epsilon,
+    )
     from turnout.accounting.privacy_curve import PrivacyCurve
     from turnout.accounting.selection import (
         Stopping,
@@ -57,7 +63,7 @@ __getattr__ = loaded_on_demand(
         "divergence.pairs": "MonotonePair Pair pair_of_table",
         "guarantee": "ClientGuarantees Guarantee",
         "laws.released_counts": "with_released_counts",
-        "pricing": "epsilon_upper gaussian_epsilon price published_epsilon",
+        "pricing": "client_guarantees epsilon_upper gaussian_epsilon price published_epsilon",
         "privacy_curve": "PrivacyCurve",
         "selection": "Stopping calibrate_selection selected selected_deltas selection_epsilon",
         "shuffled_messages": "shuffled_method shuffled_price",
@@ -84,6 +90,7 @@ __all__ = [
     "calibrate_delta",
     "calibrate_noise",
     "calibrate_selection",
+    "client_guarantees",
     "epsilon_upper",
     "gaussian_epsilon",
     "pair_of_table",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,17 +16,22 @@ ABSOLUTE_TOLERANCE = 1e-9
 """Gap between bounds on ε that is always small enough, whatever relative tolerance is asked for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ClientGuarantees:
     """ε of each client, for laws under which clients have windows of their own.
 
     Attributes:
-        epsilon_upper: proved upper bound per client, shape (clients,); 0 for who never comes.
+        find: finds `epsilon_upper`, which takes seconds for hundreds of kinds of clients.
         window_sizes: steps that the client draws among, shape (clients, windows).
     """
 
-    epsilon_upper: np.ndarray
+    find: Callable[[], np.ndarray]
     window_sizes: np.ndarray
+
+    @cached_property
+    def epsilon_upper(self) -> np.ndarray:
+        """Proved upper bound per client, shape (clients,); 0 for who never comes."""
+        return self.find()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

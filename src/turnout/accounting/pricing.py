@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -274,10 +274,31 @@ def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
     if exact:
         _require_narrow(directions.values(), delta, tolerance)
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
-    sizes, keys = _window_sizes(scheme, None)
-    uppers = [min(max(clients[key].uppers.values()), worst.upper) for key in keys]
-    each = ClientGuarantees(np.array(uppers), sizes)
+    each = _each_client(scheme, worst.upper, lambda: clients)
     return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact)
+
+
+def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuarantees:
+    """ε of each client of a scheme in which clients have windows of their own, when asked for.
+
+    Args:
+        scheme: of all clients.
+        delta: δ.
+        worst: a proved upper bound on the costliest client's ε, which no client's exceeds.
+    """
+    return _each_client(scheme, worst, lambda: _clients(scheme, delta, None))
+
+
+def _each_client(
+    scheme: Scheme, worst: float, clients: Callable[[], dict[tuple[int, ...], _Client]]
+) -> ClientGuarantees:
+    sizes, keys = _window_sizes(scheme, None)
+
+    def find() -> np.ndarray:
+        found = clients()
+        return np.array([min(max(found[key].uppers.values()), worst) for key in keys])
+
+    return ClientGuarantees(find, sizes)
 
 
 def _worst(

@@ -51,8 +51,6 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
         UnsupportedError: no sound analysis is known for this combination.
         NumericalError: nothing can be certified.
     """
-    from turnout.accounting import price
-
     privacy = plan.privacy
     chosen = plan.law(population) if law is None else law
     if chosen.steps > MOST_STEPS:
@@ -66,7 +64,7 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
         scheme, guarantee = _calibrated(scheme_for, privacy)
     else:
         scheme = scheme_for(privacy.noise_multiplier)
-        guarantee = price(scheme, privacy.delta)
+        guarantee = _priced(scheme, privacy.delta)
         _check_budget(privacy, guarantee)
     return PreparedPlan(plan, population, scheme, guarantee)
 
@@ -75,7 +73,7 @@ def _calibrated(
     scheme_for: Callable[[float], Scheme], privacy: PrivacySection
 ) -> tuple[Scheme, Guarantee]:
     """The scheme whose noise gives the target ε, and its guarantee."""
-    from turnout.accounting import calibrate_noise, price
+    from turnout.accounting import calibrate_noise
 
     target, proved = privacy.epsilon, math.inf
     assert target is not None  # the section holds one of the two
@@ -87,11 +85,22 @@ def _calibrated(
             privacy.delta,
         )
         scheme = scheme_for(noise_multiplier)
-        guarantee = price(scheme, privacy.delta)
+        guarantee = _priced(scheme, privacy.delta)
         proved = guarantee.epsilon.upper
         if proved <= target:
             return scheme, guarantee
     raise NumericalError(f"calibrated noise gives ε = {proved!r}, above privacy.epsilon")
+
+
+def _priced(scheme: Scheme, delta: float) -> Guarantee:
+    """The price of a scheme; where clients have windows of their own, each one's when asked for."""
+    from turnout.accounting import client_guarantees, price
+
+    guarantee = price(costliest_clients(scheme), delta)
+    if guarantee.clients is None:
+        return guarantee
+    each = client_guarantees(scheme, delta, guarantee.epsilon.upper)
+    return replace(guarantee, clients=each)
 
 
 def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
