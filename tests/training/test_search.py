@@ -276,3 +276,11 @@ def test_features_are_computed_once_and_change_nothing(monkeypatch):
     alone = replace(search.held.workload, plan=chosen.model_copy(update={"run": run}))
     ready = ReadyRun.of(alone, replace(search.prepared, plan=alone.plan), UnseenPhase())
     assert ready.carried_out(None, "", None, Unwatched()).result == scores[0]
+
+
+@pytest.mark.parametrize("unit", ["client", "example"])
+def test_the_price_says_whose_it_is(unit):
+    plan = Plan.from_mapping(without(TABLES, "privacy", unit=unit))
+    price = Search.of(plan, Path(), Unwatched()).price
+    assert price is not None
+    assert price.guarantee.unit.value == unit

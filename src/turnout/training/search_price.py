@@ -56,10 +56,11 @@ def search_price(
     stopping = stopping_law(section)
 
     def run(noise: float) -> Scheme:
-        return Scheme(GaussianNoise(noise), law, privacy.relation, plan.protocol.release)
+        release, unit = plan.protocol.release, privacy.unit
+        return Scheme(GaussianNoise(noise), law, privacy.relation, release, unit)
 
     def score(noise: float) -> Scheme:
-        return Scheme(GaussianNoise(noise), EveryStep(1), privacy.relation)
+        return Scheme(GaussianNoise(noise), EveryStep(1), privacy.relation, unit=privacy.unit)
 
     noise = privacy.noise_multiplier
     if noise is None:
