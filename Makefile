@@ -10,7 +10,7 @@ REFERENCE_OUT ?= build/reference
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts kills figures transcripts reference lock clean
+.PHONY: help demo test check malformed worlds power-cuts audits kills figures transcripts reference lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ kills: $(VENV)/.dev  ## Kill coordinator and witness 1,000 times while devices t
 
 worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and lies.
 	OMP_NUM_THREADS=1 TURNOUT_WORLDS=10000 $(BIN)/python -m pytest tests/service/test_simulated_runs.py
+
+audits: $(VENV)/.dev  ## Hold the bounds of 20 times as many random shuffles against exact laws.
+	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py
 
 power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
 	TURNOUT_POWER_CUTS=20000 $(BIN)/python -m pytest tests/service/test_power_cuts.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +113,7 @@ class Recorder:
     def note_sum(self, step: int, total: UpdateSum) -> None:
         """Note the clients' sum in a step, before any noise."""
         self._per_step["clipped"][step] = -1 if total.clipped is None else total.clipped
-        self._per_step["signal"][step] = float(np.linalg.norm(total.total))
+        self._per_step["signal"][step] = math.sqrt(float(np.square(total.total).sum()))
 
     def note_release(self, release: Release) -> None:
         """Note the counts of a step."""

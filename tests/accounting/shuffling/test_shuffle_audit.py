@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -72,13 +73,18 @@ def reaches(worlds: Worlds, epsilon: float, delta: float) -> bool:
     return worst(worlds, epsilon * (1 - 1e-12)) >= delta * (1 - 1e-9) - _ROUNDING
 
 
+def seeds(few: int) -> range:
+    """A few seeds, or as many times more as TURNOUT_AUDITS says (make audits)."""
+    return range(few * int(os.environ.get("TURNOUT_AUDITS", "1")))
+
+
 def drawn(rng: np.random.Generator, largest: float = 8.0) -> tuple[float, float]:
     """ε₀ and δ."""
     epsilon0 = math.exp(rng.uniform(math.log(0.01), math.log(largest)))
     return epsilon0, float(10 ** rng.uniform(-12, -0.3))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_bits_and_whatever_they_stand_for(seed: int):
     rng = np.random.default_rng(seed)
     epsilon0, delta = drawn(rng)
@@ -110,7 +116,7 @@ def test_messages_of_more_kinds(kind: str, seed: int):
         assert is_sound(scheme(any_, EveryStep(1), clients), delta, worlds, known=False)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_the_curves_of_a_round_at_many_ratios(seed: int):
     rng = np.random.default_rng(20 + seed)
     epsilon0, delta = drawn(rng, 5.0)
@@ -130,7 +136,7 @@ def test_the_curves_of_a_round_at_many_ratios(seed: int):
         assert np.all(lower <= truth * (1 + 1e-9) + _ROUNDING)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_two_and_three_rounds(seed: int):
     rng = np.random.default_rng(30 + seed)
     epsilon0, delta = drawn(rng, 5.0)
@@ -145,7 +151,7 @@ def test_two_and_three_rounds(seed: int):
         assert is_sound(scheme(any_, law, clients + 2), delta, worlds, known=False)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_samples(seed: int):
     rng = np.random.default_rng(40 + seed)
     epsilon0, delta = drawn(rng, 5.0)
@@ -165,7 +171,7 @@ def test_samples(seed: int):
             assert is_sound(scheme(any_, law, clients), delta, worlds)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_samples_of_two_rounds(seed: int):
     rng = np.random.default_rng(50 + seed)
     epsilon0, delta = drawn(rng, 4.0)
@@ -176,7 +182,7 @@ def test_samples_of_two_rounds(seed: int):
         assert is_sound(scheme(any_, SelfSampling(rate, 2), clients), delta, worlds)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_whoever_may_leak(seed: int):
     rng = np.random.default_rng(60 + seed)
     epsilon0, _ = drawn(rng, 4.0)
@@ -195,7 +201,7 @@ def test_whoever_may_leak(seed: int):
     assert is_sound(given, delta, worlds, known=False)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_random_laws_that_are_near_each_other(seed: int):
     rng = np.random.default_rng(70 + seed)
     rows = rng.dirichlet(np.full(4, (0.2, 1.0, 5.0)[seed % 3]), 3)
@@ -229,7 +235,7 @@ def test_gaussian_messages_of_others_who_are_alike(sigma: float, clients: int):
 
 
 @pytest.mark.parametrize("relation", [Relation.REPLACE_ONE, Relation.ZERO_OUT])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_averaged_check_ins_whose_second_slot_depends_on_the_first(relation: Relation, seed: int):
     rng = np.random.default_rng(90 + seed)
     epsilon0, clients = drawn(rng, 5.0)[0], int(rng.integers(1, 5))
