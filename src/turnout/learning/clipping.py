@@ -23,7 +23,7 @@ def is_usable(squared_norms: Tensor) -> Tensor:
     return squared_norms <= LARGEST_NORM**2
 
 
-def factors(squared_norms: Tensor, clip_norm: float) -> Tensor:
+def factors(squared_norms: Tensor, clip_norm: float | Tensor) -> Tensor:
     """min(1, C·(1 − MARGIN) / norm) for usable updates, float32, (c,)."""
     target = clip_norm * (1 - MARGIN)
     return (target / squared_norms.sqrt()).clamp_(max=1.0).to(torch.float32)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ from turnout.learning.losses import LOSSES, Loss
 from turnout.learning.models import Layered, Model
 from turnout.learning.module_probes import SlowUpdatesWarning, layer_without_rule
 from turnout.learning.modules import ModuleModel
+from turnout.learning.pooling import fast_max_pooling
+from turnout.learning.recording import Recorded
 from turnout.learning.single_updates import SingleUpdates
 
 CROSS_ENTROPY = LOSSES["cross-entropy"]
@@ -66,7 +69,8 @@ class VmappedUpdates:
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
         """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
-        updates = each(parameters, batch.inputs, batch.labels, batch.weights).detach()
+        with fast_max_pooling():
+            updates = each(parameters, batch.inputs, batch.labels, batch.weights).detach()
         return clipped_total(updates, clip_norm)
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
@@ -85,23 +89,29 @@ class LayeredUpdates:
 
     def clients_at_once(self, examples_each: int) -> int:
         """The number of clients of that many examples that make a good batch."""
-        floats_in_cache = 3 << 19
-        return max(1, min(512, floats_in_cache // self.model.workspace) // examples_each)
+        floats_in_cache = 3 << 20
+        return max(1, min(256, floats_in_cache // self.model.workspace) // examples_each)
 
-    @torch.no_grad()
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
         """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
-        gradients = self._gradients(parameters, batch)
-        norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
+        bound = torch.tensor(clip_norm, dtype=torch.float64)
+        total, norms = _recorded(self)(parameters, batch.inputs, batch.labels, batch.weights, bound)
         usable = clipping.is_usable(norms)
         if not usable.all():
             # Their rows hold NaN, and 0 · NaN is NaN: leave them out and start again.
             return self.clipped_sum(parameters, batch.only(usable), clip_norm)
-        factors = clipping.factors(norms, clip_norm)
-        total = torch.cat([layer.weighted_sum(factors) for layer in gradients])
         return ClippedSum(total, clipping.count_longer(norms, clip_norm))
+
+    def sum_and_norms(
+        self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Σ of the clipped updates, (d,), and the squared norm of each before, float64, (c,)."""
+        gradients = self._gradients(parameters, ClientBatch(inputs, labels, weights))
+        norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
+        factors = clipping.factors(norms, clip_norm)
+        return torch.cat([layer.weighted_sum(factors) for layer in gradients]), norms
 
     def _gradients(self, parameters: Tensor, batch: ClientBatch) -> list[ClientGradients]:
         """Each layer's gradients of every client's loss, times the local learning rate."""
@@ -129,6 +139,12 @@ class LayeredUpdates:
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """Scores (n, classes), for evaluation."""
         return self._forward(self.model.slices(parameters), inputs)[0]
+
+
+@lru_cache(maxsize=16)
+def _recorded(updates: LayeredUpdates) -> Recorded:
+    """The computation of all `LayeredUpdates` with these settings."""
+    return Recorded(updates.sum_and_norms)
 
 
 def local_updates(
