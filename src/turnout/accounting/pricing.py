@@ -18,6 +18,7 @@ from turnout.accounting.decomposition import (
     steps_of,
 )
 from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock, Run
+from turnout.accounting.divergence.composition import GridTooLargeError
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
@@ -31,6 +32,7 @@ from turnout.spec import Relation, ReleaseRule, Scheme
 from turnout.spec.draws import OneOfOwn
 from turnout.spec.forms import normal_form
 
+_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 _WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
 
@@ -138,9 +140,10 @@ def decomposition_bounds(
         return {direction.value: value for direction, value in bounds.items()}
     # Two neighbour bounds are not tight; the null record is an allowed neighbour and gives the
     # lower bound.
-    lowers = [
-        run_epsilon(parts.record_against_null.lower, d, Side.LOWER, delta, 0) for d in Direction
-    ]
+    record = parts.record_against_null
+    shared = record.upper and record.upper == record.lower
+    grid = _two_bound_grid(record.upper, delta) if shared else None
+    lowers = [run_epsilon(record.lower, d, Side.LOWER, delta, 0, grid=grid) for d in Direction]
     uppers = _two_bound_directions(parts, delta)
     if relation is Relation.REPLACE_ONE:
         return {"replace": Bounds(max(lowers), max(uppers))}
@@ -201,9 +204,13 @@ def _bracket(bound: NeighbourBound, direction: Direction, delta: float, toleranc
     while refinement < _REFINEMENTS:
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
-        except NumericalError:
+        except NumericalError as error:
             _require_above_infinity_mass(bound, delta)
             if math.isfinite(bound.cap):
+                break
+            if isinstance(error, GridTooLargeError):
+                if math.isinf(upper):
+                    raise
                 break
             refinement += 1
             continue
@@ -234,14 +241,20 @@ def _two_bound_directions(parts: Decomposition, delta: float) -> list[float]:
     return [there, there if record == other else _two_bound(other, record, delta)]
 
 
+def _two_bound_grid(run: Run, delta: float) -> LossGrid:
+    """One grid for both hops and the lower bound, which then share the curves of their blocks."""
+    return LossGrid.of(run, delta / _LAST_HOP)
+
+
 def _two_bound(first: Run, second: Run, delta: float) -> float:
     if not first and not second:
         return 0.0
     if not first or not second:
         direction = Direction.REMOVE if first else Direction.ADD
         return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
-    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0)
-    add = run_curve(second, Direction.ADD, Side.UPPER, delta / 100, 0)
+    grid = _two_bound_grid([*first, *second] if first != second else first, delta)
+    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
+    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
     best = math.inf
     for share in np.linspace(0.02, 0.98, 25):
         try:

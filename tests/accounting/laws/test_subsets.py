@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from turnout.accounting.divergence import runs
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side, epsilon_at
 from turnout.accounting.divergence.pairs import (
@@ -28,7 +29,9 @@ from turnout.accounting.laws.k_subset.conditional import conditional_bound
 from turnout.accounting.laws.k_subset.levels import LevelLaw
 from turnout.accounting.laws.k_subset.statistic import statistic_curve
 from turnout.accounting.laws.k_subset.task import Task
-from turnout.core.errors import NumericalError, ParameterError
+from turnout.accounting.pricing import price
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.spec import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 NORMALS = 2_000_000  # drawn in each simulation
 STANDARD_ERRORS = 6.1  # a false alarm in about 1e9
@@ -365,3 +368,24 @@ def test_mutant_blocks_in_the_lower_bound(monkeypatch):
 
     monkeypatch.setattr(statistic, "BinSum", wrong)
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) > TRUTH + 2 * 6.1 * 6e-6
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_noise_so_large_that_all_ratios_are_about_one(direction):
+    """The statistic finds the Gaussian limit: the mean of the steps moves by k/√t/σ."""
+    drift = 2 / math.sqrt(8) / 3e4
+    curve = statistic_curve(Task(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
+    limit = math.erf(drift / math.sqrt(8))
+    assert 0.9 * limit < curve.value(1.0) <= limit * (1 + 1e-3)
+
+
+def test_too_many_windows_are_refused_before_grids_are_made_finer(monkeypatch):
+    tried, of = [], runs.LossGrid.of
+    monkeypatch.setattr(runs.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
+    check_ins = Scheme(GaussianNoise(1.0), CheckIn(window=4, windows=10**8), Relation.ADD_REMOVE)
+    with pytest.raises(NumericalError, match="more bins than can be held"):
+        price(check_ins, 1e-6)
+    assert len(tried) == 1
+    law = KSubset(window=4, windows=10**8, picks=2)
+    with pytest.raises(UnsupportedError, match="more than 10,000,000 windows"):
+        price(Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE), 1e-6)

@@ -259,8 +259,12 @@ def _few(law: LossLaw) -> tuple[FloatArray, FloatArray]:
     return losses[alive] / masses[alive], masses[alive]
 
 
+class GridTooLargeError(NumericalError):
+    """A composition needs more bins than can be held, and finer grids need more still."""
+
+
 def _bins(wanted: float) -> int:
     """The least 2ⁿ or 3·2ⁿ that is enough."""
     if not wanted <= _MOST_BINS:
-        raise NumericalError("the privacy losses spread over more bins than can be held")
+        raise GridTooLargeError("the privacy losses spread over more bins than can be held")
     return sums.smooth_size(max(wanted, 64.0))

@@ -15,6 +15,8 @@ from turnout.core.errors import UnsupportedError
 from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
 from turnout.spec.forms import DrawTable, Released
 
+_MOST_SUBSETS = 10**7  # composing the bounds of more takes long, and no run has as many
+
 
 def blocks_of(part: Released, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
     """A client's presence against its absence in the steps that one draw decided.
@@ -74,6 +76,10 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
     from turnout.accounting.laws.k_subset import SubsetBlock  # a room that few schemes need
 
     count = full + (side is Side.UPPER and rest > 0)
+    if count > _MOST_SUBSETS:
+        raise UnsupportedError(
+            f"more than {_MOST_SUBSETS:,} windows of k-subsets have no price here"
+        )
     block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.infinity_mass)
     return [(block, count)] if count else []
 

@@ -124,10 +124,16 @@ def statistic_curve(task: Task, refinement: int) -> StatisticCurve:
 def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
     """Edges of bins of ln(1 + r·x) that are fine against its standard deviation under Q."""
     some = np.append(0.0, np.geomspace(1e-9 * min(1.0, cap), cap, 3000))
+    spread = math.sqrt(max(pair.second_moment - 1.0, 0.0))
+    if spread < 0.1:  # all ratios are about 1
+        some = np.unique(np.append(some, np.exp(spread * np.linspace(-12.0, 12.0, 2000))))
+        some = some[some <= cap]
     masses = np.diff(pair.q_below(some), append=1.0)
     values = np.log1p(scale * some)
     mean = float(masses @ values)
     deviation = math.sqrt(float(masses @ (values - mean) ** 2))
+    if not deviation > 0.0:
+        raise NumericalError("the ratios of a step are all the same to the last digit")
     top = math.log1p(scale * cap)
     bins = min(_MOST_BINS, max(2, math.ceil(top / (step * deviation))))
     return np.expm1(top / bins * np.arange(1, bins + 1)) / scale
