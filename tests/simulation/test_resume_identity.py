@@ -16,6 +16,7 @@ from turnout import training
 from turnout.core.errors import StorageError, UnsupportedError
 from turnout.core.identity import identity_of
 from turnout.datasets import ClientData, Records, digits
+from turnout.learning.compute import Compute, Precision
 from turnout.learning.examples import Examples
 from turnout.learning.fedsgd import FedSGD
 from turnout.learning.holdings import Holdings
@@ -90,6 +91,13 @@ def swapped(first, second):
 
 
 MODEL = build_model("logistic", (FEATURES,), 3)
+
+
+def in_bfloat16():
+    compute = Compute(precision=Precision.BFLOAT16)
+    return VmappedUpdates(MODEL, LocalTraining(2, 0.5), compute=compute)
+
+
 OTHERS = {
     "other data": ({"train": examples(5)}, OTHER_DATA),
     "one pixel": ({"train": changed(examples(), -1)}, OTHER_DATA),
@@ -101,6 +109,7 @@ OTHERS = {
     "more local steps": ({"local": LocalTraining(3, 0.5)}, OTHER_RULE),
     "another local rate": ({"local": LocalTraining(2, 0.25)}, OTHER_RULE),
     "other updates": ({"updates": LayeredUpdates(MODEL, LocalTraining(2, 0.5))}, OTHER_RULE),
+    "another precision": ({"updates": in_bfloat16()}, OTHER_RULE),
     "another clip norm": ({"clip_norm": 0.5}, OTHER_RULE),
     "another start": ({"model": replace(MODEL, zero_start=False)}, OTHER_RULE),
 }

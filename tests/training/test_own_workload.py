@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
@@ -124,6 +125,20 @@ def test_a_file_cut_short_is_damaged(folder, capsys):
     code, _, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")
     assert (code, told.count("\n")) == (2, 1)
     assert not (folder / "run").exists()
+
+
+def test_a_gpu_that_is_not_there_is_refused_and_bfloat16_is_reported(folder, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    plan = folder / "plan.toml"
+    plan.write_text(f'{PLAN}[run]\ndevice = "cuda"\n')
+    code, _, told = ran(capsys, "train", plan, "--out", folder / "run")
+    assert code == 2
+    assert "turnout: run.device = 'cuda': expected a machine where PyTorch finds a GPU" in told
+    assert not (folder / "run").exists()
+    plan.write_text(f'{PLAN}[run]\ndevice = "auto"\nprecision = "bfloat16"\n')
+    assert ran(capsys, "train", plan, "--out", folder / "run")[0] == 0
+    page = (folder / "run" / "report.html").read_text()
+    assert "on auto, forward and backward passes in bfloat16" in page
 
 
 def test_a_trace_and_a_file_must_have_the_same_clients(folder):

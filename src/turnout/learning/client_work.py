@@ -9,6 +9,7 @@ from torch import Tensor
 
 from turnout.core import checks
 from turnout.learning.client_gradients import ClippedSum
+from turnout.learning.compute import Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class ClientBatch:
     def only(self, clients: Tensor) -> ClientBatch:
         """Some of the clients."""
         return ClientBatch(self.inputs[clients], self.labels[clients], self.weights[clients])
+
+    def on(self, compute: Compute) -> ClientBatch:
+        """The batch on a device."""
+        return ClientBatch(*map(compute.take, (self.inputs, self.labels, self.weights)))
 
 
 class LocalUpdates(Protocol):

@@ -24,6 +24,7 @@ from torch.func import grad, vmap
 from turnout.learning import clipping
 from turnout.learning.client_gradients import ClientGradients, ClippedSum, clipped_total
 from turnout.learning.client_work import ClientBatch, LocalTraining, LocalUpdates
+from turnout.learning.compute import CPU, Compute
 from turnout.learning.losses import LOSSES, Loss
 from turnout.learning.models import Layered, Model
 from turnout.learning.module_probes import SlowUpdatesWarning, layer_without_rule
@@ -34,8 +35,10 @@ from turnout.learning.single_updates import SingleUpdates
 
 CROSS_ENTROPY = LOSSES["cross-entropy"]
 
-LARGEST_UPDATES = 1 << 26
-"""Floats of the clients' updates that are written out at once: 256 MiB."""
+LARGEST_UPDATES, LARGEST_UPDATES_ON_GPU = 1 << 22, 1 << 27
+"""Floats of the clients' updates that are written out at once: 16 MiB, of which a CPU keeps freed
+memory, and 512 MiB.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,17 @@ class VmappedUpdates:
     model: Model
     local: LocalTraining
     loss: Loss = CROSS_ENTROPY
+    compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
         """The number of clients of that many examples that make a good batch.
 
         Every client's update is written out: of large models there are fewer at once.
         """
-        return max(1, min(128, LARGEST_UPDATES // max(self.model.dimension, 1)) // examples_each)
+        most, floats = (
+            (128, LARGEST_UPDATES) if self.compute.on_cpu else (4096, LARGEST_UPDATES_ON_GPU)
+        )
+        return max(1, min(most, floats // max(self.model.dimension, 1)) // examples_each)
 
     def update(self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """One client's update."""
@@ -69,7 +76,7 @@ class VmappedUpdates:
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
         """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
-        with fast_max_pooling():
+        with fast_max_pooling(), self.compute.passes():
             updates = each(parameters, batch.inputs, batch.labels, batch.weights).detach()
         return clipped_total(updates, clip_norm)
 
@@ -152,6 +159,7 @@ def local_updates(
     local: LocalTraining,
     loss: Loss = CROSS_ENTROPY,
     probe: ClientBatch | None = None,
+    compute: Compute = CPU,
 ) -> LocalUpdates:
     """The fastest exact computation for a model, local training and a loss.
 
@@ -160,13 +168,19 @@ def local_updates(
         local: what a client does with it.
         loss: what a client lowers.
         probe: any examples of the right shape, to learn whether ``vmap`` takes a module.
+        compute: the device, and the precision of passes.
     """
-    if isinstance(model, Layered) and local.steps == 1 and loss.derivative is not None:
+    if (
+        isinstance(model, Layered)
+        and local.steps == 1
+        and loss.derivative is not None
+        and compute == CPU
+    ):
         return LayeredUpdates(model, local, loss)
-    mapped = VmappedUpdates(model, local, loss)
+    mapped = VmappedUpdates(model, local, loss, compute)
     if not isinstance(model, ModuleModel) or probe is None:
         return mapped
-    start = torch.from_numpy(model.start)
+    start, probe = compute.take(torch.from_numpy(model.start)), probe.on(compute)
     layer = layer_without_rule(model, lambda: mapped.clipped_sum(start, probe, 1.0))
     if layer is None:
         return mapped
@@ -176,4 +190,4 @@ def local_updates(
         SlowUpdatesWarning,
         stacklevel=3,
     )
-    return SingleUpdates(model, local, loss)
+    return SingleUpdates(model, local, loss, compute)

@@ -73,6 +73,7 @@ class ModuleModel:
             for name, value in [*own.items(), *self._module.named_buffers()]
             if name not in chosen
         }
+        self._elsewhere: dict[torch.device, dict[str, Tensor]] = {}
         self._threads = threading.local()
 
     @property
@@ -97,7 +98,17 @@ class ModuleModel:
         """Trained and fixed parameters and buffers by name; the trained ones are views."""
         parts = torch.split(parameters, self._sizes)
         views = (part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
-        return {**self._fixed, **dict(zip(self.names, views, strict=True))}
+        return {**self._fixed_on(parameters.device), **dict(zip(self.names, views, strict=True))}
+
+    def _fixed_on(self, device: torch.device) -> Mapping[str, Tensor]:
+        """The fixed parameters and buffers on a device, copied there once."""
+        if device.type == "cpu":
+            return self._fixed
+        if device not in self._elsewhere:
+            self._elsewhere[device] = {
+                name: value.to(device) for name, value in self._fixed.items()
+            }
+        return self._elsewhere[device]
 
     def resume_parts(self) -> Mapping[str, object]:
         """The module's code and structure, its start and its constants, for checkpoints."""

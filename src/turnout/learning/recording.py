@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ class Recorded:
         with torch.no_grad():
             graph = self._graphs.get(shapes) or self._counted(shapes, tensors)
             # Where optimisation is off is a setting of the thread.
-            with torch.jit.optimized_execution(False):
+            with torch.jit.optimized_execution(False):  # pyright: ignore[reportPrivateImportUsage]
                 return graph(*tensors)
 
     @property
@@ -70,6 +71,6 @@ def _graph(function: Function, tensors: tuple[Tensor, ...]) -> Function:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that shapes become constants, and of deprecation
         try:
-            return torch.jit.trace(function, tensors, check_trace=False)
+            return cast(Function, torch.jit.trace(function, tensors, check_trace=False))
         except (RuntimeError, AttributeError):
             return function

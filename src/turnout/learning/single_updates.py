@@ -9,6 +9,7 @@ from torch import Tensor
 
 from turnout.learning.client_gradients import ClippedSum, clipped_total
 from turnout.learning.client_work import ClientBatch, LocalTraining
+from turnout.learning.compute import CPU, Compute
 from turnout.learning.losses import Loss
 from turnout.learning.models import Model
 
@@ -30,6 +31,7 @@ class SingleUpdates:
     model: Model
     local: LocalTraining
     loss: Loss
+    compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
         """The number of clients of that many examples that make a good batch."""
@@ -63,7 +65,7 @@ class SingleUpdates:
         for start in range(0, len(inputs), EXAMPLES_AT_ONCE):
             some = slice(start, start + EXAMPLES_AT_ONCE)
             own = at.detach().requires_grad_()
-            with torch.enable_grad():
+            with torch.enable_grad(), self.compute.passes():
                 each = self.loss.each(self.model.logits(own, inputs[some]), labels[some])
                 loss = (each * weights[: len(inputs)][some]).sum()
             total += torch.autograd.grad(loss, own)[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
 from turnout.learning import metrics
 from turnout.learning.client_gradients import ClippedSum
+from turnout.learning.compute import CPU, Compute, exact_products
 from turnout.learning.examples import Examples, as_floats, rows
 from turnout.learning.fitting import check_curve, check_fit
 from turnout.learning.holdings import Holdings, within
@@ -28,6 +30,9 @@ from turnout.learning.module_probes import made_up_batch
 from turnout.learning.objectives import LOSS, Objective, build_objective
 from turnout.learning.parallel import keep_freed_memory, ordered_map
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 class SupervisedTask:
     """Clients hold labelled examples, and the model's outputs are to come near the labels.
@@ -38,7 +43,7 @@ class SupervisedTask:
         A client whose update is not finite, or above 1e30, or who holds nothing, contributes
         the zero vector and is counted.
         The same parameters and clients (in the same order) give the same bits, on any number
-        of threads.
+        of threads; not so on a GPU.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class SupervisedTask:
         local: LocalTraining | None = None,
         updates: LocalUpdates | None = None,
         objective: Objective | None = None,
+        compute: Compute = CPU,
     ) -> None:
         """A task over the examples that clients hold between them, evaluated on those held out.
 
@@ -68,8 +74,9 @@ class SupervisedTask:
         self.model = model
         self.objective = objective
         self._updates = updates or local_updates(
-            model, local or LocalTraining(), objective.loss, made_up_batch(examples)
+            model, local or LocalTraining(), objective.loss, made_up_batch(examples), compute
         )
+        self._compute = compute
         self._holdings = holdings
         self._counts = np.diff(holdings.offsets)
         self._examples, self._held_out = examples, held_out
@@ -126,11 +133,12 @@ class SupervisedTask:
             raise ParameterError("clients", clients, f"below the population, {self.population}")
 
         def partial(some: NDArray[np.int64]) -> ClippedSum:
-            return self._updates.clipped_sum(at, self._batch(some), clip_norm)
+            return self._updates.clipped_sum(at, self._batch(some).on(self._compute), clip_norm)
 
+        exact_products()
         total, clipped = np.zeros(self.dimension), 0
-        for part in ordered_map(partial, list(self._groups(clients))):
-            total += part.total.numpy()  # float32 within a batch, float64 between batches
+        for part in self._map(partial, list(self._groups(clients))):
+            total += part.total.cpu().numpy()  # float32 within a batch, float64 between batches
             clipped += part.clipped
         return UpdateSum(total, clients.size, clipped=clipped)
 
@@ -148,7 +156,7 @@ class SupervisedTask:
         ]
 
         def scored(index: NDArray[np.int64]) -> tuple[dict[str, tuple[float, int]], Tensor | None]:
-            outputs = self._updates.logits(at, as_floats(rows(self._held_out.inputs, index)))
+            outputs = self._outputs(at, index)
             labels = rows(self._held_out.labels, index)
             with torch.no_grad():
                 totals = {LOSS: (float(loss.total(outputs.double(), labels)), index.size)}
@@ -157,7 +165,7 @@ class SupervisedTask:
                         totals[metric.name] = metric.totals(outputs, labels)
             return totals, outputs if keeps else None
 
-        parts = list(ordered_map(scored, batches))
+        parts = list(self._map(scored, batches))
         totals = [part[0] for part in parts]
         outputs = torch.cat([part[1] for part in parts if part[1] is not None]) if keeps else None
         labels = torch.tensor(self._held_out.labels)
@@ -170,11 +178,11 @@ class SupervisedTask:
         at_once = self._updates.clients_at_once(1)
 
         def classes(index: NDArray[np.int64]) -> NDArray[np.int64]:
-            outputs = self._updates.logits(at, as_floats(rows(self._held_out.inputs, index)))
+            outputs = self._outputs(at, index)
             return outputs.argmax(-1).numpy()
 
         batches = np.split(np.arange(size), range(at_once, size, at_once))
-        return np.concatenate(list(ordered_map(classes, batches)))
+        return np.concatenate(list(self._map(classes, batches)))
 
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
         """The parameters as a tensor in memory of PyTorch's own alignment.
@@ -184,7 +192,16 @@ class SupervisedTask:
         """
         if parameters.shape != (self.dimension,):
             raise ParameterError("parameters", parameters.shape, f"shape ({self.dimension},)")
-        return torch.tensor(np.asarray(parameters, dtype=np.float32))
+        return self._compute.take(torch.tensor(np.asarray(parameters, dtype=np.float32)))
+
+    def _map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
+        """The function of each item, in order; a GPU takes one at a time."""
+        return ordered_map(function, items) if self._compute.on_cpu else map(function, items)
+
+    def _outputs(self, at: Tensor, index: NDArray[np.int64]) -> Tensor:
+        """The model's outputs for some held-out examples."""
+        inputs = as_floats(rows(self._held_out.inputs, index))
+        return self._updates.logits(at, self._compute.take(inputs)).cpu()
 
     def _groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Clients with data, the largest holdings first, in groups that fit the cache."""

@@ -205,6 +205,15 @@ class RunSection(Section):
     seed: CountFromZero = Field(
         1, description="of the simulation; a deployed run has no seed, its randomness is the OS's"
     )
+    device: Literal["cpu", "cuda", "auto"] = Field(
+        "cpu",
+        description="what computes clients' updates in a simulation; 'auto': a GPU if there is "
+        "one. On a CPU a run gives the same bits wherever it runs, on a GPU it does not",
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="numbers of forward and backward passes; updates are clipped in float32",
+    )
     evaluate_every: Count | None = Field(
         None, description="steps between evaluations; unset: about 60 evaluations in all"
     )

@@ -66,4 +66,5 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
             "Clip norm",
             f"{plan.privacy.clip_norm:g}: a {unit}'s update longer than that (ℓ2) is scaled down",
         ),
+        ("Computed", f"on {plan.run.device}, forward and backward passes in {plan.run.precision}"),
     ]

@@ -9,6 +9,7 @@ from torch import nn
 
 from turnout.core.errors import ParameterError
 from turnout.datasets import Records, deal
+from turnout.learning.compute import compute_on
 from turnout.learning.examples import Examples
 from turnout.learning.features import FeatureMap, build_features
 from turnout.learning.fedsgd import FedSGD
@@ -49,7 +50,8 @@ def build_task(
         phase: is told where large features are kept.
 
     Raises:
-        ParameterError: features, a model, a loss or a metric that do not fit the data.
+        ParameterError: features, a model, a loss or a metric that do not fit the data, or a GPU
+            that is not there.
         StorageError: features that cannot be kept.
     """
     plan, data = workload.plan, workload.data
@@ -69,6 +71,7 @@ def build_task(
         holdings=holdings_of(workload),
         local=LocalTraining(plan.client.steps, plan.client.learning_rate),
         objective=objective,
+        compute=compute_on(plan.run.device, plan.run.precision),
     )
 
 
