@@ -49,9 +49,9 @@ figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and c
 	$(BIN)/python benchmarks/figures/tables.py
 	$(BIN)/python benchmarks/convex_order_picture.py
 
-EXAMPLES := tabular image_folder pretrained shakespeare
+EXAMPLES := tabular image_folder pretrained shakespeare devices
 .PHONY: examples $(EXAMPLES:%=example-%)
-examples: $(EXAMPLES:%=example-%)  ## Run the four examples on data and models of one's own.
+examples: $(EXAMPLES:%=example-%)  ## Run the examples on data and models of one's own.
 
 $(EXAMPLES:%=example-%): example-%: $(VENV)/.dev
 	$(BIN)/python examples/$*/run.py runs/$*

@@ -1,9 +1,9 @@
-"""Users per CPU-second of clipped updates: a module of one's own, the layered path, and Opacus.
+"""Users per CPU-second of clipped updates: a module of one's own, the layered path, and peers.
 
 The 13,706-parameter tanh network, one 28×28 example a user, batches of 1,000, one thread. The
-sides take turns; each figure is that of the median round, Opacus' in its best setting of a mode.
-A round of turnout is the sum of clipped updates; one of Opacus adds noise and an SGD step, which
-cost a hundredth of it.
+sides take turns; each figure is that of the median round, a peer's in its best setting of a mode.
+A round of turnout and of JAX Privacy is the sum of clipped updates; one of Opacus adds noise and
+an SGD step, which cost a hundredth of it.
 
     python benchmarks/own_modules.py --json own_modules.json
 """
@@ -32,6 +32,12 @@ from turnout.learning.tasks import SupervisedTask
 LEAST = {"turnout, module by vmap": 1.2, "turnout, layered": 2.5}
 """Ratios to Opacus' fastest mode to reach."""
 
+PEERS = {
+    "Opacus": ("opacus", "opacus_updates.py"),
+    "JAX Privacy": ("jax-privacy", "jax_updates.py"),
+}
+"""Environment and script of each peer."""
+
 
 class Network(nn.Module):
     """The network as a user would write it."""
@@ -59,14 +65,15 @@ def seconds_of(task: SupervisedTask, start: np.ndarray, rounds: int) -> list[flo
     return found[1:]
 
 
-def opacus_seconds(interpreter: Path, batch: int, rounds: int) -> dict[str, dict[int, list[float]]]:
-    """CPU-seconds by mode and by examples at once."""
-    script = Path(__file__).parent / "peers" / "opacus_updates.py"
-    command = [str(interpreter), str(script), str(batch), str(rounds)]
+def peer_seconds(peer: str, batch: int, rounds: int) -> dict[str, dict[int, list[float]]]:
+    """CPU-seconds of a peer, by mode and by examples at once."""
+    environment, script = PEERS[peer]
+    interpreter, file = peers_python(environment), Path(__file__).parent / "peers" / script
+    command = [str(interpreter), str(file), str(batch), str(rounds)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, dict[int, list[float]]] = defaultdict(dict)
     for row in map(json.loads, done.stdout.splitlines()):
-        found[row["mode"]][row["at_once"]] = row["cpu_seconds"]
+        found[f"{peer}, {row['mode']}"][row["at_once"]] = row["cpu_seconds"]
     return found
 
 
@@ -91,23 +98,22 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=6, help="timed rounds a turn")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--interpreter", type=Path, help="a Python that has Opacus 1.6")
     parser.add_argument("--json", type=Path, help="where the figures go")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    interpreter = given.interpreter or peers_python("opacus")
     ours, theirs = defaultdict(list), defaultdict(lambda: defaultdict(list))
     made = tasks(given.batch)
     for _ in range(given.turns):
         for name, (task, start) in made.items():
             ours[name] += seconds_of(task, start, given.rounds)
-        for mode, settings in opacus_seconds(interpreter, given.batch, given.rounds).items():
-            for at_once, seconds in settings.items():
-                theirs[mode][at_once] += seconds
+        for peer in PEERS:
+            for mode, settings in peer_seconds(peer, given.batch, given.rounds).items():
+                for at_once, seconds in settings.items():
+                    theirs[mode][at_once] += seconds
     rates = {name: given.batch / float(np.median(seconds)) for name, seconds in ours.items()}
     for mode, settings in theirs.items():
         best = min(float(np.median(seconds)) for seconds in settings.values())
-        rates[f"Opacus, {mode}"] = given.batch / best
+        rates[mode] = given.batch / best
     report(rates, given.json)
 
 
