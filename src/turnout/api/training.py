@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from turnout.datasets import ClientData
     from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
+    from turnout.randomizers.vectors import VectorRandomizer
     from turnout.reporting.drawing import Picture
     from turnout.reporting.summary import Outcome, Summary
     from turnout.simulation import History, SimulationResult
@@ -298,6 +299,7 @@ def simulate(
     minibatch: int = 1,
     expected_check_ins: float | None = None,
     evaluate_every: int | None = None,
+    messages: VectorRandomizer | None = None,
 ) -> SimulatedRun:
     """A simulated run of a scheme: who comes at each step and, with an algorithm, what is learned.
 
@@ -313,9 +315,12 @@ def simulate(
             with an algorithm, as the next two.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean.
         evaluate_every: steps between evaluations; None makes about 60 of them.
+        messages: under shuffled trust, the randomizer of each client's update; the
+            scheme's randomizer is its ``law``, the algorithm's ``clip_norm`` its radius.
 
     Raises:
-        ParameterError: a number of clients that does not fit the law, or none.
+        ParameterError: a number of clients that does not fit the law, or none; messages that are
+            not the scheme's.
         UnsupportedError: no analysis of the scheme covers what the algorithm does.
         turnout.training.InterruptedRunError: Ctrl-C while an algorithm learned.
 
@@ -348,6 +353,7 @@ nobody came at 0 of 8 steps)
         minibatch=minibatch,
         expected_check_ins=expected_check_ins,
         evaluate_every=evaluate_every or max(1, law.steps // EVALUATIONS),
+        messages=messages,
     )
     history = result.history
     return SimulatedRun(

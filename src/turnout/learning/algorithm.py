@@ -8,7 +8,7 @@ states apart from the server's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -121,5 +121,27 @@ class Batched(Protocol):
 
         The engine sees that no sum is too long, and looks at some clients alone before each
         evaluation.
+        """
+        ...
+
+
+@runtime_checkable
+class Separate(Protocol):
+    """An algorithm, without client states, that gives many clients' updates one by one.
+
+    Where clients randomize their own messages no sum of updates exists anywhere.
+    """
+
+    def updates(
+        self,
+        sent: NDArray[np.floating],
+        clients: NDArray[np.integer],
+        use: Callable[[int, NDArray[np.floating]], Any],
+    ) -> Iterator[Any]:
+        """The results of ``use`` on these clients' updates, group by group.
+
+        ``use`` gets the number of clients in the groups before and a group's updates, (c, d), in
+        one of several threads; results come in the order of the groups, which is the same each
+        time. Clients that hold nothing are in no group.
         """
         ...

@@ -30,6 +30,10 @@ class ClientGradients(Protocol):
         """Σ factors[i] · gradient[i], (p,)."""
         ...
 
+    def rows(self) -> Tensor:
+        """Each gradient written out, (c, p)."""
+        ...
+
 
 def squared_norms(rows: Tensor) -> Tensor:
     """Squared ℓ2 norm of each row, accumulated in float64."""
@@ -73,6 +77,10 @@ class Materialised:
         """Σ factors[i] · gradient[i], (p,)."""
         return torch.cat((factors @ self.weights, factors @ self.biases))
 
+    def rows(self) -> Tensor:
+        """Each gradient written out, (c, p)."""
+        return torch.cat((self.weights, self.biases), dim=1)
+
 
 @dataclass(frozen=True, slots=True)
 class OuterProducts:
@@ -89,3 +97,8 @@ class OuterProducts:
         """Σ factors[i] · gradient[i], (p,)."""
         scaled = self.upstream * factors[:, None]
         return torch.cat(((scaled.T @ self.inputs).flatten(), scaled.sum(0)))
+
+    def rows(self) -> Tensor:
+        """Each gradient written out, (c, p)."""
+        products = self.upstream[:, :, None] * self.inputs[:, None, :]
+        return torch.cat((products.flatten(1), self.upstream), dim=1)

@@ -61,6 +61,10 @@ class LocalUpdates(Protocol):
         """Σ over the batch's clients of the clipped update, and how many were clipped."""
         ...
 
+    def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
+        """Each client's update as it is, float32, (c, d)."""
+        ...
+
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """Scores (n, classes), for evaluation."""
         ...

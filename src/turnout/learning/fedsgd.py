@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning.algorithm import ClientState, ClientStates, ServerState
 from turnout.learning.optimizers import Optimizer, prefixed, unprefixed
 
@@ -51,6 +51,20 @@ class Task(Protocol):
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
         """Metrics of these parameters, by name."""
+        ...
+
+
+@runtime_checkable
+class SeparateTask(Protocol):
+    """A task that gives each client's update as it is, for clients that randomize their own."""
+
+    def updates(
+        self,
+        parameters: NDArray[np.floating],
+        clients: NDArray[np.integer],
+        use: Callable[[int, NDArray[np.floating]], Any],
+    ) -> Iterator[Any]:
+        """The results of ``use`` on these clients' updates, group by group."""
         ...
 
 
@@ -110,6 +124,18 @@ class FedSGD:
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
         """The sum of these clients' clipped updates."""
         return self.task.clipped_sum(sent, clients, self.clip_norm)
+
+    def updates(
+        self,
+        sent: NDArray[np.floating],
+        clients: NDArray[np.integer],
+        use: Callable[[int, NDArray[np.floating]], Any],
+    ) -> Iterator[Any]:
+        """The results of ``use`` on these clients' updates as they are, group by group."""
+        if not isinstance(self.task, SeparateTask):
+            kind = type(self.task).__name__
+            raise UnsupportedError(f"{kind} gives sums alone, and a message is of one update")
+        return self.task.updates(sent, clients, use)
 
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int

@@ -75,10 +75,13 @@ class VmappedUpdates:
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
         """Σ of the clipped updates, float32, (d,), and how many were clipped."""
+        return clipped_total(self.rows(parameters, batch), clip_norm)
+
+    def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
+        """Each client's update as it is, float32, (c, d)."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
         with fast_max_pooling(), self.compute.passes():
-            updates = each(parameters, batch.inputs, batch.labels, batch.weights).detach()
-        return clipped_total(updates, clip_norm)
+            return each(parameters, batch.inputs, batch.labels, batch.weights).detach()
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """Scores (n, classes), for evaluation."""
@@ -110,6 +113,11 @@ class LayeredUpdates:
             # Their rows hold NaN, and 0 · NaN is NaN: leave them out and start again.
             return self.clipped_sum(parameters, batch.only(usable), clip_norm)
         return ClippedSum(total, clipping.count_longer(norms, clip_norm))
+
+    @torch.no_grad()
+    def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
+        """Each client's update as it is, float32, (c, d)."""
+        return torch.cat([layer.rows() for layer in self._gradients(parameters, batch)], dim=1)
 
     def sum_and_norms(
         self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor

@@ -42,7 +42,7 @@ def _pair(setting: int | Sequence[int]) -> list[int]:
 
 
 def _pooled(images: Tensor, *given: Any, **named: Any) -> Any:
-    """What ``functional.max_pool2d`` gives."""
+    """The result of ``functional.max_pool2d``."""
     call = _CALL.bind(images, *given, **named)
     call.apply_defaults()
     _, kernel, stride, *rest, ceil_mode, wants_indices = call.arguments.values()

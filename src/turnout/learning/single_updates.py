@@ -41,8 +41,11 @@ class SingleUpdates:
         """Σ of the clipped updates, float32, (d,), and how many were clipped."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
-        updates = torch.stack([self._update(parameters, batch, i) for i in range(len(batch))])
-        return clipped_total(updates, clip_norm)
+        return clipped_total(self.rows(parameters, batch), clip_norm)
+
+    def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
+        """Each client's update as it is, float32, (c, d)."""
+        return torch.stack([self._update(parameters, batch, i) for i in range(len(batch))])
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """Outputs (n, ...), for evaluation."""

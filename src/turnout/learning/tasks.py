@@ -142,6 +142,31 @@ class SupervisedTask:
             clipped += part.clipped
         return UpdateSum(total, clients.size, clipped=clipped)
 
+    def updates(
+        self,
+        parameters: NDArray[np.floating],
+        clients: NDArray[np.integer],
+        use: Callable[[int, NDArray[np.float32]], Result],
+    ) -> Iterator[Result]:
+        """The results of ``use`` on these clients' updates as they are, group by group.
+
+        Args:
+            parameters: shape (d,), read as float32.
+            clients: whose updates; those who hold nothing are in no group.
+            use: gets the number of clients in the groups before and a group's updates, (c, d), in
+                one of several threads.
+        """
+        at, clients = self._checked(parameters), np.asarray(clients, dtype=np.int64)
+        groups = list(self._groups(clients))
+        starts = np.cumsum([0, *(group.size for group in groups)])
+        exact_products()
+
+        def used(number: int) -> Result:
+            batch = self._batch(groups[number]).on(self._compute)
+            return use(int(starts[number]), self._updates.rows(at, batch).cpu().numpy())
+
+        return self._map(used, list(range(len(groups))))
+
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
         """The metrics of the held-out examples, by the names of `metrics`.
 

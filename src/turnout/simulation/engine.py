@@ -24,11 +24,13 @@ from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, RunIdentity
 from turnout.simulation.clients import Clients
 from turnout.simulation.history import History
+from turnout.simulation.messages import MessagingClients
 from turnout.simulation.stepper import Setup, Stepper
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore
+    from turnout.randomizers.vectors import VectorRandomizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ class Progress:
     participations: int
     seconds: float
     evaluation: Mapping[str, float] | None
+
+
+def _clients(
+    algorithm: Algorithm,
+    scheme: Scheme,
+    messages: VectorRandomizer | None,
+    streams: SimulationStreams,
+) -> Clients | MessagingClients:
+    """The clients' half: updates that are summed, or messages that clients randomize."""
+    if messages is None:
+        return Clients.of(algorithm, scheme, streams)
+    return MessagingClients.of(algorithm, scheme, messages, streams)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,9 +114,12 @@ class Simulation:
         minibatch: steps accumulated before the model moves (`ReleaseRule.ONE_CLIENT`).
         seed: names all random streams.
         evaluate_every: steps between evaluations; the start and the end are always evaluated.
+        messages: under shuffled trust, the randomizer of each client's update; its law is
+            the scheme's randomizer, its radius (in its own norm) the algorithm's ``clip_norm``.
 
     Raises:
-        ParameterError: a value outside its domain, or a law for another population.
+        ParameterError: a value outside its domain, a law for another population, or messages that
+            are not the scheme's.
         UnsupportedError: clients have states, which no analysis of the scheme covers.
     """
 
@@ -115,6 +132,7 @@ class Simulation:
         minibatch: int = 1,
         seed: int,
         evaluate_every: int,
+        messages: VectorRandomizer | None = None,
     ) -> None:
         checks.count(evaluate_every=evaluate_every)
         streams = SimulationStreams(seed)
@@ -122,7 +140,7 @@ class Simulation:
         self._setup = Setup(
             scheme=scheme,
             algorithm=algorithm,
-            clients=Clients.of(algorithm, scheme, streams),
+            clients=_clients(algorithm, scheme, messages, streams),
             expected_check_ins=divisor,
             minibatch=minibatch,
             streams=streams,
@@ -167,6 +185,7 @@ class Simulation:
                 "clip_norm": setup.clients.bound.clip_norm,
                 "expected_check_ins": setup.expected_check_ins,
                 "minibatch": setup.minibatch,
+                "messages": setup.messages,
                 "seed": setup.streams.seed,
                 "evaluate_every": setup.evaluate_every,
             }

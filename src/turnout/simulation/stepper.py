@@ -18,15 +18,18 @@ from turnout.participation.schedule import Schedule, blocks
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.fleet import Fleet
 from turnout.protocol.mechanisms import Mechanism, State, mechanism_for
+from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.protocol.messages import CheckIns, Release, Updates
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, RunIdentity
 from turnout.simulation.clients import Clients
 from turnout.simulation.history import History, Recorder
+from turnout.simulation.messages import MessagingClients
 from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates, ClientStore, ServerState
+    from turnout.randomizers.vectors import VectorRandomizer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +38,16 @@ class Setup:
 
     scheme: Scheme
     algorithm: Algorithm
-    clients: Clients
+    clients: Clients | MessagingClients
     expected_check_ins: float | None
     minibatch: int
     streams: SimulationStreams
     evaluate_every: int
+
+    @property
+    def messages(self) -> VectorRandomizer | None:
+        """The randomizer of clients' messages, if they send any."""
+        return getattr(self.clients, "randomizer", None)
 
     @property
     def steps(self) -> int:
@@ -49,6 +57,9 @@ class Setup:
     @property
     def mechanism(self) -> Mechanism:
         """The mechanism of a step."""
+        if isinstance(self.clients, MessagingClients):
+            assert self.expected_check_ins is not None
+            return Randomized(self.clients.randomizer, self.expected_check_ins)
         return mechanism_for(
             self.scheme,
             self.clients.bound,

@@ -78,6 +78,11 @@ class L1Randomizer(VectorRandomizer):
         return epsilon_of_flips([self.flip])
 
     @property
+    def total_size(self) -> int:
+        """Rows."""
+        return self.rows
+
+    @property
     def law(self) -> PureRandomizer:
         """A uniform row and its bit, whatever the bit's mean was before it is turned over."""
         if self.public_seed is not None:

@@ -164,6 +164,11 @@ class L2Randomizer(VectorRandomizer):
         return self.inner.epsilon0
 
     @property
+    def total_size(self) -> int:
+        """Rotated coordinates."""
+        return self.rotation.width
+
+    @property
     def law(self) -> PureRandomizer:
         """That of `inner`."""
         return self.inner.law

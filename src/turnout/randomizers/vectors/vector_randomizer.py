@@ -69,6 +69,11 @@ class VectorRandomizer(ABC):
         return sum(self.widths)
 
     @property
+    def total_size(self) -> int:
+        """Numbers in `total`."""
+        return self.dimension
+
+    @property
     def public_randomness(self) -> str:
         """The public randomness that clients and server share beforehand, in words."""
         return "none"

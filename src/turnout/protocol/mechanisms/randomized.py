@@ -1,0 +1,124 @@
+"""Shuffled trust: each client randomizes its own update, and the sum needs no noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.aggregates import Noise, UpdateSum
+from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
+from turnout.protocol.mechanisms.interface import Released, State
+from turnout.protocol.messages import ClientIds
+from turnout.randomizers.vectors import VectorRandomizer
+from turnout.randomness import Source
+from turnout.spec import NonAdaptiveRandomizer, Randomizer, ReleaseRule, Scheme, TrustModel
+
+
+@dataclass(frozen=True, slots=True)
+class Randomized:
+    """The sum of what messages stand for, over the public number expected.
+
+    Guarantees: all that leaves a client is a message of ``randomizer``, which `law` prices; what is
+    released is a function of messages and public numbers.
+
+    Attributes:
+        randomizer: of one client's update, constrained to its radius in its norm.
+        expected_check_ins: n̄, a public constant.
+    """
+
+    randomizer: VectorRandomizer
+    expected_check_ins: float
+
+    def __post_init__(self) -> None:
+        checks.positive(expected_check_ins=self.expected_check_ins)
+
+    @property
+    def law(self) -> Randomizer:
+        """The law of one message."""
+        return self.randomizer.law
+
+    @property
+    def clip_norm(self) -> float:
+        """The radius, in the randomizer's norm."""
+        return self.randomizer.radius
+
+    def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
+        """One client's message, as what it stands for."""
+        values = constrained(np.atleast_2d(update), self.randomizer)
+        return self.summed(self.randomizer.encode(values, source))
+
+    def summed(self, messages: NDArray[Any]) -> UpdateSum:
+        """The sum that the messages of a block of clients stand for; every one is randomized."""
+        total = self.randomizer.total(messages)
+        return UpdateSum(total, len(messages), noised=len(messages))
+
+    def zero(self) -> UpdateSum:
+        """Nobody's messages."""
+        return UpdateSum.zero(self.randomizer.total_size)
+
+    def require(self, total: UpdateSum) -> None:
+        """Refuses a sum of anything but messages."""
+        if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
+            raise RemoteProtocolError("a sum is not one of messages")
+        if total.noised != total.count:
+            raise RemoteProtocolError("an update was not randomized by its client")
+
+    def select(self, arrived: ClientIds, source: Source) -> ClientIds:
+        """Everybody who checked in."""
+        return arrived
+
+    def initial_state(self) -> State:
+        """Nothing."""
+        return {}
+
+    def release(
+        self, total: UpdateSum, state: State, step: int, noise: Noise
+    ) -> tuple[Released, State]:
+        """The estimated sum over the number expected; also of nobody, which is zero."""
+        summed = self.randomizer.mean(total.total, 1)
+        return Released(summed, summed / self.expected_check_ins), state
+
+
+def constrained(updates: NDArray[Any], randomizer: VectorRandomizer) -> NDArray[np.float64]:
+    """Updates (n, d) within the radius; zero where one is not finite.
+
+    ℓ∞ is clipped coordinate by coordinate; other norms scale the whole vector down.
+    """
+    rows = np.asarray(updates, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(np.abs(rows).sum(axis=1))
+        if not finite.all():
+            rows = np.where(finite[:, None], rows, 0.0)
+        if randomizer.norm == np.inf:
+            return np.clip(rows, -randomizer.radius, randomizer.radius)
+        norms = np.linalg.norm(rows, ord=randomizer.norm, axis=1)
+        rows = rows * np.minimum(1.0, randomizer.radius / np.maximum(norms, 1e-300))[:, None]
+    return np.where(np.isfinite(rows), rows, 0.0)
+
+
+def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
+    """Nothing where the scheme is one of this randomizer's messages, shuffled.
+
+    Raises:
+        ParameterError: another trust model, or another randomizer's law.
+        UnsupportedError: messages that only their client's number explains, which a shuffler hides,
+            or a release rule other than the sum of all.
+    """
+    if scheme.trust is not TrustModel.SHUFFLED:
+        expected = "'shuffled' with messages, which clients randomize and a shuffler mixes"
+        raise ParameterError("trust", scheme.trust.value, expected)
+    if scheme.randomizer != randomizer.law:
+        expected = f"{randomizer.law}, the law of {type(randomizer).__name__}"
+        raise ParameterError("randomizer", scheme.randomizer, expected)
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        raise UnsupportedError(f"messages of clients are not released by {scheme.release.value}")
+    fixed = isinstance(randomizer.law, NonAdaptiveRandomizer)
+    if randomizer.public_randomness != "none" and not fixed:
+        raise UnsupportedError(
+            f"{type(randomizer).__name__}'s public randomness ({randomizer.public_randomness}) "
+            "goes by the client's number, which a shuffler hides"
+        )

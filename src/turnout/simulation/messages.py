@@ -1,0 +1,87 @@
+"""The clients' half of a run under shuffled trust: messages, drawn client by client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.learning.algorithm import Separate
+from turnout.protocol.clipping import Clipping
+from turnout.protocol.mechanisms.randomized import Randomized, constrained, require_messages
+from turnout.randomizers.vectors import VectorRandomizer
+from turnout.randomness import SimulationStreams
+from turnout.spec import Scheme
+
+if TYPE_CHECKING:
+    from turnout.learning.algorithm import Algorithm, ClientStates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessagingClients:
+    """All clients of a run, each of which sends a message of its own randomizer.
+
+    Guarantee: a client's message is made of its own update and its own randomness alone.
+
+    Attributes:
+        bound: has the radius, as the clip norm.
+    """
+
+    algorithm: Algorithm
+    randomizer: VectorRandomizer
+    bound: Clipping
+    streams: SimulationStreams
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: Algorithm,
+        scheme: Scheme,
+        randomizer: VectorRandomizer,
+        streams: SimulationStreams,
+    ) -> MessagingClients:
+        """The clients of a scheme.
+
+        Raises:
+            ParameterError: a randomizer of another law, dimension or radius.
+            UnsupportedError: clients with states, or an algorithm that gives sums alone.
+        """
+        require_messages(scheme, randomizer)
+        for name, ours in (("dimension", algorithm.dimension), ("radius", algorithm.clip_norm)):
+            if getattr(randomizer, name) != ours:
+                expected = f"{ours}, as of the algorithm's updates"
+                raise ParameterError(f"messages.{name}", getattr(randomizer, name), expected)
+        if algorithm.init_client(0) is not None:
+            raise UnsupportedError("messages of clients with states have no analysis here")
+        if not isinstance(algorithm, Separate):
+            expected = "one with the method updates, which gives each client's"
+            raise ParameterError("algorithm", type(algorithm).__name__, expected)
+        bound = Clipping(algorithm.dimension, algorithm.clip_norm)
+        return cls(algorithm, randomizer, bound, streams)
+
+    def updates(
+        self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
+    ) -> tuple[UpdateSum, ClientStates]:
+        """The sum that these clients' messages of a step stand for."""
+        assert isinstance(self.algorithm, Separate)
+        mechanism = Randomized(self.randomizer, 1.0)
+
+        def summed(first: int, rows: NDArray[np.floating]) -> UpdateSum:
+            source = self.streams.source("message", step, first)
+            values = constrained(rows, self.randomizer)
+            return mechanism.summed(self.randomizer.encode(values, source))
+
+        total = mechanism.zero()
+        for part in self.algorithm.updates(sent, ids, summed):
+            total = total + part
+        idle = ids.size - total.count
+        if idle:  # who holds nothing sends a message as well, or its absence would tell
+            total = total + summed(total.count, np.zeros((idle, self.algorithm.dimension)))
+        return total, {}
+
+    def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
+        """Nothing: each update is constrained here."""

@@ -1,0 +1,220 @@
+"""Messages that clients randomize themselves: what they stand for, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import turnout as tn
+from turnout.core.errors import (
+    ParameterError,
+    RemoteProtocolError,
+    StorageError,
+    UnsupportedError,
+)
+from turnout.learning.examples import Examples
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.holdings import Holdings
+from turnout.learning.local_updates import LocalTraining, VmappedUpdates
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.single_updates import SingleUpdates
+from turnout.learning.tasks import SupervisedTask
+from turnout.protocol.mechanisms.randomized import Randomized, constrained
+from turnout.randomizers.vectors import (
+    L1Randomizer,
+    L2Randomizer,
+    LInfRandomizer,
+    PrivUnit,
+    SphericalCode,
+    VectorRandomizer,
+)
+from turnout.randomness import SimulationStreams
+from turnout.simulation import FileCheckpoints, Simulation
+from turnout.simulation.messages import MessagingClients
+from turnout.spec import Scheme
+from turnout.spec.shuffles import shuffled
+
+CLIENTS, FEATURES, CLASSES = 40, 3, 2
+DIMENSION = (FEATURES + 1) * CLASSES
+KINDS: dict[str, Any] = {
+    "l1": L1Randomizer,
+    "l2": L2Randomizer.rotated,
+    "linf": LInfRandomizer,
+    "privunit": PrivUnit,
+}
+ROUNDS = 300
+
+
+def learned(radius: float, holdings: Holdings | None = None) -> FedSGD:
+    random = np.random.default_rng(3)
+    inputs = random.normal(size=(CLIENTS, FEATURES)).astype(np.float32)
+    examples = Examples(inputs, (inputs[:, 0] > 0).astype(np.int64))
+    model = build_model("logistic", (FEATURES,), CLASSES)
+    task = SupervisedTask(model, examples, examples, holdings=holdings)
+    return FedSGD(task, SGD(0.5), radius)
+
+
+def scheme(randomizer: VectorRandomizer, rounds: int = 1) -> Scheme:
+    return shuffled(randomizer.law, CLIENTS, rounds)
+
+
+def simulation(randomizer: VectorRandomizer, rounds: int = 4, **changes: Any) -> Simulation:
+    settings: dict[str, Any] = {
+        "scheme": scheme(randomizer, rounds),
+        "algorithm": learned(randomizer.radius),
+        "messages": randomizer,
+        "seed": 1,
+        "evaluate_every": 2,
+    }
+    return Simulation(**(settings | changes))
+
+
+def rows_of(algorithm: FedSGD, sent: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return np.concatenate(list(algorithm.updates(sent, ids, lambda first, rows: rows)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_messages_stand_for_is_the_clipped_sum_on_average(kind):
+    randomizer = KINDS[kind](DIMENSION, 3.0, 0.2)
+    algorithm, ids = learned(0.2), np.arange(CLIENTS)
+    sent = np.zeros(DIMENSION, np.float32)
+    clients = MessagingClients.of(algorithm, scheme(randomizer), randomizer, SimulationStreams(1))
+    mechanism = Randomized(randomizer, CLIENTS)
+    sums = np.array(
+        [
+            mechanism.release(clients.updates(sent, ids, k, {})[0], {}, k, no_noise)[0].direction
+            for k in range(ROUNDS)
+        ]
+    )
+    values = constrained(rows_of(algorithm, sent, ids), randomizer)
+    errors = sums.std(axis=0) / np.sqrt(len(sums))
+    bias = np.abs(randomizer.bias(values))
+    assert (np.abs(sums.mean(axis=0) - values.mean(axis=0)) < 5 * errors + bias).all()
+    wrong = np.abs(sums.mean(axis=0) - 2 * values.mean(axis=0)) > 5 * errors + bias
+    assert wrong.any()  # negative control: a sum of another scale would have been seen
+
+
+def no_noise(deviation: float, dimension: int) -> np.ndarray:
+    raise AssertionError("the coordinator adds no noise to messages")
+
+
+@pytest.mark.parametrize(
+    ("norm", "kind"), [(1, L1Randomizer), (2, PrivUnit), (np.inf, LInfRandomizer)]
+)
+def test_updates_are_constrained_in_the_randomizer_s_norm(norm, kind):
+    random, randomizer = np.random.default_rng(1), kind(6, 1.0, 0.5)
+    rows = random.normal(size=(50, 6)) * np.geomspace(1e-3, 1e100, 50)[:, None]
+    found = constrained(rows, randomizer)
+    norms = np.linalg.norm(found, ord=norm, axis=1)
+    assert (norms <= 0.5 * (1 + 1e-12)).all()
+    small = np.linalg.norm(rows, ord=norm, axis=1) <= 0.5
+    assert small.any()
+    assert (found[small] == rows[small]).all()
+    broken = rows.copy()
+    broken[3, 2], broken[7, 1] = np.nan, np.inf
+    again = constrained(broken, randomizer)
+    assert not again[[3, 7]].any()
+    assert (np.delete(again, [3, 7], axis=0) == np.delete(found, [3, 7], axis=0)).all()
+
+
+def test_clipping_in_another_norm_is_refused():
+    """ℓ∞ below the radius is not ℓ2 below it."""
+    with pytest.raises(ParameterError, match="norms of at most"):
+        PrivUnit(6, 1.0, 0.5).encode(
+            constrained(np.ones((1, 6)), LInfRandomizer(6, 1.0, 0.5)),
+            SimulationStreams(1).source("message"),
+        )
+
+
+@pytest.mark.parametrize("kind", [VmappedUpdates, SingleUpdates, None])
+def test_the_updates_one_by_one_are_those_that_are_summed(kind):
+    owners = np.repeat(np.arange(CLIENTS // 2), 2)
+    holdings = Holdings.from_owners(owners, CLIENTS)
+    algorithm = learned(1e6, holdings)
+    task = algorithm.task
+    assert isinstance(task, SupervisedTask)
+    if kind is not None:
+        loss = VmappedUpdates(task.model, LocalTraining()).loss
+        task._updates = kind(task.model, LocalTraining(), loss)
+    at, ids = np.full(DIMENSION, 0.1, np.float32), np.arange(5, 30)
+    rows = rows_of(algorithm, at, ids)
+    assert rows.shape == (15, DIMENSION)  # ten hold nothing
+    assert np.allclose(rows.sum(axis=0), algorithm.clipped_sum(at, ids).total, atol=1e-5)
+
+
+def test_clients_that_hold_nothing_send_messages_too():
+    owners = np.repeat(np.arange(CLIENTS // 2), 2)
+    algorithm = learned(0.2, Holdings.from_owners(owners, CLIENTS))
+    randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
+    clients = MessagingClients.of(algorithm, scheme(randomizer), randomizer, SimulationStreams(1))
+    sent = np.zeros(DIMENSION, np.float32)
+    total, _ = clients.updates(sent, np.arange(CLIENTS), 0, {})
+    assert total.count == total.noised == CLIENTS
+
+
+def test_a_sum_with_an_update_that_is_no_message_is_refused():
+    mechanism = Randomized(LInfRandomizer(DIMENSION, 2.0, 0.2), 1.0)
+    total = mechanism.encode(np.zeros(DIMENSION), SimulationStreams(1).source("message"))
+    mechanism.require(total)
+    with pytest.raises(RemoteProtocolError, match="not randomized by its client"):
+        mechanism.require(total + type(total)(np.zeros(DIMENSION), 1))
+    with pytest.raises(RemoteProtocolError, match="not one of messages"):
+        mechanism.require(type(total)(np.zeros(DIMENSION + 1), 1, 1))
+
+
+def test_a_run_goes_on_to_the_same_bits(tmp_path):
+    randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
+    whole = simulation(randomizer).run()
+    store = FileCheckpoints(tmp_path / "run.npz")
+
+    def stop(progress: Any) -> None:
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    simulation(randomizer).run(on_progress=stop, checkpoints=store)
+    checkpoint = store.load()
+    assert checkpoint is not None
+    assert checkpoint.step == 2
+    again = simulation(randomizer).run(from_checkpoint=checkpoint)
+    assert (again.parameters == whole.parameters).all()
+    other = LInfRandomizer(DIMENSION, 2.0, 0.2, variant="as-printed")
+    with pytest.raises(StorageError, match="settings"):
+        simulation(replace(other, epsilon=1.0)).run(from_checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"scheme": replace(scheme(PrivUnit(8, 1.0)), trust="central")}, "trust = 'central'"),
+        ({"scheme": replace(scheme(PrivUnit(8, 1.0)), trust="local")}, "trust = 'local'"),
+        ({"scheme": scheme(PrivUnit(DIMENSION, 1.0))}, "randomizer = "),
+        ({"algorithm": learned(0.3)}, "messages.radius = 0.2: expected 0.3"),
+        ({"messages": LInfRandomizer(9, 2.0, 0.2)}, "randomizer = |messages.dimension = 9"),
+    ],
+)
+def test_messages_that_are_not_the_scheme_s_are_refused_in_one_line(changes, line):
+    with pytest.raises(ParameterError, match=line) as caught:
+        simulation(LInfRandomizer(DIMENSION, 2.0, 0.2), **changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_directions_tied_to_a_client_s_number_are_not_shuffled():
+    with pytest.raises(UnsupportedError, match="goes by the client's number"):
+        simulation(SphericalCode(DIMENSION, 2.0, 0.2))
+    public = LInfRandomizer(DIMENSION, 2.0, 0.2, public_seed=3)
+    with pytest.raises(UnsupportedError, match="goes by the client's number"):
+        simulation(public)
+
+
+def test_the_price_is_that_of_the_scheme_that_is_run():
+    randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
+    run = tn.simulate(
+        scheme(randomizer, 6), algorithm=learned(0.2), messages=randomizer, evaluate_every=6
+    )
+    assert (run.check_ins == CLIENTS).all()
+    price = tn.price(scheme(randomizer, 6), delta=1e-3)
+    assert 0 < price.epsilon.upper < 6 * 2.0
