@@ -241,9 +241,18 @@ def _two_bound_directions(parts: Decomposition, delta: float) -> list[float]:
     return [there, there if record == other else _two_bound(other, record, delta)]
 
 
-def _two_bound_grid(run: Run, delta: float) -> LossGrid:
-    """One grid for both hops and the lower bound, which then share the curves of their blocks."""
-    return LossGrid.of(run, delta / _LAST_HOP)
+def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
+    """One grid for both hops and the lower bound, which then share the curves of their blocks.
+
+    None where nothing is composed, and where a curve does not come down as far as the last hop
+    needs: then each has its own.
+    """
+    if len(run) == 1 and run[0][1] == 1:
+        return None
+    try:
+        return LossGrid.of(run, delta / _LAST_HOP)
+    except NumericalError:
+        return None
 
 
 def _two_bound(first: Run, second: Run, delta: float) -> float:
@@ -252,7 +261,7 @@ def _two_bound(first: Run, second: Run, delta: float) -> float:
     if not first or not second:
         direction = Direction.REMOVE if first else Direction.ADD
         return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
-    grid = _two_bound_grid([*first, *second] if first != second else first, delta)
+    grid = _two_bound_grid(first, delta) if first == second else None
     remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
     add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
     best = math.inf
