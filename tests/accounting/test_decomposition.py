@@ -168,7 +168,7 @@ REFUSED = [
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), REPLACE), "add-remove or zero-out"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, ONE), "add-remove"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), ZERO, AVERAGED), "aggregated"),
-    (scheme(WINDOW, trust=TrustModel.LOCAL), "trust"),
+    (scheme(WINDOW, trust=TrustModel.LOCAL), "add-remove does not protect"),
     (scheme(WINDOW, trust=TrustModel.SHUFFLED), "replace-one"),
     (scheme(AvailabilityCheckIn(np.ones((2, 4), bool), 2), trust=TrustModel.LOCAL), "trust"),
 ]

@@ -190,7 +190,6 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path):
     ("changes", "line"),
     [
         ({"scheme": replace(scheme(PrivUnit(8, 1.0)), trust="central")}, "trust = 'central'"),
-        ({"scheme": replace(scheme(PrivUnit(8, 1.0)), trust="local")}, "trust = 'local'"),
         ({"scheme": scheme(PrivUnit(DIMENSION, 1.0))}, "randomizer = "),
         ({"algorithm": learned(0.3)}, "messages.radius = 0.2: expected 0.3"),
         ({"messages": LInfRandomizer(9, 2.0, 0.2)}, "randomizer = |messages.dimension = 9"),
@@ -218,3 +217,17 @@ def test_the_price_is_that_of_the_scheme_that_is_run():
     assert (run.check_ins == CLIENTS).all()
     price = tn.price(scheme(randomizer, 6), delta=1e-3)
     assert 0 < price.epsilon.upper < 6 * 2.0
+
+
+def test_under_local_trust_the_same_messages_are_priced_by_themselves():
+    randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
+    mixed = scheme(randomizer, 4)
+    local = replace(mixed, trust="local")
+    one, other = (
+        tn.simulate(each, algorithm=learned(0.2), messages=randomizer, evaluate_every=4)
+        for each in (mixed, local)
+    )
+    assert (one.parameters == other.parameters).all()
+    shuffled_price, local_price = (tn.price(each, delta=1e-3).epsilon for each in (mixed, local))
+    assert shuffled_price.upper < 0.5 * local_price.lower
+    assert local_price.upper <= 4 * 2.0

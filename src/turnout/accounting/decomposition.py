@@ -24,11 +24,13 @@ from turnout.spec import (
     DiscreteGaussianNoise,
     GaussianNoise,
     LaplaceNoise,
+    NonAdaptiveRandomizer,
     PureRandomizer,
     Randomizer,
     Relation,
     ReleaseRule,
     RoundedGaussianNoise,
+    SampledBitResponse,
     Scheme,
     SpeakingOrder,
     TrustModel,
@@ -75,7 +77,8 @@ def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
         from turnout.accounting.shuffling.schemes import shuffled
 
         return shuffled(scheme, part, scheme.randomizer)
-    require_central(scheme)
+    if scheme.trust is TrustModel.LOCAL:
+        return _local(scheme, part)
     if scheme.release is ReleaseRule.AVERAGED:
         return _averaged(scheme, part, scheme.randomizer)
     if isinstance(part.draw, Cohort):
@@ -93,6 +96,27 @@ def steps_of(scheme: Scheme, steps: int | None) -> int:
     checks.count(0, steps=steps)
     checks.at_most("the scheme's steps", whole, steps=steps)
     return int(steps)
+
+
+_ATTAINED = (PureRandomizer, NonAdaptiveRandomizer, ApproximateRandomizer, SampledBitResponse)
+"""Randomizers whose dominating pair two records have, or are allowed to have."""
+
+
+def _local(scheme: Scheme, part: Released) -> Decomposition:
+    """Messages that everybody sees with their senders."""
+    from turnout.accounting.laws.seen import seen_blocks
+
+    if scheme.relation is Relation.ADD_REMOVE:
+        raise UnsupportedError(
+            "messages that are seen with their senders tell who takes part, which add-remove does "
+            "not protect; use zero-out or replace-one"
+        )
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        raise UnsupportedError(f"under local trust nothing is known of {scheme.release} releases")
+    randomizer, replaced = scheme.randomizer, scheme.relation is Relation.REPLACE_ONE
+    worst = dominating(randomizer, 2.0 if replaced else 1.0)
+    attained = isinstance(randomizer, _OPPOSABLE) or type(randomizer) in _ATTAINED
+    return Decomposition(seen_blocks(part, worst, attained))
 
 
 def _aggregated(scheme: Scheme, part: Released) -> Decomposition:

@@ -315,7 +315,7 @@ def simulate(
             with an algorithm, as the next two.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean.
         evaluate_every: steps between evaluations; None makes about 60 of them.
-        messages: under shuffled trust, the randomizer of each client's update; the
+        messages: under local or shuffled trust, the randomizer of each client's update; the
             scheme's randomizer is its ``law``, the algorithm's ``clip_norm`` its radius.
 
     Raises:

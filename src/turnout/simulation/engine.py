@@ -114,7 +114,7 @@ class Simulation:
         minibatch: steps accumulated before the model moves (`ReleaseRule.ONE_CLIENT`).
         seed: names all random streams.
         evaluate_every: steps between evaluations; the start and the end are always evaluated.
-        messages: under shuffled trust, the randomizer of each client's update; its law is
+        messages: under local or shuffled trust, the randomizer of each client's update; its law is
             the scheme's randomizer, its radius (in its own norm) the algorithm's ``clip_norm``.
 
     Raises:

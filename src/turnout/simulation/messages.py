@@ -1,4 +1,4 @@
-"""The clients' half of a run under shuffled trust: messages, drawn client by client."""
+"""The clients' half of a run under local or shuffled trust: messages of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shuffled trust: each client randomizes its own update, and the sum needs no noise."""
+"""Local and shuffled trust: each client randomizes its own update; the sum needs no noise."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ def constrained(updates: NDArray[Any], randomizer: VectorRandomizer) -> NDArray[
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
-    """Nothing where the scheme is one of this randomizer's messages, shuffled.
+    """Nothing where the scheme is one of this randomizer's messages.
 
     Raises:
-        ParameterError: another trust model, or another randomizer's law.
-        UnsupportedError: messages that only their client's number explains, which a shuffler hides,
-            or a release rule other than the sum of all.
+        ParameterError: central trust, or another randomizer's law.
+        UnsupportedError: messages that only their client's number explains, which no message here
+            carries, or a release rule other than the sum of all.
     """
-    if scheme.trust is not TrustModel.SHUFFLED:
-        expected = "'shuffled' with messages, which clients randomize and a shuffler mixes"
+    if scheme.trust is TrustModel.CENTRAL:
+        expected = "'local' or 'shuffled' with messages, which clients randomize themselves"
         raise ParameterError("trust", scheme.trust.value, expected)
     if scheme.randomizer != randomizer.law:
         expected = f"{randomizer.law}, the law of {type(randomizer).__name__}"
@@ -120,5 +120,5 @@ def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
     if randomizer.public_randomness != "none" and not fixed:
         raise UnsupportedError(
             f"{type(randomizer).__name__}'s public randomness ({randomizer.public_randomness}) "
-            "goes by the client's number, which a shuffler hides"
+            "goes by the client's number, which no message carries and a shuffler hides"
         )
