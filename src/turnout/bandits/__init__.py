@@ -1,0 +1,86 @@
+"""Private linear bandits: policies, mechanisms that protect rewards, environments, and runs.
+
+A mechanism is executed, simulated and priced by one object; a policy sees what it releases and
+nothing else. docs/bandits.md is the guide, docs/design/bandits.md has the proofs.
+"""
+
+from typing import TYPE_CHECKING
+
+from turnout.core.lazy import loaded_on_demand
+
+if TYPE_CHECKING:
+    from turnout.bandits.baselines import LinUCB, phased_elimination
+    from turnout.bandits.channels import Channels
+    from turnout.bandits.contexts import (
+        ContextualEnvironment,
+        best_features,
+        contextual_environment,
+        parameter_net,
+    )
+    from turnout.bandits.core_sets import CoreSet, core_set
+    from turnout.bandits.elimination import Elimination
+    from turnout.bandits.environment import (
+        LinearEnvironment,
+        rounded_rewards,
+        sphere_environment,
+        two_best_environment,
+    )
+    from turnout.bandits.logs import LoggedEnvironment, read_log
+    from turnout.bandits.mechanisms import (
+        BareSums,
+        CentralSums,
+        LocalBits,
+        Mechanism,
+        ShuffledBits,
+    )
+    from turnout.bandits.policy import Batch, Policy, Problem, Release
+    from turnout.bandits.simulation import Run, simulate
+    from turnout.bandits.thompson import BatchedThompson
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "baselines": "LinUCB phased_elimination",
+        "channels": "Channels",
+        "contexts": "ContextualEnvironment best_features contextual_environment parameter_net",
+        "core_sets": "CoreSet core_set",
+        "elimination": "Elimination",
+        "environment": "LinearEnvironment rounded_rewards sphere_environment two_best_environment",
+        "logs": "LoggedEnvironment read_log",
+        "mechanisms": "BareSums CentralSums LocalBits Mechanism ShuffledBits",
+        "policy": "Batch Policy Problem Release",
+        "simulation": "Run simulate",
+        "thompson": "BatchedThompson",
+    },
+)
+
+__all__ = [
+    "BareSums",
+    "Batch",
+    "BatchedThompson",
+    "CentralSums",
+    "Channels",
+    "ContextualEnvironment",
+    "CoreSet",
+    "Elimination",
+    "LinUCB",
+    "LinearEnvironment",
+    "LocalBits",
+    "LoggedEnvironment",
+    "Mechanism",
+    "Policy",
+    "Problem",
+    "Release",
+    "Run",
+    "ShuffledBits",
+    "best_features",
+    "contextual_environment",
+    "core_set",
+    "parameter_net",
+    "phased_elimination",
+    "read_log",
+    "rounded_rewards",
+    "simulate",
+    "sphere_environment",
+    "two_best_environment",
+]
