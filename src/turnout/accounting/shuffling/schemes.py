@@ -13,9 +13,9 @@ from turnout.accounting.shuffling.messages import (
 )
 from turnout.accounting.shuffling.responses.bits import SampledBitsBlock
 from turnout.accounting.shuffling.sampling.bits import (
-    EitherWayBlock,
     SelfSampledBits,
     SubsampledBits,
+    WorseOrderBlock,
 )
 from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -60,7 +60,7 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
         lower = SubsampledBlock(one.identical_others, rate, identical_others=True)
     if one.bits is not None and draw.size < draw.population:
         upper = SampledBitsBlock(SubsampledBits(one.bits, draw.size, draw.population))
-        lower = None if lower is None else EitherWayBlock(lower, rate)
+        lower = None if lower is None else WorseOrderBlock(lower, rate)
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of a uniform sample")
 
 
@@ -76,7 +76,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
         )
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
-        lower = None if lower is None else EitherWayBlock(lower, draw.rate)
+        lower = None if lower is None else WorseOrderBlock(lower, draw.rate)
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
 
 

@@ -122,7 +122,7 @@ class _Gains:
 
     @property
     def width(self) -> float:
-        """How far apart the two values of a gain are at most."""
+        """The larger distance between the two values of a gain."""
         return max(-self.one_apart, self.zero_apart)
 
     def deviation(self, count: int, tilt: float) -> float:

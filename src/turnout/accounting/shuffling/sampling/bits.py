@@ -103,7 +103,7 @@ def _hidden(local_epsilon: float, messages: int, rate: float, k: float) -> float
 
 
 @dataclass(frozen=True, slots=True)
-class EitherWayBlock:
+class WorseOrderBlock:
     """Bits among others that are alike, the two worlds in whichever order costs more.
 
     In the base's *remove* the client differs from all others in P, in its *add* in Q. Of one round
