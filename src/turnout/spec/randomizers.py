@@ -111,7 +111,10 @@ class HadamardResponse(NonAdaptiveRandomizer):
 @asked_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """Sampled-bit randomized response: a uniform coordinate and its bit, true with e^{ε₀} to 1."""
+    """Sampled-bit randomized response: a uniform coordinate and its bit, true with e^{ε₀} to 1.
+
+    Or one of a uniform pair of messages, of which the client's record prefers one with e^{ε₀} to 1.
+    """
 
 
 @asked_randomizer("discrete-gaussian")

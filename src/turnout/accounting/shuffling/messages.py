@@ -26,6 +26,7 @@ from turnout.accounting.shuffling.responses.attained import (
     kary_response_block,
 )
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
+from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
@@ -51,6 +52,8 @@ class Round:
             known.
         method: the analysis, in a few words.
         quick: an upper block that answers for many numbers of messages at once; ``upper`` if None.
+        bits: ε₀ if each message is one randomized bit, of a uniform coordinate that it names or of
+            the only one: samples of such messages have an upper bound of their own.
     """
 
     upper: Block
@@ -58,6 +61,7 @@ class Round:
     identical_others: Block | None
     method: str
     quick: Block | None = None
+    bits: float | None = None
 
 
 @singledispatch
@@ -122,9 +126,8 @@ def _(randomizer: KaryResponse, clients: int) -> Round:
     if values == 2:
         identical_others = IdenticalOthersBlock(epsilon0, clients)
         quick = BlanketBlock(kary_pair(epsilon0, 2), clients)
-        return Round(
-            block, block, identical_others, "binary response, worst of all others' bits", quick
-        )
+        method = "binary response, worst of all others' bits"
+        return Round(block, block, identical_others, method, quick, epsilon0)
     return Round(block, block, None, f"privacy blanket of {values}-ary response")
 
 
@@ -137,12 +140,13 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 @one_round.register
 def _(randomizer: SampledBitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
-    # Two opposite words are as far apart as two records can be. And all others may hold one of
-    # them: then only the number of true bits counts, which is binary response.
-    upper = BlanketBlock(worst_pair(epsilon0), clients)
+    upper = SampledBitsBlock(SampledBits(epsilon0, clients))
+    # All others may hold one word, the client that or the opposite one: then only the number of
+    # true bits counts, which is binary response.
     lower = BinaryResponseBlock(epsilon0, clients)
     identical_others = IdenticalOthersBlock(epsilon0, clients)
-    return Round(upper, lower, identical_others, "privacy blanket of two opposite words' bits")
+    method = "sampled bits, worst of all others' words"
+    return Round(upper, lower, identical_others, method, bits=epsilon0)
 
 
 @one_round.register

@@ -11,6 +11,12 @@ from turnout.accounting.shuffling.messages import (
     UpperMessages,
     one_round,
 )
+from turnout.accounting.shuffling.responses.bits import SampledBitsBlock
+from turnout.accounting.shuffling.sampling.bits import (
+    SelfSampledBits,
+    SubsampledBits,
+    WorseOrderBlock,
+)
 from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
@@ -48,12 +54,13 @@ def shuffled(
 
 def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
     one, rate = one_round(randomizer, draw.size), draw.size / draw.population
-    upper = SubsampledBlock(one.upper, rate)
-    lower = (
-        None
-        if one.identical_others is None
-        else SubsampledBlock(one.identical_others, rate, identical_others=True)
-    )
+    upper: Block = SubsampledBlock(one.upper, rate)
+    lower: Block | None = None
+    if one.identical_others is not None:
+        lower = SubsampledBlock(one.identical_others, rate, identical_others=True)
+    if one.bits is not None and draw.size < draw.population:
+        upper = SampledBitsBlock(SubsampledBits(one.bits, draw.size, draw.population))
+        lower = None if lower is None else WorseOrderBlock(lower, rate)
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of a uniform sample")
 
 
@@ -61,12 +68,15 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
     one = one_round(randomizer, clients)
     if draw.rate == 0:
         return _rounds(randomizer, one.upper, None, 0, "nobody comes")
-    upper = SelfSamplingBlock(UpperMessages(randomizer), clients, draw.rate)
-    lower = None
+    upper: Block = SelfSamplingBlock(UpperMessages(randomizer), clients, draw.rate)
+    lower: Block | None = None
     if one.identical_others is not None:
         lower = SelfSamplingBlock(
             IdenticalOthersMessages(randomizer), clients, draw.rate, identical_others=True
         )
+    if one.bits is not None and draw.rate < 1:
+        upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
+        lower = None if lower is None else WorseOrderBlock(lower, draw.rate)
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
 
 

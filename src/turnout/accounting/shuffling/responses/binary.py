@@ -27,7 +27,8 @@ from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 
 FloatArray = np.ndarray
 _LARGEST_LOCAL_EPSILON, _LARGEST_KNOWN = 600.0, 300.0
-_FAR = 140.0  # ε₀ from which on roots may lie too far away for `polygons`, and shuffling is no help
+FAR = 140.0
+"""ε₀ from which on roots may lie too far away for `polygons`, and shuffling is no help."""
 _ALL_SPLITS = 256  # others so few that every split is looked at
 _LOOSE, _LOOSEST = 2e-3, 0.05  # relative width of a bracket on δ, as a multiple of 1 + z²
 _DENSITY = 6.0  # nodes a standard deviation of a composed round's upper curve
@@ -164,13 +165,13 @@ def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     def priced(k: float, _: Side) -> float:
         return block.supremum(k, refinement)
 
-    if block.local_epsilon > _FAR:
-        return _through(priced, np.ones(1), block.local_epsilon)
+    if block.local_epsilon > FAR:
+        return through(priced, np.ones(1), block.local_epsilon)
     nodes = nodes_near(roughly, Side.UPPER, delta, block.loss_deviation)
     nodes = np.append(nodes, nodes[-1] ** _AHEAD)
     if priced(float(nodes[-1]), Side.UPPER) > delta:
         nodes = nodes_near(priced, Side.UPPER, delta, block.loss_deviation)
-    return _through(priced, nodes, block.local_epsilon)
+    return through(priced, nodes, block.local_epsilon)
 
 
 @lru_cache(maxsize=64)
@@ -178,14 +179,14 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
     def priced(k: float, _: Side) -> float:
         return block.supremum(k, refinement)
 
-    if block.local_epsilon > _FAR:
-        return _through(priced, np.ones(1), block.local_epsilon)
+    if block.local_epsilon > FAR:
+        return through(priced, np.ones(1), block.local_epsilon)
     density = _DENSITY * 2**refinement
     nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
-    return _through(priced, nodes, block.local_epsilon)
+    return through(priced, nodes, block.local_epsilon)
 
 
-def _through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
+def through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
     """The upper curve through computed points, none beyond ε₀, where nothing is left."""
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
         return upper_polygon(np.array([1.0, math.exp(_LARGEST_LOCAL_EPSILON)]), np.ones(2))

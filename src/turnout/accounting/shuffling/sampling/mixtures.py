@@ -96,9 +96,9 @@ class Mixture:
             weight = len(mixed) * sample.rate * max(group.chance, 1e-300)
             hint = min(_LARGEST_HINT, delta / weight)
             block = sample.base(group.first if side is Side.UPPER else group.last)
-            dilutions = _dilutions(group, sample.population, side)
-            parts.append(_Part(wide_curve(block, direction, side, hint, refinement), dilutions))
-            floor += sum(rate * weight for rate, weight in dilutions) * floor_of(block, side)
+            spread = dilutions(group, sample.population, side)
+            parts.append(_Part(wide_curve(block, direction, side, hint, refinement), spread))
+            floor += sum(rate * weight for rate, weight in spread) * floor_of(block, side)
         if sample.identical_others and direction is Direction.ADD and sample.rate < 1:
             floor = 0.0  # nothing is impossible with the victim, which may stay away
         return cls(
@@ -109,7 +109,7 @@ class Mixture:
     def alone(cls, sample: Sample, curve: Curve) -> Mixture:
         """From above, where one curve holds for every number of messages."""
         parts = [
-            _Part(curve, _dilutions(group, sample.population, Side.UPPER))
+            _Part(curve, dilutions(group, sample.population, Side.UPPER))
             for group in groups(sample.population, sample.rate, Side.UPPER, 0)
         ]
         return cls(parts, Direction.REMOVE, Side.UPPER, 0.0)
@@ -196,10 +196,10 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Gr
     singles = np.arange(math.floor(mean) - _FEW // 2, math.ceil(mean) + _FEW // 2 + 1)
     inner = singles if deviation < _FEW / 6 else edges
     first = np.unique(np.clip(np.concatenate([[1], edges, inner]), 1, population)).astype(np.int64)
-    return _grouped(first, population, rate, side)
+    return grouped(first, population, rate, side)
 
 
-def _grouped(first: np.ndarray, population: int, rate: float, side: Side) -> list[Group]:
+def grouped(first: np.ndarray, population: int, rate: float, side: Side) -> list[Group]:
     """Groups that begin at these numbers."""
     mean = population * rate
     last = np.append(first[1:] - 1, population)
@@ -229,7 +229,7 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
         first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
         # Those of many more come seldom, and their curve is that of all clients.
-        return _grouped(first, population, rate, side)[:2]
+        return grouped(first, population, rate, side)[:2]
     return groups(population, rate, side, refinement)
 
 
@@ -248,7 +248,7 @@ def _between(first: FloatArray, trials: int, chance: float) -> tuple[FloatArray,
     return np.maximum(mass, 0.0), _SLACK * np.where(left, below[1:], above[:-1])
 
 
-def _dilutions(group: Group, population: int, side: Side) -> list[tuple[float, float]]:
+def dilutions(group: Group, population: int, side: Side) -> list[tuple[float, float]]:
     """Rates γ and weights that stand for the N's of a group."""
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:
