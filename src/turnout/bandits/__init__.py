@@ -1,0 +1,71 @@
+"""Private linear bandits: policies, mechanisms that protect rewards, environments, and runs.
+
+A mechanism is executed, simulated and priced by one object; a policy sees what it releases and
+nothing else. docs/bandits.md is the guide, docs/design/bandits.md has the proofs.
+"""
+
+from typing import TYPE_CHECKING
+
+from turnout.core.lazy import loaded_on_demand
+
+if TYPE_CHECKING:
+    from turnout.bandits.baselines import LinUCB, phased_elimination
+    from turnout.bandits.channels import Channels
+    from turnout.bandits.core_sets import CoreSet, core_set
+    from turnout.bandits.elimination import Elimination
+    from turnout.bandits.environment import (
+        LinearEnvironment,
+        rounded_rewards,
+        sphere_environment,
+        two_best_environment,
+    )
+    from turnout.bandits.mechanisms import (
+        BareSums,
+        CentralSums,
+        LocalBits,
+        Mechanism,
+        ShuffledBits,
+    )
+    from turnout.bandits.policy import Batch, Policy, Problem, Release
+    from turnout.bandits.simulation import Run, simulate
+    from turnout.bandits.thompson import BatchedThompson
+
+__getattr__ = loaded_on_demand(
+    __name__,
+    {
+        "baselines": "LinUCB phased_elimination",
+        "channels": "Channels",
+        "core_sets": "CoreSet core_set",
+        "elimination": "Elimination",
+        "environment": "LinearEnvironment rounded_rewards sphere_environment two_best_environment",
+        "mechanisms": "BareSums CentralSums LocalBits Mechanism ShuffledBits",
+        "policy": "Batch Policy Problem Release",
+        "simulation": "Run simulate",
+        "thompson": "BatchedThompson",
+    },
+)
+
+__all__ = [
+    "BareSums",
+    "Batch",
+    "BatchedThompson",
+    "CentralSums",
+    "Channels",
+    "CoreSet",
+    "Elimination",
+    "LinUCB",
+    "LinearEnvironment",
+    "LocalBits",
+    "Mechanism",
+    "Policy",
+    "Problem",
+    "Release",
+    "Run",
+    "ShuffledBits",
+    "core_set",
+    "phased_elimination",
+    "rounded_rewards",
+    "simulate",
+    "sphere_environment",
+    "two_best_environment",
+]

@@ -1,0 +1,343 @@
+"""What protects rewards, and what the learner sees of a batch: one noisy sum for each action.
+
+Notation: n the pulls of an action in a batch, S their rewards' sum (each ±1), so replacing one
+reward moves S by 2; κ the factor by which a randomized bit's mean shrinks,
+(e^{ε₀} − 1)/(e^{ε₀} + 1).
+
+A mechanism is executed, simulated and priced by one object. A client has one reward, in one batch,
+of one action. Releases before do not depend on it and later ones are functions of what is
+released and of other clients' rewards, so a run costs what its costliest batch does
+(docs/design/bandits.md, "One batch a client").
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.accounting import price, shuffled_price
+from turnout.bandits.channels import Channels
+from turnout.core import checks
+from turnout.core.bounds import Bounds
+from turnout.estimation.private.noise import SumNoise, laplace_noise
+from turnout.randomizers.categorical import KaryRandomizedResponse
+from turnout.randomizers.levels import check_level
+from turnout.randomness import Source
+from turnout.spec import KaryResponse, PureRandomizer, TrustModel
+from turnout.spec.shuffles import shuffled
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+_SENSITIVITY = 2
+_FEWEST_HIDDEN = 8  # pulls below which shuffling bits is worth nothing at any δ of interest
+_GRID = 1.2  # ratio of the numbers of pulls at which ε₀ is found; others take the smaller one's
+_MOST_LOCAL = 9.0  # ε₀ from which on a bit is true but for one in 8,000, unless ε is larger
+_SEARCH_WIDTH, _SLACK, _TRIES = 1e-3, 0.01, 30
+
+
+class Mechanism(ABC):
+    """One way to release the sums of a batch: a reward randomizer and an aggregator.
+
+    Rewards are ±1 (`rounded_rewards`). `messages` and `release` are what clients and learner run;
+    `simulated` draws the same sums in their exact law without drawing a reward.
+    """
+
+    word: ClassVar[str]
+    trust: ClassVar[TrustModel | None]
+
+    @abstractmethod
+    def channels(self, pulls: IntArray) -> Channels:
+        """The public laws of what becomes of each action's rewards, for n ≥ 1 pulls of each."""
+
+    @abstractmethod
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """What the clients of one action send, ±1 each; the action has ``pulls`` in the batch."""
+
+    @abstractmethod
+    def release(self, totals: IntArray, source: Source) -> IntArray:
+        """What the learner sees of the totals of messages, one for each action."""
+
+    @abstractmethod
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """Proved bounds on ε of a whole run under replace-one of a reward, at the δ of `delta`.
+
+        Args:
+            batches: pulls of each action, batch by batch, of all that was released.
+        """
+
+    @property
+    def delta(self) -> float:
+        """δ; 0 for pure ε."""
+        return 0.0
+
+    def simulated(self, pulls: IntArray, means: FloatArray, source: Source) -> IntArray:
+        """A batch's released sums, in the law that pull by pull would give.
+
+        Args:
+            pulls: of each action, at least 1, shape (k,).
+            means: mean reward of each action, in [−1, 1], shape (k,).
+            source: randomness; a simulation's.
+        """
+        attenuation = self.channels(pulls).attenuation
+        ones = [
+            source.binomial(int(n), 0.5 * (1.0 + float(kappa * mean)))
+            for n, kappa, mean in zip(pulls, attenuation, means, strict=True)
+        ]
+        return self.release(2 * np.array(ones, np.int64) - pulls, source)
+
+
+@dataclass(frozen=True)
+class BareSums(Mechanism):
+    """No privacy: sums as they are."""
+
+    word = "none"
+    trust = None
+
+    def channels(self, pulls: IntArray) -> Channels:
+        """Nothing is lost."""
+        return Channels(pulls, np.ones(pulls.size), np.inf)
+
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """The rewards."""
+        return rewards
+
+    def release(self, totals: IntArray, source: Source) -> IntArray:
+        """The totals."""
+        return totals
+
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """Infinite."""
+        return Bounds(np.inf, np.inf)
+
+
+@dataclass(frozen=True)
+class CentralSums(Mechanism):
+    """Each action's sum with discrete Laplace noise of ℓ1 sensitivity 2, once in the whole run.
+
+    Source: thesis, Algorithm 6.3.1, whose Lap(1/ε) takes the sensitivity for 1 and is 2ε-DP
+        (docs/errata.md); here the noise is for 2, in whole numbers, as sums are.
+
+    Attributes:
+        epsilon_asked: ε, above 0.
+
+    >>> CentralSums(1.0).epsilon([np.array([5, 9])]).upper
+    1.0
+    """
+
+    epsilon_asked: float
+    word = "central"
+    trust = TrustModel.CENTRAL
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon_asked)
+        self.noise  # noqa: B018  refuses an ε too small for noise of 64 bits
+
+    @cached_property
+    def noise(self) -> SumNoise:
+        """The noise of one sum."""
+        return laplace_noise(self.epsilon_asked, _SENSITIVITY)
+
+    @property
+    def law(self) -> PureRandomizer:
+        """The law that prices the release of a batch."""
+        return PureRandomizer(self.noise.epsilon)
+
+    def channels(self, pulls: IntArray) -> Channels:
+        """Whole bits, and the noise on each sum."""
+        t, s = self.noise.scale
+        return Channels(pulls, np.ones(pulls.size), s / t)
+
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """The rewards, to a learner that is trusted with them."""
+        return rewards
+
+    def release(self, totals: IntArray, source: Source) -> IntArray:
+        """The totals with noise."""
+        return totals + self.noise.draw(totals.size, source)
+
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """The noise's, attained: sums two apart have the likelihood ratio e^ε beyond the larger."""
+        del batches
+        t, s = self.noise.scale
+        return Bounds(
+            min(_SENSITIVITY * s / t, self.noise.epsilon) * (1 - 1e-15), self.law.epsilon0
+        )
+
+
+@dataclass(frozen=True)
+class LocalBits(Mechanism):
+    """Each client sends one randomized bit.
+
+    Source: thesis, Algorithm 6.3.2, with Warner's response in place of Laplace noise: rewards are
+        bits, and this response has the least variance of all ε₀-DP bits.
+
+    Attributes:
+        epsilon_asked: ε = ε₀, from 1e-12 to 30.
+    """
+
+    epsilon_asked: float
+    word = "local"
+    trust = TrustModel.LOCAL
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon_asked)
+
+    @property
+    def law(self) -> KaryResponse:
+        """The law that prices a message."""
+        return bit_randomizer(self.epsilon_asked).private_law
+
+    def channels(self, pulls: IntArray) -> Channels:
+        """Attenuated bits."""
+        return Channels(pulls, np.full(pulls.size, attenuation(self.epsilon_asked)), np.inf)
+
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """Randomized bits."""
+        return randomized_bits(rewards, self.epsilon_asked, source)
+
+    def release(self, totals: IntArray, source: Source) -> IntArray:
+        """The totals: the messages are protected already."""
+        return totals
+
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """ε₀, attained by either bit."""
+        del batches
+        return Bounds(self.law.epsilon0 * (1 - 1e-15), self.law.epsilon0)
+
+
+@dataclass(frozen=True)
+class ShuffledBits(Mechanism):
+    """The same bit, at the largest ε₀ that the pulls of the client's own action allow.
+
+    Messages show the action, so only the n pulls of that action in that batch hide a client; ε₀ is
+    the largest at which n shuffled binary responses are (ε, δ)-DP by their exact law, and ε where
+    there are too few to hide in.
+
+    Source: thesis, Algorithm 6.4.1, which takes the whole batch's pulls and the clones bound beyond
+        its range (docs/errata.md).
+
+    Attributes:
+        epsilon_asked: ε, from 1e-12 to 30.
+        delta_asked: δ in (0, 1).
+    """
+
+    epsilon_asked: float
+    delta_asked: float
+    word = "shuffled"
+    trust = TrustModel.SHUFFLED
+
+    def __post_init__(self) -> None:
+        check_level(self.epsilon_asked)
+        checks.open_unit(delta=self.delta_asked)
+
+    @property
+    def delta(self) -> float:
+        """δ of a batch, hence of the run."""
+        return self.delta_asked
+
+    def local_epsilons(self, pulls: IntArray) -> FloatArray:
+        """ε₀ of the bits of each action, shape of ``pulls``."""
+        found = [local_epsilon(self.epsilon_asked, self.delta_asked, int(n)) for n in pulls]
+        return np.array(found)
+
+    def channels(self, pulls: IntArray) -> Channels:
+        """Attenuated bits, less so the more pulls an action has."""
+        kappas = [attenuation(level) for level in self.local_epsilons(pulls)]
+        return Channels(pulls, np.array(kappas), np.inf)
+
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """Randomized bits; the shuffler hides whose is whose, and a sum needs no order."""
+        level = local_epsilon(self.epsilon_asked, self.delta_asked, pulls)
+        return randomized_bits(rewards, level, source)
+
+    def release(self, totals: IntArray, source: Source) -> IntArray:
+        """The totals."""
+        return totals
+
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """Of the costliest action of the costliest batch, by the exact law.
+
+        The lower bound is one of its batches' where all other clients hold the same bit.
+        """
+        levels: dict[float, int] = {}
+        for pulls in batches:
+            for n in pulls.tolist():
+                level = local_epsilon(self.epsilon_asked, self.delta_asked, n)
+                levels[level] = min(n, levels.get(level, n))
+        bounds = [_bits_price(level, n, self.delta_asked) for level, n in levels.items()]
+        lower, upper = (
+            max((getattr(b, s) for b in bounds), default=0.0) for s in ("lower", "upper")
+        )
+        return Bounds(lower, min(upper, self.epsilon_asked))
+
+
+@lru_cache(maxsize=4096)
+def bit_randomizer(level: float) -> KaryRandomizedResponse:
+    """Warner's response at a level, with coins that are fractions."""
+    return KaryRandomizedResponse(level, 2)
+
+
+def attenuation(level: float) -> float:
+    """κ, by which a bit's mean shrinks: the probability that the client answers at all."""
+    return float(1 - bit_randomizer(level).blanket)
+
+
+def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
+    """Each bit of ±1, or with the blanket's probability a fair coin."""
+    ignored = source.bernoulli(bit_randomizer(level).blanket, bits.size)
+    return np.where(ignored, 2 * source.below(2, bits.size) - 1, bits)
+
+
+def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
+    """The largest ε₀ found at which the shuffled bits of n pulls are (ε, δ)-DP; at least ε.
+
+    More others hide better, so the level of a number of pulls holds for every larger one: it is
+    found on a grid of numbers a fifth apart.
+    """
+    if pulls < _FEWEST_HIDDEN:
+        return epsilon
+    step = math.ceil(math.log(pulls / _FEWEST_HIDDEN) / math.log(_GRID)) + 1
+    while step > 0 and _grid_pulls(step) > pulls:
+        step -= 1
+    for before in range(0, step, 100):  # so that recursion is never deep
+        _grid_epsilon(epsilon, delta, before)
+    return _grid_epsilon(epsilon, delta, step)
+
+
+@lru_cache(maxsize=2**16)
+def _grid_epsilon(epsilon: float, delta: float, step: int) -> float:
+    """ε₀ at one number of the grid, sought upwards from the number before it."""
+    if step == 0:
+        return epsilon
+    pulls, most = _grid_pulls(step), max(epsilon, _MOST_LOCAL)
+    low, high = _grid_epsilon(epsilon, delta, step - 1), most
+    # Of many messages ε falls as e^{ε₀/2}/√n, so ε₀ grows by the logarithm of the ratio.
+    guess = low + math.log(_GRID)
+    for _ in range(_TRIES):
+        if high - low < _SEARCH_WIDTH:
+            break
+        guess = guess if low < guess < high else 0.5 * (low + high)
+        cost = shuffled_price([(KaryResponse(guess, 2), 1)], pulls, delta)
+        low, high = (guess, high) if cost <= epsilon else (low, guess)
+        if (1.0 - _SLACK) * epsilon <= cost <= epsilon:
+            break
+        guess += 1.9 * math.log((1.0 - 0.5 * _SLACK) * epsilon / cost)
+    return low
+
+
+def _grid_pulls(step: int) -> int:
+    """Pulls at one point of the grid."""
+    return round(_FEWEST_HIDDEN * _GRID**step)
+
+
+@lru_cache(maxsize=4096)
+def _bits_price(level: float, pulls: int, delta: float) -> Bounds:
+    """Both sides of ε of shuffled bits."""
+    return price(shuffled(KaryResponse(level, 2), pulls), delta).epsilon

@@ -1,0 +1,67 @@
+"""Runs of a policy in an environment, batch by batch, each sum drawn in its exact law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.bandits.environment import LinearEnvironment
+from turnout.bandits.mechanisms import Mechanism
+from turnout.bandits.policy import Batch, Policy, Problem, Release
+from turnout.core.errors import LocalProtocolError
+from turnout.randomness import SimulationRandomness, SimulationStreams
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What happened in one run.
+
+    Attributes:
+        batches: in order.
+        pulled: pulls up to the end of each batch, shape (batches,).
+        regret: expected regret of all pulls up to there, shape (batches,).
+        state: the policy's, at the end.
+    """
+
+    batches: tuple[Batch, ...]
+    pulled: IntArray
+    regret: FloatArray
+    state: Any
+
+
+def simulate(
+    policy: Policy[Any],
+    environment: LinearEnvironment,
+    mechanism: Mechanism,
+    horizon: int,
+    streams: SimulationStreams,
+) -> Run:
+    """One run of T pulls; equal streams give equal runs.
+
+    Raises:
+        LocalProtocolError: the policy plans no pull, or more than are left.
+    """
+    state = policy.init(Problem(environment.actions, horizon))
+    left, regret = horizon, 0.0
+    batches: list[Batch] = []
+    regrets: list[float] = []
+    while left:
+        number = len(batches)
+        batch = policy.plan(state, streams.generator("bandit", "plan", number))
+        if not 1 <= batch.size <= left or batch.pulls.min() < 1:
+            raise LocalProtocolError(f"batch {number} has {batch.size} pulls, {left} are left")
+        source = SimulationRandomness(streams.generator("bandit", "batch", number))
+        sums = mechanism.simulated(batch.pulls, environment.means[batch.actions], source)
+        state = policy.update(state, Release(batch, sums, mechanism.channels(batch.pulls)))
+        left -= batch.size
+        regret += float(batch.pulls @ environment.gaps[batch.actions])
+        batches.append(batch)
+        regrets.append(regret)
+    pulled = np.cumsum([batch.size for batch in batches])
+    return Run(tuple(batches), pulled, np.array(regrets), state)

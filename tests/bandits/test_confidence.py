@@ -1,0 +1,92 @@
+"""Widths: exact moments, coverage over whole runs, and widths that are too small."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from turnout.bandits import (
+    BareSums,
+    CentralSums,
+    Elimination,
+    LocalBits,
+    simulate,
+    two_best_environment,
+)
+from turnout.bandits.channels import bit_log_moments, laplace_log_moments
+from turnout.bandits.confidence import Estimates, Widths
+from turnout.randomness import SimulationStreams
+
+
+@pytest.mark.parametrize("x", [-40.0, -2.0, -0.3, -1e-3, 1e-4, 2e-3, 0.7, 5.0])
+@pytest.mark.parametrize("means", [(-1.0, 1.0), (0.8, 0.95), (-0.2, 0.1), (1.0, 1.0)])
+def test_bits_have_the_largest_moment_of_all_means(x, means):
+    m = np.linspace(*means, 4001)
+    with np.errstate(divide="ignore"):
+        brute = np.logaddexp(x + np.log((1 + m) / 2), -x + np.log((1 - m) / 2)) - m * x
+    found = float(bit_log_moments(np.array([x]), *(np.array([b]) for b in means))[0])
+    assert brute.max() - 1e-15 <= found <= brute.max() * (1 + 1e-3) + 1e-12
+    assert bit_log_moments(np.array([x]), np.array([-1.0]), np.array([1.0]))[0] <= x**2 / 2 * 1.001
+
+
+def test_laplace_noise_has_its_moment():
+    rate, places = 0.5, np.arange(-600, 601)
+    law = np.exp(-rate * np.abs(places))
+    law /= law.sum()
+    for x in (0.01, -0.2, 0.45):
+        brute = np.log(law @ np.exp(x * places))
+        assert laplace_log_moments(np.array([x]), rate)[0] == pytest.approx(brute, rel=1e-9)
+    assert np.isinf(laplace_log_moments(np.array([0.5, -0.7]), rate)).all()
+    # A gaussian of the same variance would have a smaller one: Lemma E.1.2's mistake.
+    assert laplace_log_moments(np.array([0.45]), rate)[0] > 0.45**2 * (law @ places**2) / 2
+
+
+@dataclass(frozen=True)
+class Narrowed(Widths):
+    """A tenth of what holds."""
+
+    def lower(self, evidence, contrasts):
+        found = super().lower(evidence, contrasts)
+        return Estimates(found.values, found.radii / 10)
+
+
+class Careless(Elimination):
+    """An elimination on widths that do not hold."""
+
+    def _widths(self, state, contrasts):
+        sound = super()._widths(state, contrasts)
+        return Narrowed(sound.failure, sound.contrasts, sound.horizon, sound.pooled)
+
+
+def wrongly_dropped(policy, mechanism, runs, horizon=4000):
+    """Runs that drop the best action, of an environment in which the two best are close."""
+    environment = two_best_environment(0.01, 3)
+    lost = 0
+    for seed in range(runs):
+        run = simulate(policy, environment, mechanism, horizon, SimulationStreams(seed))
+        lost += environment.best not in run.state.active
+    return lost
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize("mechanism", [CentralSums(1.0), LocalBits(2.0)], ids=lambda m: m.word)
+def test_the_best_action_is_dropped_no_more_often_than_stated(mechanism, reuse):
+    policy = Elimination(failure=0.1, reuse=reuse, commit=0.0, first=100)
+    assert wrongly_dropped(policy, mechanism, 60) <= 15  # of 6 expected at most: chance below 1e-3
+    careless = Careless(failure=0.1, reuse=reuse, commit=0.0, first=100)
+    assert wrongly_dropped(careless, mechanism, 60) > 15
+
+
+@pytest.mark.parametrize("option", ["contrasts", "reuse", "variances"])
+def test_each_idea_lowers_regret_and_can_be_switched_off(option):
+    environment = two_best_environment(0.1, 8)
+
+    def regret(policy):
+        runs = (
+            simulate(policy, environment, BareSums(), 20_000, SimulationStreams(seed))
+            for seed in range(8)
+        )
+        return np.mean([run.regret[-1] for run in runs])
+
+    ours = Elimination()
+    assert regret(ours) < regret(replace(ours, **{option: False}))
