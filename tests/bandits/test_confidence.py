@@ -13,7 +13,7 @@ from turnout.bandits import (
     simulate,
     two_best_environment,
 )
-from turnout.bandits.channels import bit_log_moments, laplace_log_moments
+from turnout.bandits.channels import Channels, bit_log_moments, laplace_log_moments
 from turnout.bandits.confidence import Estimates, Widths
 from turnout.randomness import SimulationStreams
 
@@ -39,6 +39,23 @@ def test_laplace_noise_has_its_moment():
     assert np.isinf(laplace_log_moments(np.array([0.5, -0.7]), rate)).all()
     # A gaussian of the same variance would have a smaller one: Lemma E.1.2's mistake.
     assert laplace_log_moments(np.array([0.45]), rate)[0] > 0.45**2 * (law @ places**2) / 2
+
+
+def test_many_sums_are_bounded_by_a_cubic_above_the_exact_moments():
+    generator = np.random.default_rng(5)
+    few, rest = 40, 360
+    low = generator.uniform(-1, 0.8, few)
+    pulls, kappa = generator.integers(1, 50, few), np.full(few, 0.7)
+    weights, scales = generator.normal(size=(5, few)) / 20, np.array([[0.1, 0.5, 1.0, 2.0]] * 5)
+    exact = Channels(pulls, kappa, 2.0).log_moments(weights, scales, low, low + 0.1)
+    # The same sums beside others whose weight is 0: now there are many.
+    channels = Channels(np.append(pulls, np.ones(rest, int)), np.full(few + rest, 0.7), 2.0)
+    means = np.append(low, np.zeros(rest))
+    wide = np.hstack([weights, np.zeros((5, rest))])
+    bounds = channels.log_moments(wide, scales, means, means + 0.1)
+    assert np.all(bounds >= exact)
+    assert np.all(bounds[:, 0] <= 1.2 * exact[:, 0])
+    assert np.isinf(channels.log_moments(wide, 100.0 * scales, means, means)).all()
 
 
 @dataclass(frozen=True)

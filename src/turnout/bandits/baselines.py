@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LinUCBState:
-    """What LinUCB knows.
+    """The state of LinUCB.
 
     Attributes:
         problem: actions and horizon.

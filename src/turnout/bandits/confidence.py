@@ -80,12 +80,11 @@ class Evidence:
         return np.where(known & (own > 0), np.maximum(own, 1e-300), np.inf)
 
     def log_moments(self, contrasts: FloatArray, x: FloatArray) -> FloatArray:
-        """ψⱼ(x) of each contrast, for x of shape (contrasts, m)."""
+        """ψⱼ(x) of each contrast, for x > 0 of shape (contrasts, m)."""
         channels = self.release.channels
         per_mean = (contrasts @ self.covariance @ self.features.T) * self.precision
         per_sum = per_mean / (channels.pulls * channels.attenuation)
-        shifted = x[:, :, None] * per_sum[:, None, :]
-        return channels.log_moments(shifted, self.low, self.high).sum(axis=2)
+        return channels.log_moments(per_sum, x, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,7 @@ _CHAMPIONS = 4  # actions to which all others are compared
 
 @dataclass(frozen=True, eq=False)
 class EliminationState:
-    """What an elimination knows.
+    """The state of an elimination.
 
     Attributes:
         problem: actions and horizon.

@@ -1,4 +1,4 @@
-"""What protects rewards, and what the learner sees of a batch: one noisy sum for each action.
+"""Protection of rewards: the learner sees one noisy sum for each action of a batch.
 
 Notation: n the pulls of an action in a batch, S their rewards' sum (each ±1), so replacing one
 reward moves S by 2; κ the factor by which a randomized bit's mean shrinks,
@@ -58,11 +58,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """What the clients of one action send, ±1 each; the action has ``pulls`` in the batch."""
+        """The messages, ±1 each, of the clients of an action that has ``pulls`` in the batch."""
 
     @abstractmethod
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """What the learner sees of the totals of messages, one for each action."""
+        """The sums that the learner sees, of the totals of messages, one for each action."""
 
     @abstractmethod
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:

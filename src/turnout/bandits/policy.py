@@ -1,4 +1,4 @@
-"""What a policy is: batches of pulls, planned from what was released, and nothing else.
+"""Policies: batches of pulls, planned from what was released, and nothing else.
 
 `init`, `plan` and `update` are pure: a state is never changed, and equal states, releases and
 generators give equal results. A policy is told public actions and released sums alone, so whatever
@@ -24,7 +24,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is public before the first pull.
+    """The public facts before the first pull.
 
     Attributes:
         actions: one a row, shape (K, d); see `environment.checked_actions`.
@@ -58,7 +58,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What a policy sees of a batch.
+    """The part of a batch that a policy sees.
 
     Attributes:
         batch: as it was planned.

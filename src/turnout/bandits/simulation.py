@@ -20,7 +20,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What happened in one run.
+    """One run.
 
     Attributes:
         batches: in order.

@@ -38,7 +38,7 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class ThompsonState:
-    """What Thompson sampling knows.
+    """The state of Thompson sampling.
 
     Attributes:
         problem: actions and horizon.

@@ -23,6 +23,7 @@ from turnout.core.errors import (
 
 COMMANDS = {
     "account": "What ε a scheme has, and what it means (--explain).",
+    "bandit": "Private linear bandits: regret, and ε of one reward.",
     "budget": "What several phases cost together, and what is left.",
     "calibrate": "The noise, or another parameter, that a target ε needs.",
     "compare": "ε of a scheme beside other schemes and published bounds.",

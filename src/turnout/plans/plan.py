@@ -35,37 +35,8 @@ else:
     ]
 
 
-class Plan(Section):
-    """Data, model, participation law, privacy, protocol, optimizer, run, and what is searched.
-
-    >>> plan = Plan.from_toml('''
-    ... [data]
-    ... name = "digits"
-    ... [model]
-    ... name = "logistic"
-    ... [participation]
-    ... law = "check-in"
-    ... window = 10
-    ... [privacy]
-    ... relation = "add-remove"
-    ... delta = 1e-4
-    ... epsilon = 3.0
-    ... [optimizer]
-    ... learning_rate = 0.5
-    ... ''')
-    >>> plan.law(1437)
-    CheckIn(window=10, windows=1, probability=1.0)
-    """
-
-    data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
-    model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
-    participation: ParticipationSection
-    privacy: PrivacySection
-    protocol: ProtocolSection = Field(default_factory=lambda: ProtocolSection.model_validate({}))
-    client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
-    optimizer: OptimizerSection
-    run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
-    tune: TuneSection | None = Field(None, exclude=True)  # a run's plan says what was chosen
+class TomlPlan(Section):
+    """Tables of a TOML file."""
 
     @classmethod
     def from_mapping(cls, tables: dict[str, Any]) -> Self:
@@ -99,6 +70,39 @@ class Plan(Section):
             f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
             for name, table in tables.items()
         )
+
+
+class Plan(TomlPlan):
+    """Data, model, participation law, privacy, protocol, optimizer, run, and what is searched.
+
+    >>> plan = Plan.from_toml('''
+    ... [data]
+    ... name = "digits"
+    ... [model]
+    ... name = "logistic"
+    ... [participation]
+    ... law = "check-in"
+    ... window = 10
+    ... [privacy]
+    ... relation = "add-remove"
+    ... delta = 1e-4
+    ... epsilon = 3.0
+    ... [optimizer]
+    ... learning_rate = 0.5
+    ... ''')
+    >>> plan.law(1437)
+    CheckIn(window=10, windows=1, probability=1.0)
+    """
+
+    data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
+    model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
+    participation: ParticipationSection
+    privacy: PrivacySection
+    protocol: ProtocolSection = Field(default_factory=lambda: ProtocolSection.model_validate({}))
+    client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
+    optimizer: OptimizerSection
+    run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
+    tune: TuneSection | None = Field(None, exclude=True)  # a run's plan says what was chosen
 
     def law(self, population: int) -> ParticipationLaw:
         """The participation law, for a number of clients.

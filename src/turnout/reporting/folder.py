@@ -50,7 +50,7 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     if summary.outcome.prepared.guarantee.clients is not None:
         write(folder / "clients.csv", _clients(summary.outcome))
     write(folder / PAGE, page(summary, drawn, plan_text))
-    write(folder / REPORT, _json(summary.record()))
+    write(folder / REPORT, as_json(summary.record()))
 
 
 def _write_counts(folder: Path, summary: Summary) -> None:
@@ -62,7 +62,7 @@ def _write_counts(folder: Path, summary: Summary) -> None:
     write(folder / CHECK_INS, _check_ins(summary.outcome))
     _draw(folder, drawn)
     write(folder / COUNTS_PAGE, counts_page(summary, drawn))
-    write(folder / COUNTS, _json(summary.counts()))
+    write(folder / COUNTS, as_json(summary.counts()))
 
 
 def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
@@ -72,7 +72,8 @@ def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
         write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
 
 
-def _json(record: dict[str, Any]) -> str:
+def as_json(record: dict[str, Any]) -> str:
+    """A record as indented JSON."""
     return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -90,7 +91,7 @@ def write(path: Path, data: str | bytes) -> None:
 def _history(outcome: Outcome) -> str:
     """One row for each evaluation."""
     history = outcome.history
-    return _table(
+    return table_csv(
         step=history.step,
         **history.metrics,
         epsilon=outcome.epsilon_at(history.step),
@@ -101,7 +102,7 @@ def _history(outcome: Outcome) -> str:
 def _check_ins(outcome: Outcome) -> str:
     """One row for each step."""
     history = outcome.history
-    return _table(
+    return table_csv(
         step=np.arange(1, history.check_ins.size + 1),
         check_ins=history.check_ins,
         expected=outcome.expected_check_ins[: history.check_ins.size],
@@ -116,7 +117,7 @@ def _clients(outcome: Outcome) -> str:
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
     sizes = clients.window_sizes
-    return _table(
+    return table_csv(
         client=np.arange(sizes.shape[0]),
         epsilon=clients.epsilon_upper,
         available_steps=sizes.sum(axis=1),
@@ -124,7 +125,7 @@ def _clients(outcome: Outcome) -> str:
     )
 
 
-def _table(**columns: NDArray[Any]) -> str:
+def table_csv(**columns: NDArray[Any]) -> str:
     """CSV with these columns."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

@@ -80,3 +80,27 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
         table.add_row(name, value)
     table.add_row("method", guarantee.method)
     return table
+
+
+def guarantee_rows(guarantee: Guarantee) -> list[tuple[str, str]]:
+    """The guarantee as a page has it, row by row."""
+    epsilon = guarantee.epsilon
+    kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
+    rows = [
+        ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
+        *((name.capitalize(), value) for name, value in bracket_rows(guarantee).items()),
+        ("δ", f"{guarantee.delta:g}"),
+    ]
+    rows += [
+        (
+            f"Direction “{name}”",
+            f"at most {rounded_up(bounds.upper, 5)}, at least {at_least(bounds, 5)} "
+            f"({of_unit(DIRECTIONS[name], guarantee.unit)})",
+        )
+        for name, bounds in guarantee.directions.items()
+    ]
+    return [
+        *rows,
+        *((name.capitalize(), value) for name, value in kinds),
+        ("Method", guarantee.method),
+    ]

@@ -12,7 +12,7 @@ from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
 from turnout.reporting.drawing import Picture
-from turnout.reporting.guarantees import bracket_rows
+from turnout.reporting.guarantees import guarantee_rows
 from turnout.reporting.outcome_words import (
     baseline_words,
     settings_words,
@@ -20,12 +20,9 @@ from turnout.reporting.outcome_words import (
 )
 from turnout.reporting.summary import SIMULATORS_VIEW, Summary, TraceFindings
 from turnout.reporting.words import (
-    DIRECTIONS,
     RELATIONS,
     TRUST,
-    at_least,
     certainty_in_words,
-    kind_rows,
     of_unit,
     rounded_up,
 )
@@ -34,13 +31,13 @@ from turnout.reporting.words import (
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
     """The HTML page of a run."""
     plan = summary.outcome.prepared.plan
-    return _template("report.html").render(
+    return template("report.html").render(
         title=f"Private training on {plan.data.title}",
         subtitle=_subtitle(summary),
         cards=_cards(summary),
         guarantee_text=_guarantee_text(summary),
-        guarantee=_guarantee(summary),
-        sections=_sections(drawn),
+        guarantee=guarantee_rows(summary.outcome.prepared.guarantee),
+        sections=sections(drawn),
         run=_run(summary),
         plan=plan_text.strip(),
         version=__version__,
@@ -50,18 +47,19 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
 
 def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
     """The HTML page of the simulator's view: who came when."""
-    return _template("counts.html").render(
+    return template("counts.html").render(
         title=f"Who came: {summary.outcome.prepared.plan.data.title}",
         subtitle=_subtitle(summary),
         warning=SIMULATORS_VIEW,
         cards=_count_cards(summary),
-        sections=_sections(drawn),
+        sections=sections(drawn),
         version=__version__,
         randomness=_randomness(summary),
     )
 
 
-def _template(name: str) -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """A template of a page."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("turnout.reporting", "."),
         autoescape=True,
@@ -82,7 +80,8 @@ def _randomness(summary: Summary) -> str:
     return f"Randomness: simulation only (seed {summary.outcome.prepared.plan.run.seed})"
 
 
-def _sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
+def sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
+    """The sections of a page, one for each picture."""
     return [
         {"title": picture.title, "svg": picture.inline_svg(), "text": picture.text}
         for picture in drawn
@@ -93,7 +92,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     """The figures that a reader looks for first."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
     headline = outcome.headline
-    return _named(
+    return named_cards(
         (
             headline.title,
             headline.text(outcome.result),
@@ -115,7 +114,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 def _count_cards(summary: Summary) -> list[dict[str, str]]:
     """Exact counts, beside what the participation law lets expect."""
     outcome, counts = summary.outcome, summary.counts()
-    return _named(
+    return named_cards(
         (
             "Check-ins",
             f"{counts['participations']:,}",
@@ -147,7 +146,8 @@ def _update_cards(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield f"{headline.title} without privacy", free, baseline_words(outcome, summary.baseline)
 
 
-def _named(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
+def named_cards(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
+    """Key figures of (name, value, note) each."""
     return [dict(zip(("name", "value", "note"), card, strict=True)) for card in cards]
 
 
@@ -187,31 +187,6 @@ def _certainty(prepared: PreparedPlan) -> str:
             unit,
         )
     return certainty_in_words(found.sides, delta, relation, unit)
-
-
-def _guarantee(summary: Summary) -> list[tuple[str, str]]:
-    """The guarantee, row by row."""
-    guarantee = summary.outcome.prepared.guarantee
-    epsilon = guarantee.epsilon
-    kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
-    rows = [
-        ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
-        *((name.capitalize(), value) for name, value in bracket_rows(guarantee).items()),
-        ("δ", f"{guarantee.delta:g}"),
-    ]
-    rows += [
-        (
-            f"Direction “{name}”",
-            f"at most {rounded_up(bounds.upper, 5)}, at least {at_least(bounds, 5)} "
-            f"({of_unit(DIRECTIONS[name], guarantee.unit)})",
-        )
-        for name, bounds in guarantee.directions.items()
-    ]
-    return [
-        *rows,
-        *((name.capitalize(), value) for name, value in kinds),
-        ("Method", guarantee.method),
-    ]
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:

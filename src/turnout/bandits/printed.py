@@ -1,0 +1,193 @@
+"""The thesis' three algorithms as printed: for figures and audits, never to protect anybody.
+
+Source: thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1, with two repairs without which they cannot run: the
+last batch is cut at T, and the pseudo-inverse is taken. Their noise takes the sensitivity of a sum
+for 1 where it is 2, so they have 2ε in place of ε; their ε₀ in the shuffled model counts pulls of
+other actions as cover and leaves the clones bound's range; and their widths γᵢ do not hold. All of
+it is in docs/errata.md. With ``sensitivity`` 2 the central and the local one are as private as they
+say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.bandits.channels import Channels
+from turnout.bandits.core_sets import core_set
+from turnout.bandits.mechanisms import Mechanism
+from turnout.bandits.policy import Batch, Problem, Release, whole_batch
+from turnout.core import checks
+from turnout.core.bounds import Bounds
+from turnout.core.errors import UnsupportedError
+from turnout.randomness import Source
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Model = Literal["none", "central", "local", "shuffled"]
+
+
+@dataclass(frozen=True)
+class PrintedSums(Mechanism):
+    """Sums with continuous Laplace noise as printed.
+
+    Attributes:
+        model: the trust model.
+        epsilon_asked: ε as the thesis states it.
+        delta_asked: δ, of the shuffled model.
+        sensitivity: 1 as printed; 2 is what a sum of rewards in [−1, 1] needs.
+    """
+
+    model: Model
+    epsilon_asked: float = 1.0
+    delta_asked: float = 1e-6
+    sensitivity: int = 1
+    word = "as printed"
+    trust = None
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon_asked)
+        checks.open_unit(delta=self.delta_asked)
+        checks.count(sensitivity=self.sensitivity)
+
+    def channels(self, pulls: IntArray) -> Channels:
+        """Whole bits; the printed estimates do not weigh by the noise."""
+        return Channels(pulls, np.ones(pulls.size), np.inf)
+
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """Unsupported: the figures need sums alone."""
+        raise UnsupportedError("the printed algorithms are simulated by sums, for figures only")
+
+    def release(self, totals: IntArray, source: Source) -> IntArray:
+        """Unsupported, as `messages` is."""
+        raise UnsupportedError("the printed algorithms are simulated by sums, for figures only")
+
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """Of the central and the local model: 2/sensitivity of what is stated.
+
+        Raises:
+            UnsupportedError: the shuffled model, of which nothing is proved.
+        """
+        if self.model == "shuffled":
+            raise UnsupportedError("Algorithm 6.4.1 as printed has no proved epsilon")
+        if self.model == "none":
+            return Bounds(np.inf, np.inf)
+        true = 2.0 * self.epsilon_asked / self.sensitivity
+        return Bounds(true, true)
+
+    def simulated(self, pulls: IntArray, means: FloatArray, source: Source) -> IntArray:
+        """A batch's noisy sums, which are no whole numbers."""
+        generator = np.random.default_rng(int(source.below(2**62, 1)[0]))
+        totals = 2.0 * generator.binomial(pulls, 0.5 * (1.0 + means)) - pulls
+        if self.model == "none":
+            return totals  # pyright: ignore[reportReturnType]
+        scale = self.sensitivity / self.level(int(pulls.sum()))
+        # A sum of n Laplace draws is the difference of two gamma draws of shape n.
+        shape = np.ones(pulls.size) if self.model == "central" else pulls.astype(np.float64)
+        noise = generator.gamma(shape) - generator.gamma(shape)
+        return totals + scale * noise  # pyright: ignore[reportReturnType]
+
+    def level(self, batch: int) -> float:
+        """ε of a sum, or ε₀ of a message in a batch of that many."""
+        if self.model != "shuffled":
+            return self.epsilon_asked
+        return printed_local_epsilon(self.epsilon_asked, self.delta_asked, batch)
+
+
+@lru_cache(maxsize=4096)
+def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
+    """ε₀ = f⁻¹(ε) of (6.10), by bisection; without its condition on ε₀, as printed."""
+
+    def amplified(level: float) -> float:
+        root = 8.0 * math.sqrt(math.exp(level) * math.log(4.0 / delta) / clients)
+        return math.log1p(math.tanh(0.5 * level) * (root + 8.0 * math.exp(level) / clients))
+
+    low, high = 0.0, 60.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if amplified(middle) <= epsilon else (low, middle)
+    return max(low, 1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class PrintedState:
+    """The state of a printed elimination."""
+
+    problem: Problem
+    active: IntArray
+    estimate: FloatArray
+    batches: int = 0
+    pulled: int = 0
+
+
+@dataclass(frozen=True)
+class PrintedElimination:
+    """Elimination with the printed batches qⁱ and widths γᵢ.
+
+    Attributes:
+        sums: the mechanism, whose model and ε the widths contain.
+        core_sets: pull a core set; else all active actions equally often (Figure 6.2b).
+    """
+
+    sums: PrintedSums
+    core_sets: bool = True
+
+    def init(self, problem: Problem) -> PrintedState:
+        """All actions may be the best."""
+        count, dimension = problem.actions.shape
+        return PrintedState(problem, np.arange(count), np.zeros(dimension))
+
+    def plan(self, state: PrintedState, generator: np.random.Generator) -> Batch:
+        """Batch i of about qⁱ pulls; after log T − 1 batches the best-looking action."""
+        horizon = state.problem.horizon
+        left = horizon - state.pulled
+        features = state.problem.actions[state.active]
+        if state.batches >= math.floor(math.log(horizon)) - 1:
+            best = state.active[np.argmax(features @ state.estimate)]
+            return Batch(np.array([best]), np.array([left]))
+        size = self._size(horizon, state.batches + 1)
+        if not self.core_sets:
+            shares = np.full(state.active.size, 1.0 / state.active.size)
+            return whole_batch(state.active, shares, size, left)
+        design = core_set(features)
+        return whole_batch(state.active[design.actions], design.shares, size, left)
+
+    def update(self, state: PrintedState, release: Release) -> PrintedState:
+        """Drops what looks worse than the best by 2γᵢ."""
+        batch, features = release.batch, state.problem.actions
+        pulled = features[batch.actions]
+        information = pulled.T @ (batch.pulls[:, None] * pulled)
+        estimate = np.linalg.pinv(information, hermitian=True) @ (pulled.T @ release.sums)
+        number = state.batches + 1
+        looks = features[state.active] @ estimate
+        width = self._width(state, number, batch)
+        kept = state.active[looks >= looks.max() - 2.0 * width]
+        return replace(
+            state,
+            active=kept,
+            estimate=estimate,
+            batches=number,
+            pulled=state.pulled + batch.size,
+        )
+
+    def _size(self, horizon: int, number: int) -> float:
+        return (2.0 * horizon) ** (number / math.log(horizon))
+
+    def _width(self, state: PrintedState, number: int, batch: Batch) -> float:
+        """γᵢ of the model, with B = 1."""
+        horizon, dimension = state.problem.horizon, state.problem.actions.shape[1]
+        size = self._size(horizon, number)
+        logs = math.log(4.0 * state.active.size * horizon**2)
+        bare = math.sqrt(4.0 * dimension / size * logs)
+        if self.sums.model == "none":
+            return bare
+        scale = self.sums.sensitivity / self.sums.level(batch.size)
+        if self.sums.model == "central":
+            return bare + scale * (2.0 * dimension**2 + 2.0 * dimension * logs) / size
+        return bare + math.sqrt(logs) * 2.0 * dimension * math.sqrt(batch.size) * scale / size

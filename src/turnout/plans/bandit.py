@@ -1,0 +1,148 @@
+"""Plans of bandits: environment, privacy, policy and runs, as one TOML file."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from turnout.core.errors import ParameterError
+from turnout.plans.fields import Count, CountFromZero, OpenUnit, Positive, Probability, Section
+from turnout.plans.plan import TomlPlan
+
+ActionRow = tuple[float, ...]
+
+
+class EnvironmentSection(Section):
+    """Public actions, the hidden parameter and the horizon."""
+
+    horizon: Count = Field(..., description="pulls of a run: clients, each of whom has one reward")
+    actions: Count | None = Field(
+        None, description="actions, drawn anew for each run with θ, uniform on the unit sphere"
+    )
+    dimension: Count = Field(2, description="numbers that an action is made of")
+    gap: Positive | None = Field(
+        None, description="difference of the two largest means, in place of drawn actions"
+    )
+    features: tuple[ActionRow, ...] | None = Field(
+        None,
+        description="in place of drawn actions: one row of numbers for each, of norm at most 1",
+    )
+    parameter: ActionRow | None = Field(None, description="θ beside `features`, of norm at most 1")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.features is None:
+            if self.actions is None:
+                raise ParameterError("actions", None, "how many actions, or features beside none")
+            if self.parameter is not None:
+                raise ParameterError("parameter", self.parameter, "none without features")
+            return self
+        for name in ("actions", "gap"):
+            if getattr(self, name) is not None:
+                raise ParameterError(name, getattr(self, name), "none beside features")
+        if self.parameter is None:
+            raise ParameterError("parameter", None, "θ beside features")
+        self._check_features(self.features, self.parameter)
+        return self
+
+    def _check_features(self, rows: tuple[ActionRow, ...], parameter: ActionRow) -> None:
+        for name, row in [
+            *((f"features[{i}]", row) for i, row in enumerate(rows)),
+            ("parameter", parameter),
+        ]:
+            if len(row) != len(parameter) or not np.linalg.norm(row) <= 1.0 + 1e-9:
+                expected = f"{len(parameter)} finite numbers of norm at most 1"
+                raise ParameterError(name, list(row), expected)
+        if not np.any(rows):
+            raise ParameterError("features", "all zero", "an action that is not zero, or more")
+
+
+class RewardPrivacySection(Section):
+    """What protects one client's reward, and from whom."""
+
+    trust: Literal["none", "central", "shuffled", "local"] = Field(
+        ..., description="who is trusted; none: no privacy"
+    )
+    epsilon: Positive | None = Field(None, description="ε under replace-one of a client's reward")
+    delta: OpenUnit | None = Field(None, description="δ; of shuffled messages alone")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if (self.epsilon is None) != (self.trust == "none"):
+            expected = "none without privacy" if self.epsilon else "a number above 0"
+            raise ParameterError("epsilon", self.epsilon, expected)
+        if (self.delta is None) == (self.trust == "shuffled"):
+            expected = "none: ε is pure" if self.delta else "a number strictly between 0 and 1"
+            raise ParameterError("delta", self.delta, expected)
+        return self
+
+
+class PolicySection(Section):
+    """The choice of what is pulled."""
+
+    name: Literal["elimination", "thompson", "linucb", "phased-elimination"] = Field(
+        "elimination", description="a policy that is known by name"
+    )
+    growth: Positive = Field(1.5, description="ratio of the sizes of successive batches, above 1")
+    first: Count | None = Field(
+        None, description="pulls of the first batch; unset: 50, of thompson 20"
+    )
+    commit: Probability = Field(
+        0.3, description="share of the horizon in which the action that looks best is pulled alone"
+    )
+    failure: OpenUnit | None = Field(
+        None, description="probability of dropping the best action, at most; unset: 1/horizon"
+    )
+    guard: bool = Field(
+        False, description="of thompson: never pull what an elimination on the same sums drops"
+    )
+
+    @model_validator(mode="after")
+    def _growing(self) -> Self:
+        if not 1.0 < self.growth <= 100.0:
+            raise ParameterError("growth", self.growth, "a number above 1, at most 100")
+        if self.guard and self.name != "thompson":
+            raise ParameterError("guard", self.guard, "false: the guard is thompson's")
+        return self
+
+    @property
+    def first_batch(self) -> int:
+        """Pulls of the first batch."""
+        return self.first or (20 if self.name == "thompson" else 50)
+
+
+class BanditRunSection(Section):
+    """How many runs, and their randomness, for simulation only."""
+
+    seeds: Count = Field(20, description="runs, over which regret is averaged")
+    seed: CountFromZero = Field(0, description="the first run's; the others' follow it")
+
+
+class BanditPlan(TomlPlan):
+    """Environment, privacy, policy and runs.
+
+    >>> plan = BanditPlan.from_toml('''
+    ... [environment]
+    ... horizon = 1000
+    ... actions = 5
+    ... [privacy]
+    ... trust = "central"
+    ... epsilon = 1.0
+    ... ''')
+    >>> plan.policy.name
+    'elimination'
+    """
+
+    environment: EnvironmentSection
+    privacy: RewardPrivacySection
+    policy: PolicySection = Field(default_factory=lambda: PolicySection.model_validate({}))
+    run: BanditRunSection = Field(default_factory=lambda: BanditRunSection.model_validate({}))
+
+    @model_validator(mode="after")
+    def _whole_batch(self) -> Self:
+        if self.environment.horizon < self.policy.first_batch:
+            expected = f"at least the first batch, policy.first = {self.policy.first_batch}"
+            raise ParameterError("environment.horizon", self.environment.horizon, expected)
+        return self

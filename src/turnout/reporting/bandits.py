@@ -1,0 +1,183 @@
+"""Reports of bandit runs: record, table, picture and page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.accounting import Guarantee
+from turnout.plans.bandit import BanditPlan
+from turnout.reporting.folder import PAGE, PICTURES, REPORT, as_json, table_csv, write
+from turnout.reporting.guarantees import guarantee_record, guarantee_rows
+from turnout.reporting.summary import versions
+from turnout.reporting.words import rounded_up
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from turnout.reporting.drawing import Picture
+
+FloatArray = NDArray[np.float64]
+_HIGH = 0.95
+POLICIES = {
+    "elimination": "batched elimination on core sets; the best action is dropped with a stated "
+    "probability at most (proved)",
+    "thompson": "batched Thompson sampling; its regret is measured, not proved",
+    "linucb": "LinUCB with rare switches; its width is proved without privacy alone",
+    "phased-elimination": "phased elimination as in textbooks",
+}
+_PUBLIC = (
+    "ε covers what the runs release: the noisy sums of each batch, hence all actions that are "
+    "pulled. Actions, the horizon and who is asked when are public. Regret is computed from the "
+    "hidden parameter, which a simulation knows and nobody else does."
+)
+_SIMULATED = (
+    "These runs were simulations with a seed: their ε is what a deployment of the same plan, with "
+    "the operating system's randomness, guarantees to a client who has one reward in all."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class BanditSummary:
+    """Everything that a report of bandit runs says.
+
+    Attributes:
+        plan: as it was read.
+        guarantee: of the costliest run; None without privacy.
+        pulls: places of the regret curves, shape (points,).
+        regret: of each run there, shape (runs, points).
+        uniform: regret of uniform play, shape (runs,).
+        batches: of each run, shape (runs,).
+        seconds: that all runs took.
+    """
+
+    plan: BanditPlan
+    guarantee: Guarantee | None
+    pulls: FloatArray
+    regret: FloatArray
+    uniform: FloatArray
+    batches: FloatArray
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """Policy and trust model in a few words."""
+        return f"{self.plan.policy.name}, {self.plan.privacy.trust}"
+
+    def record(self) -> dict[str, Any]:
+        """The content of report.json; ε is null without privacy."""
+        final = self.regret[:, -1]
+        priced: dict[str, Any] = {"epsilon": None, "epsilon_lower": None, "delta": None}
+        if self.guarantee is not None:
+            priced = guarantee_record(self.guarantee)
+        return {
+            **priced,
+            "regret": float(final.mean()),
+            "regret_95": float(np.quantile(final, _HIGH)),
+            "regret_of_uniform_play": float(self.uniform.mean()),
+            "regret_of_each_run": final.tolist(),
+            "runs": len(final),
+            "batches": float(self.batches.mean()),
+            "seconds": self.seconds,
+            "versions": versions(),
+            "plan": self.plan.model_dump(mode="json", exclude_none=True),
+        }
+
+    def rows(self) -> dict[str, str]:
+        """Regret and settings, name and value."""
+        record, environment = self.record(), self.plan.environment
+        return {
+            "regret": f"{record['regret']:,.0f}, 95 % of runs below {record['regret_95']:,.0f}",
+            "uniform play": f"{record['regret_of_uniform_play']:,.0f}",
+            "runs": f"{record['runs']} of {environment.horizon:,} pulls, "
+            f"{record['batches']:.1f} batches each",
+            "policy": POLICIES[self.plan.policy.name],
+            "seconds": f"{self.seconds:.1f} s",
+        }
+
+
+def bandit_table(summary: BanditSummary) -> Table:
+    """Regret and guarantee as the command line prints them."""
+    from rich.table import Table
+
+    from turnout.reporting.guarantees import guarantee_table
+
+    if summary.guarantee is not None:
+        return guarantee_table(summary.guarantee, summary.title, summary.rows())
+    table = Table(title=summary.title, show_header=False, title_justify="left", box=None)
+    for name, value in {**summary.rows(), "privacy": "none: rewards are not protected"}.items():
+        table.add_row(f"[bold]{name}[/bold]", value)
+    return table
+
+
+def bandit_picture(summary: BanditSummary) -> Picture:
+    """Mean regret over the pulls, with the band that holds 90 % of runs."""
+    from turnout.reporting.drawing import Picture
+    from turnout.reporting.palette import LOOKS
+
+    def draw(axes: list[Any], ink: str) -> None:
+        (axis,), look = axes, LOOKS["ours"]
+        low, high = np.quantile(summary.regret, [1 - _HIGH, _HIGH], axis=0)
+        axis.fill_between(summary.pulls, low, high, color=look.colour, alpha=0.2, linewidth=0)
+        axis.plot(summary.pulls, summary.regret.mean(axis=0), **look.line(), label="mean")
+        axis.set_xlabel("pulls")
+        axis.set_ylabel("regret")
+
+    final = summary.regret[:, -1]
+    text = (
+        f"Regret against pulls: mean of {len(final)} runs, {final.mean():,.0f} in the end, and the "
+        "band between the 5 % and 95 % points."
+    )
+    return Picture("regret", "Regret over the run", text, draw)
+
+
+def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) -> None:
+    """Writes regret.csv, the picture, report.html and, last, report.json.
+
+    Guarantees:
+        each file is whole or absent; where report.json is, the others are.
+    """
+    picture = bandit_picture(summary)
+    low, high = np.quantile(summary.regret, [1 - _HIGH, _HIGH], axis=0)
+    mean = summary.regret.mean(axis=0)
+    write(folder / "regret.csv", table_csv(pulls=summary.pulls, mean=mean, low=low, high=high))
+    write(folder / PICTURES / f"{picture.name}.png", picture.png())
+    write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
+    write(folder / PAGE, _page(summary, picture, plan_text))
+    write(folder / REPORT, as_json(summary.record()))
+
+
+def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
+    """The HTML page."""
+    from turnout import __version__
+    from turnout.reporting.page import named_cards, sections, template
+
+    record, guarantee = summary.record(), summary.guarantee
+    epsilon = ("ε upper bound", "none", "no privacy")
+    rows, words = [("Privacy", "none: rewards are not protected")], [_PUBLIC]
+    if guarantee is not None:
+        kind = f"at δ = {guarantee.delta:g}, {guarantee.relation.value}"
+        epsilon = ("ε upper bound", rounded_up(guarantee.epsilon.upper), kind)
+        rows, words = guarantee_rows(guarantee), [_PUBLIC, _SIMULATED]
+    spread = f"95 % of {record['runs']} runs below {record['regret_95']:,.0f}"
+    uniform = f"{record['regret_of_uniform_play']:,.0f}"
+    return template("report.html").render(
+        title="A private bandit" if guarantee else "A bandit",
+        subtitle=summary.title,
+        cards=named_cards(
+            ("Regret", f"{record['regret']:,.0f}", spread),
+            epsilon,
+            ("Uniform play", uniform, "regret of pulling all actions equally often"),
+        ),
+        guarantee_text=words,
+        guarantee=rows,
+        sections=sections([picture]),
+        run=[(name.capitalize(), value) for name, value in summary.rows().items()],
+        plan=plan_text.strip(),
+        version=__version__,
+        randomness=f"Randomness: simulation only (seed {summary.plan.run.seed})",
+    )
