@@ -38,8 +38,9 @@ kills: $(VENV)/.dev  ## Kill coordinator and witness 1,000 times while devices t
 worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and lies.
 	OMP_NUM_THREADS=1 TURNOUT_WORLDS=10000 $(BIN)/python -m pytest tests/service/test_simulated_runs.py
 
-audits: $(VENV)/.dev  ## Hold the bounds of 20 times as many random shuffles against exact laws.
+audits: $(VENV)/.dev  ## Hold bounds of many random shuffles against exact laws; play 10⁵ bandit runs.
 	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py
+	TURNOUT_BANDIT_RUNS=100000 $(BIN)/python -m pytest tests/bandits/test_audit.py
 
 power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
 	TURNOUT_POWER_CUTS=20000 $(BIN)/python -m pytest tests/service/test_power_cuts.py

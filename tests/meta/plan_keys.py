@@ -1,6 +1,6 @@
-"""The table of plan keys in examples/README.md, from the plan itself.
+"""The tables of plan keys in examples/README.md and docs/bandits.md, from the plans themselves.
 
-``python tests/meta/plan_keys.py`` writes it anew.
+``python tests/meta/plan_keys.py`` writes them anew.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from pathlib import Path
 from pydantic_core import PydanticUndefined
 
 from turnout.plans import Plan
+from turnout.plans.bandit import BanditPlan
+from turnout.plans.plan import TomlPlan
 from turnout.plans.refusals import choices, tables
 
-PAGE = Path(__file__).parents[2] / "examples" / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "examples" / "README.md"
+PLANS: dict[Path, type[TomlPlan]] = {PAGE: Plan, ROOT / "docs" / "bandits.md": BanditPlan}
 BEGIN, END = "<!-- keys -->\n", "<!-- end of keys -->\n"
 
 
-def key_tables() -> str:
+def key_tables(plan: type[TomlPlan] = Plan) -> str:
     """One table for each section; one for each participation law."""
     parts = []
-    for section in Plan.model_fields:
-        for model in tables(Plan, section):
+    for section in plan.model_fields:
+        for model in tables(plan, section):
             first = next(iter(model.model_fields.values()))
             law = f', law = "{choices(first.annotation)[0]}"' if section == "participation" else ""
             parts.append(f"### [{section}]{law}\n\n{model.__doc__}\n")
@@ -52,5 +56,6 @@ def parted(text: str) -> tuple[str, str, str]:
 
 
 if __name__ == "__main__":
-    head, _, tail = parted(PAGE.read_text())
-    PAGE.write_text(f"{head}{BEGIN}{key_tables()}{END}{tail}")
+    for page, plan in PLANS.items():
+        head, _, tail = parted(page.read_text())
+        page.write_text(f"{head}{BEGIN}{key_tables(plan)}{END}{tail}")

@@ -25,6 +25,7 @@ from transcripts import (
 from turnout import __version__
 from turnout.datasets import MissingFileError
 from turnout.plans import Plan
+from turnout.plans.bandit import BanditPlan
 from turnout.plans.randomizers import read_pair
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -67,8 +68,13 @@ def read_csv(text, folder):
     read_pair(folder / "pair.csv")
 
 
+def read_toml(text, folder):
+    kind = BanditPlan if "[environment]" in text else Plan
+    kind.from_toml(text, "page")
+
+
 READERS = {
-    "toml": lambda text, _: Plan.from_toml(text, "page"),
+    "toml": read_toml,
     "json": lambda text, _: [json.loads(line) for line in text.splitlines()],
     "yaml": lambda text, _: yaml.safe_load(text),
     "csv": read_csv,

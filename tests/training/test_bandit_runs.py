@@ -150,6 +150,42 @@ def test_bad_plans_are_one_line_and_nothing_is_written(tmp_path, capsys, old, ne
     assert not out.exists()
 
 
+LOGGED = """
+[environment]
+horizon = 120
+features = [[1.0, 0.0], [0.0, 1.0]]
+log = "log.csv"
+[privacy]
+trust = "local"
+epsilon = 2.0
+[run]
+seeds = 2
+"""
+
+
+def test_a_log_is_replayed_and_belongs_to_its_checkpoint(tmp_path, capsys):
+    plan, out = written(tmp_path, LOGGED), tmp_path / "out"
+    lines = [f"client-{i},{i % 3 - 1},0.5" for i in range(120)]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["client,reward_0,reward_1", *lines]))
+    assert run_bandit(plan, out, quiet).guarantee is not None
+    assert not report(out)["regret_covered_by_epsilon"]
+    assert end_of(["bandit", "--resume", str(out)]) == 0
+    log.write_text("\n".join(["client,reward_0,reward_1", *lines[:119], "client-119,1,1"]))
+    assert end_of(["bandit", "--resume", str(out)]) == 2
+    for wrong, said in (
+        ("client-119,1,1.01", "reward_1 = 1.01"),
+        ("client-118,1,1", "client 'client-118'"),
+        (None, "environment.horizon = 120"),
+    ):
+        log.write_text(
+            "\n".join(["client,reward_0,reward_1", *lines[:119], *filter(None, [wrong])])
+        )
+        assert end_of(["bandit", str(plan), "--out", str(tmp_path / "other")]) == 2
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "other").exists()
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     plan = written(tmp_path)
     with pytest.raises(ParameterError, match="out"):

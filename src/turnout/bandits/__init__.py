@@ -11,6 +11,12 @@ from turnout.core.lazy import loaded_on_demand
 if TYPE_CHECKING:
     from turnout.bandits.baselines import LinUCB, phased_elimination
     from turnout.bandits.channels import Channels
+    from turnout.bandits.contexts import (
+        ContextualEnvironment,
+        best_features,
+        contextual_environment,
+        parameter_net,
+    )
     from turnout.bandits.core_sets import CoreSet, core_set
     from turnout.bandits.elimination import Elimination
     from turnout.bandits.environment import (
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
         sphere_environment,
         two_best_environment,
     )
+    from turnout.bandits.logs import LoggedEnvironment, read_log
     from turnout.bandits.mechanisms import (
         BareSums,
         CentralSums,
@@ -35,9 +42,11 @@ __getattr__ = loaded_on_demand(
     {
         "baselines": "LinUCB phased_elimination",
         "channels": "Channels",
+        "contexts": "ContextualEnvironment best_features contextual_environment parameter_net",
         "core_sets": "CoreSet core_set",
         "elimination": "Elimination",
         "environment": "LinearEnvironment rounded_rewards sphere_environment two_best_environment",
+        "logs": "LoggedEnvironment read_log",
         "mechanisms": "BareSums CentralSums LocalBits Mechanism ShuffledBits",
         "policy": "Batch Policy Problem Release",
         "simulation": "Run simulate",
@@ -51,19 +60,25 @@ __all__ = [
     "BatchedThompson",
     "CentralSums",
     "Channels",
+    "ContextualEnvironment",
     "CoreSet",
     "Elimination",
     "LinUCB",
     "LinearEnvironment",
     "LocalBits",
+    "LoggedEnvironment",
     "Mechanism",
     "Policy",
     "Problem",
     "Release",
     "Run",
     "ShuffledBits",
+    "best_features",
+    "contextual_environment",
     "core_set",
+    "parameter_net",
     "phased_elimination",
+    "read_log",
     "rounded_rewards",
     "simulate",
     "sphere_environment",

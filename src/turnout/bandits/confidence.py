@@ -155,7 +155,7 @@ class Widths:
             lambdas = grid / np.sqrt(first)[:, None]
             radii = ((price + spent) / (lambdas * weight[:, None])).min(axis=1)
             values = total / weight
-        known = weight > 0
+        known = (weight > 0) & (first > 0)
         return Estimates(np.where(known, values, 0.0), np.where(known, radii, np.inf))
 
     def _levels(self, first_batch: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness import Source
+
+if TYPE_CHECKING:
+    from turnout.bandits.mechanisms import Mechanism
+    from turnout.bandits.policy import Batch
 
 FloatArray = NDArray[np.float64]
 _BALL = 1.0 + 1e-9  # norms up to here are 1 but for rounding
@@ -74,7 +79,7 @@ class LinearEnvironment:
         """⟨a, θ⟩ of each action, in [−1, 1], shape (K,)."""
         return np.clip(self.actions @ self.parameter, -1.0, 1.0)
 
-    @cached_property
+    @property
     def gaps(self) -> FloatArray:
         """Regret of one pull of each action, shape (K,); 0 for the best."""
         return self.means.max() - self.means
@@ -84,9 +89,12 @@ class LinearEnvironment:
         """The number of an action of the largest mean."""
         return int(np.argmax(self.means))
 
-    def rewards(self, actions: NDArray[np.int64], source: Source) -> NDArray[np.int64]:
-        """One reward of ±1 for each pull, shape of ``actions``."""
-        return rounded_rewards(self.means[actions], source)
+    def sums(
+        self, mechanism: Mechanism, batch: Batch, first: int, source: Source
+    ) -> NDArray[np.int64]:
+        """A batch's released sums, drawn at once; the number of its first pull does not matter."""
+        del first
+        return mechanism.simulated(batch.pulls, self.means[batch.actions], source)
 
 
 def rounded_rewards(rewards: ArrayLike, source: Source) -> NDArray[np.int64]:

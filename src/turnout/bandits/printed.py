@@ -1,11 +1,11 @@
 """The thesis' three algorithms as printed: for figures and audits, never to protect anybody.
 
-Source: thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1, with two repairs without which they cannot run: the
-last batch is cut at T, and the pseudo-inverse is taken. Their noise takes the sensitivity of a sum
-for 1 where it is 2, so they have 2ε in place of ε; their ε₀ in the shuffled model counts pulls of
-other actions as cover and leaves the clones bound's range; and their widths γᵢ do not hold. All of
-it is in docs/errata.md. With ``sensitivity`` 2 the central and the local one are as private as they
-say.
+Source: thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1, with two repairs without which they cannot run:
+the last batch is cut at T, and the pseudo-inverse is taken. Their noise takes the sensitivity of a
+sum for 1 where it is 2, so they have 2ε in place of ε; their ε₀ in the shuffled model counts pulls
+of other actions as cover and leaves the clones bound's range; and their widths γᵢ do not hold. All
+of it is in docs/errata.md. With ``sensitivity`` 2 the central and the local one are as private as
+they say.
 """
 
 from __future__ import annotations

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.bandits.environment import LinearEnvironment
 from turnout.bandits.mechanisms import Mechanism
 from turnout.bandits.policy import Batch, Policy, Problem, Release
 from turnout.core.errors import LocalProtocolError
-from turnout.randomness import SimulationRandomness, SimulationStreams
+from turnout.randomness import SimulationRandomness, SimulationStreams, Source
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+class Environment(Protocol):
+    """Where rewards come from."""
+
+    @property
+    def actions(self) -> FloatArray:
+        """Public, shape (K, d)."""
+        ...
+
+    @property
+    def gaps(self) -> FloatArray:
+        """Regret of one pull of each action, shape (K,)."""
+        ...
+
+    def sums(self, mechanism: Mechanism, batch: Batch, first: int, source: Source) -> IntArray:
+        """A batch's released sums; ``first`` pulls were made before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +54,7 @@ class Run:
 
 def simulate(
     policy: Policy[Any],
-    environment: LinearEnvironment,
+    environment: Environment,
     mechanism: Mechanism,
     horizon: int,
     streams: SimulationStreams,
@@ -57,7 +74,7 @@ def simulate(
         if not 1 <= batch.size <= left or batch.pulls.min() < 1:
             raise LocalProtocolError(f"batch {number} has {batch.size} pulls, {left} are left")
         source = SimulationRandomness(streams.generator("bandit", "batch", number))
-        sums = mechanism.simulated(batch.pulls, environment.means[batch.actions], source)
+        sums = environment.sums(mechanism, batch, horizon - left, source)
         state = policy.update(state, Release(batch, sums, mechanism.channels(batch.pulls)))
         left -= batch.size
         regret += float(batch.pulls @ environment.gaps[batch.actions])

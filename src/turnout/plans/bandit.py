@@ -30,37 +30,43 @@ class EnvironmentSection(Section):
         description="in place of drawn actions: one row of numbers for each, of norm at most 1",
     )
     parameter: ActionRow | None = Field(None, description="θ beside `features`, of norm at most 1")
+    log: str | None = Field(
+        None,
+        description="beside `features`, in place of θ: a CSV file of columns client, reward_0, … "
+        "that has each client once; relative to the plan",
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if self.features is None:
             if self.actions is None:
                 raise ParameterError("actions", None, "how many actions, or features beside none")
-            if self.parameter is not None:
-                raise ParameterError("parameter", self.parameter, "none without features")
+            for name in ("parameter", "log"):
+                if getattr(self, name) is not None:
+                    raise ParameterError(name, getattr(self, name), "none without features")
             return self
         for name in ("actions", "gap"):
             if getattr(self, name) is not None:
                 raise ParameterError(name, getattr(self, name), "none beside features")
-        if self.parameter is None:
-            raise ParameterError("parameter", None, "θ beside features")
-        self._check_features(self.features, self.parameter)
+        if (self.parameter is None) == (self.log is None):
+            raise ParameterError("parameter", self.parameter, "θ or a log, one of both")
+        self._check_features(self.features)
         return self
 
-    def _check_features(self, rows: tuple[ActionRow, ...], parameter: ActionRow) -> None:
-        for name, row in [
-            *((f"features[{i}]", row) for i, row in enumerate(rows)),
-            ("parameter", parameter),
-        ]:
-            if len(row) != len(parameter) or not np.linalg.norm(row) <= 1.0 + 1e-9:
-                expected = f"{len(parameter)} finite numbers of norm at most 1"
+    def _check_features(self, rows: tuple[ActionRow, ...]) -> None:
+        named = [(f"features[{i}]", row) for i, row in enumerate(rows)]
+        if self.parameter is not None:
+            named.append(("parameter", self.parameter))
+        for name, row in named:
+            if len(row) != len(named[0][1]) or not np.linalg.norm(row) <= 1.0 + 1e-9:
+                expected = f"{len(named[0][1])} finite numbers of norm at most 1"
                 raise ParameterError(name, list(row), expected)
         if not np.any(rows):
             raise ParameterError("features", "all zero", "an action that is not zero, or more")
 
 
 class RewardPrivacySection(Section):
-    """What protects one client's reward, and from whom."""
+    """The protection of one client's reward, and from whom."""
 
     trust: Literal["none", "central", "shuffled", "local"] = Field(
         ..., description="who is trusted; none: no privacy"
@@ -114,7 +120,7 @@ class PolicySection(Section):
 
 
 class BanditRunSection(Section):
-    """How many runs, and their randomness, for simulation only."""
+    """The number of runs, and their randomness, for simulation only."""
 
     seeds: Count = Field(20, description="runs, over which regret is averaged")
     seed: CountFromZero = Field(0, description="the first run's; the others' follow it")

@@ -33,7 +33,7 @@ POLICIES = {
 _PUBLIC = (
     "ε covers what the runs release: the noisy sums of each batch, hence all actions that are "
     "pulled. Actions, the horizon and who is asked when are public. Regret is computed from the "
-    "hidden parameter, which a simulation knows and nobody else does."
+    "hidden parameter, or from a log's own rewards, which a simulation knows: no ε covers it."
 )
 _SIMULATED = (
     "These runs were simulations with a seed: their ε is what a deployment of the same plan, with "
@@ -76,6 +76,7 @@ class BanditSummary:
             priced = guarantee_record(self.guarantee)
         return {
             **priced,
+            "regret_covered_by_epsilon": False,
             "regret": float(final.mean()),
             "regret_95": float(np.quantile(final, _HIGH)),
             "regret_of_uniform_play": float(self.uniform.mean()),

@@ -109,6 +109,15 @@ LOOKS = {
     "separate": Look(_FOREST, "P", "a message for each analyst"),
     "first key": Look(_BLUE, "o", "the first analyst's key"),
     "public": Look(_GREY, ">", "the last level alone"),
+    # Bandits
+    "bandit none": Look(_SLATE, "x", "without privacy"),
+    "bandit central": Look(_BROWN, "D", "trusted learner, noisy sums (central)"),
+    "bandit shuffled": Look(_GREEN, "^", "shuffled bits"),
+    "bandit local": Look(_BLUE, "o", "each client's bit randomized alone (local)"),
+    "core set": Look(_VERMILION, words="a core set is pulled (turnout)"),
+    "all actions": Look(_ORANGE, "d", "all actions are pulled (turnout)"),
+    "printed core set": Look(_FOREST, "P", "a core set is pulled (Algorithm 6.3.1 as printed)"),
+    "printed all actions": Look(_TEAL, "s", "all actions are pulled (as printed)"),
     # What an attacker can do
     "scheme": Look(_VERMILION, words="this scheme: no attacker does better"),
     "Gaussian DP": Look(_INDIGO, "<", "Gaussian differential privacy"),

@@ -20,10 +20,12 @@ from turnout.bandits import (
     LinearEnvironment,
     LinUCB,
     LocalBits,
+    LoggedEnvironment,
     Mechanism,
     Policy,
     ShuffledBits,
     phased_elimination,
+    read_log,
     simulate,
     sphere_environment,
     two_best_environment,
@@ -40,6 +42,7 @@ from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, RunIdent
 from turnout.simulation.history import Recorder
 from turnout.spec import PrivacyUnit, Relation
 from turnout.training.execution import InterruptedRunError
+from turnout.training.runs import PLACE, place_of
 
 FloatArray = NDArray[np.float64]
 Tell = Callable[[int, int], None]
@@ -101,8 +104,11 @@ def run_bandit(source: Path, folder: Path, tell: Tell) -> BanditSummary:
     mechanism_of(plan)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ParameterError("out", str(folder), "a new or empty folder (or use --resume)")
+    log = logged(plan, source.parent)
     write(folder / PLAN, text)
-    return _finished(plan, text, folder, tell)
+    if log is not None:
+        write(folder / SIMULATOR / PLACE, str(source.parent.resolve()))
+    return _finished(plan, text, log, folder, tell)
 
 
 def resume_bandit(folder: Path, tell: Tell) -> BanditSummary:
@@ -116,7 +122,8 @@ def resume_bandit(folder: Path, tell: Tell) -> BanditSummary:
     if not (folder / PLAN).is_file():
         raise ParameterError("resume", str(folder), f"a folder that holds a run ({PLAN})")
     text = read_plan(folder / PLAN)
-    return _finished(BanditPlan.from_toml(text, str(folder / PLAN)), text, folder, tell)
+    plan = BanditPlan.from_toml(text, str(folder / PLAN))
+    return _finished(plan, text, logged(plan, place_of(folder)), folder, tell)
 
 
 def mechanism_of(plan: BanditPlan) -> Mechanism:
@@ -157,9 +164,13 @@ def policy_of(plan: BanditPlan) -> Policy[Any]:
             return phased_elimination(asked.failure, asked.growth)
 
 
-def environment_of(plan: BanditPlan, streams: SimulationStreams) -> LinearEnvironment:
+def environment_of(
+    plan: BanditPlan, streams: SimulationStreams, log: LoggedEnvironment | None = None
+) -> LinearEnvironment | LoggedEnvironment:
     """The environment of one run."""
     asked = plan.environment
+    if log is not None:
+        return log
     if asked.features is not None:
         return LinearEnvironment(np.array(asked.features), np.array(asked.parameter))
     assert asked.actions is not None
@@ -169,14 +180,36 @@ def environment_of(plan: BanditPlan, streams: SimulationStreams) -> LinearEnviro
     return sphere_environment(asked.actions, asked.dimension, generator)
 
 
-def _finished(plan: BanditPlan, text: str, folder: Path, tell: Tell) -> BanditSummary:
+def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
+    """The log that a plan names, relative to a place; None if it names none.
+
+    Raises:
+        InputFileError: no such file, or other columns.
+        ParameterError: a client twice, a reward out of range, or fewer clients than pulls.
+    """
+    asked = plan.environment
+    if asked.log is None:
+        return None
+    try:
+        found = read_log(place / asked.log, np.array(asked.features))
+    except ParameterError as error:
+        raise ParameterError(f"environment.{error.name}", error.value, error.expected) from None
+    if asked.horizon > len(found.outcomes):
+        expected = f"at most the clients of the log, {len(found.outcomes)}"
+        raise ParameterError("environment.horizon", asked.horizon, expected)
+    return found
+
+
+def _finished(
+    plan: BanditPlan, text: str, log: LoggedEnvironment | None, folder: Path, tell: Tell
+) -> BanditSummary:
     """All runs, then the report."""
     place = folder / SIMULATOR / CHECKPOINT
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{place} cannot be written: {error}") from error
-    results, seconds = _all_runs(plan, FileCheckpoints(place), folder, tell)
+    results, seconds = _all_runs(plan, log, FileCheckpoints(place), folder, tell)
     places = np.linspace(0, plan.environment.horizon, POINTS + 1)[1:]
     guarantee = _guarantee(mechanism_of(plan), results)
     summary = BanditSummary(
@@ -188,16 +221,23 @@ def _finished(plan: BanditPlan, text: str, folder: Path, tell: Tell) -> BanditSu
 
 
 def _all_runs(
-    plan: BanditPlan, store: FileCheckpoints, folder: Path, tell: Tell
+    plan: BanditPlan,
+    log: LoggedEnvironment | None,
+    store: FileCheckpoints,
+    folder: Path,
+    tell: Tell,
 ) -> tuple[Results, float]:
     """The results of all seeds, from the checkpoint on, and the seconds that they took."""
-    identity = identity_of({"bandit": plan.to_toml()})
+    identity = identity_of({"bandit": plan.to_toml(), "log": None if log is None else log.outcomes})
     saved = store.load()
     run = RunIdentity.new(identity) if saved is None else saved.run
     results, before = Results.none(), 0.0
     if saved is not None:
-        if run.fingerprint != identity.public_digest():
-            raise ParameterError("resume", str(folder), "a folder whose checkpoint is of its plan")
+        try:
+            run.require(identity)
+        except StorageError:
+            expected = "a folder whose checkpoint is of its plan and log"
+            raise ParameterError("resume", str(folder), expected) from None
         results, before = Results(**dict(saved.server)), saved.seconds  # pyright: ignore
     began = last = time.monotonic()
     seeds, done = plan.run.seeds, len(results.uniform)
@@ -210,7 +250,7 @@ def _all_runs(
     try:
         while done < seeds:
             tell(done, seeds)
-            results += _one_run(plan, SimulationStreams(plan.run.seed + done))
+            results += _one_run(plan, log, SimulationStreams(plan.run.seed + done))
             done += 1
             if time.monotonic() - last > _SAVE_SECONDS:
                 save()
@@ -222,9 +262,11 @@ def _all_runs(
     return results, before + time.monotonic() - began
 
 
-def _one_run(plan: BanditPlan, streams: SimulationStreams) -> Results:
+def _one_run(
+    plan: BanditPlan, log: LoggedEnvironment | None, streams: SimulationStreams
+) -> Results:
     """One run: its regret curve and what it costs in privacy."""
-    environment, mechanism = environment_of(plan, streams), mechanism_of(plan)
+    environment, mechanism = environment_of(plan, streams, log), mechanism_of(plan)
     horizon = plan.environment.horizon
     run = simulate(policy_of(plan), environment, mechanism, horizon, streams)
     places = np.linspace(0, horizon, POINTS + 1)[1:]

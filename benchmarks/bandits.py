@@ -1,0 +1,223 @@
+"""Regret of private linear bandits: every study of docs/bandits.md, its tables and its figures.
+
+python benchmarks/bandits.py [--only STUDY ...] [--out FOLDER] [--draw]
+
+Each study is kept in FOLDER/bandits.json as soon as it is done; --draw makes tables and figures of
+what is there. Environments are as in §6.6 of the thesis: actions and θ on the sphere, rewards ±1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.bandits import (
+    BareSums,
+    BatchedThompson,
+    CentralSums,
+    Elimination,
+    LinUCB,
+    LocalBits,
+    ShuffledBits,
+    phased_elimination,
+    simulate,
+    sphere_environment,
+    two_best_environment,
+)
+from turnout.bandits.printed import PrintedElimination, PrintedSums
+from turnout.randomness import SimulationStreams
+
+FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+DELTA = 1e-6
+MODELS = ("none", "central", "shuffled", "local")
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+GAPS = (0.003, 0.01, 0.03, 0.1)
+HORIZONS = (10**4, 10**5, 10**6, 10**7)
+
+
+def mechanism(model: str, epsilon: float = 1.0) -> Any:
+    """The mechanism of a trust model."""
+    if model == "shuffled":
+        return ShuffledBits(epsilon, DELTA)
+    return (
+        BareSums()
+        if model == "none"
+        else {"central": CentralSums, "local": LocalBits}[model](epsilon)
+    )
+
+
+def regrets(
+    policy: Any, sums: Any, seeds: int, horizon: int, make: Callable[[SimulationStreams], Any]
+) -> dict[str, float]:
+    """Mean, 95 % point and uniform play's mean over seeds."""
+    final, uniform, began = [], [], time.perf_counter()
+    for seed in range(seeds):
+        streams = SimulationStreams(seed)
+        environment = make(streams)
+        run = simulate(policy, environment, sums, horizon, streams)
+        final.append(run.regret[-1])
+        uniform.append(horizon * environment.gaps.mean())
+    return {
+        "mean": float(np.mean(final)),
+        "high": float(np.quantile(final, 0.95)),
+        "uniform": float(np.mean(uniform)),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def sphere(actions: int = 10, dimension: int = 2) -> Callable[[SimulationStreams], Any]:
+    """A random environment for each seed."""
+    return lambda streams: sphere_environment(
+        actions, dimension, streams.generator("bandit", "environment")
+    )
+
+
+def both(models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: float = 1.0) -> Any:
+    """Our two policies in several models."""
+    found = {}
+    for model in models:
+        for name, policy in (("elimination", Elimination()), ("thompson", BatchedThompson())):
+            sums = mechanism(model, epsilon)
+            found[f"{name} {model}"] = regrets(policy, sums, seeds, horizon, make)
+    return found
+
+
+def printed(
+    models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: float = 1.0
+) -> Any:
+    """The thesis' algorithms as printed, and central with the noise that ε needs."""
+    found = {}
+    for model in models:
+        for sensitivity in (1, 2) if model == "central" else (1,):
+            sums = PrintedSums(model, epsilon, DELTA, sensitivity)  # type: ignore[arg-type]
+            name = f"printed {model}" + (" 2/ε" if sensitivity == 2 else "")
+            found[name] = regrets(PrintedElimination(sums), sums, seeds, horizon, make)
+    return found
+
+
+def main_table() -> Any:
+    """T = 1e5, K = 10, d = 2, ε = 1, 100 seeds."""
+    make = sphere()
+    found = both(MODELS, 100, 10**5, make) | printed(MODELS, 100, 10**5, make)
+    found["LinUCB none"] = regrets(LinUCB(), BareSums(), 100, 10**5, make)
+    found["phased none"] = regrets(phased_elimination(), BareSums(), 100, 10**5, make)
+    return found
+
+
+def ablation() -> Any:
+    """What each idea of elimination buys, central, growth 1.5."""
+    variants = {
+        "all ideas": {},
+        "each action's own width, no contrasts": {"contrasts": False},
+        "fresh sums each batch": {"reuse": False},
+        "variance taken as 1": {"variances": False},
+        "all actions, no core set": {"core_sets": False},
+        "growth 2": {"growth": 2.0},
+        "failure 0.01": {"failure": 0.01},
+        "explore to the end": {"commit": 0.0},
+    }
+    return {
+        name: regrets(Elimination(**options), CentralSums(1.0), 100, 10**5, sphere())
+        for name, options in variants.items()
+    }
+
+
+def sizes() -> Any:
+    """Longer horizons, more actions, more dimensions."""
+    found = {"T=1e6 K=10 d=2": both(MODELS[1:], 100, 10**6, sphere())}
+    wide = both(["central"], 20, 10**7, sphere(1000)) | printed(
+        ["central"], 20, 10**7, sphere(1000)
+    )
+    found["T=1e7 K=1000 d=2"] = wide
+    deep = both(["central"], 20, 10**5, sphere(100, 8))
+    found["T=1e5 K=100 d=8"] = deep | printed(["central"], 20, 10**5, sphere(100, 8))
+    return found
+
+
+def gaps() -> Any:
+    """The two best actions a given gap apart, T = 1e5."""
+    return {
+        str(gap): both(MODELS[1:], 20, 10**5, lambda _, gap=gap: two_best_environment(gap))
+        for gap in GAPS
+    }
+
+
+def epsilons() -> Any:
+    """Figure 6.2a: T = 1e6, K = 10."""
+    return {
+        str(epsilon): both(MODELS[1:], 20, 10**6, sphere(), epsilon)
+        | printed(MODELS[1:], 20, 10**6, sphere(), epsilon)
+        for epsilon in EPSILONS
+    } | {"none": both(["none"], 20, 10**6, sphere()) | printed(["none"], 20, 10**6, sphere())}
+
+
+def core_sets() -> Any:
+    """Figure 6.2b: T = 1e7, K = 1000, with and without a core set."""
+    found = {}
+    for epsilon in (0.1, 1.0, 10.0):
+        found[str(epsilon)] = {
+            **_printed_without(epsilon),
+            "ours, core set": regrets(Elimination(), CentralSums(epsilon), 10, 10**7, sphere(1000)),
+            "ours, all actions": regrets(
+                Elimination(core_sets=False), CentralSums(epsilon), 4, 10**7, sphere(1000)
+            ),
+        }
+    return found
+
+
+def _printed_without(epsilon: float) -> Any:
+    sums = PrintedSums("central", epsilon)
+    return {
+        f"printed, {words}": regrets(PrintedElimination(sums, core), sums, 10, 10**7, sphere(1000))
+        for words, core in (("core set", True), ("all actions", False))
+    }
+
+
+def slopes() -> Any:
+    """Table 6.1: regret against T, ε = 1."""
+    return {
+        str(horizon): both(MODELS[1:], 20, horizon, sphere())
+        | printed(MODELS[1:], 20, horizon, sphere())
+        for horizon in HORIZONS
+    }
+
+
+STUDIES = {
+    "main": main_table,
+    "ablation": ablation,
+    "gaps": gaps,
+    "sizes": sizes,
+    "epsilons": epsilons,
+    "slopes": slopes,
+    "core_sets": core_sets,
+}
+
+
+def main() -> None:
+    """Runs the studies that are asked for, then draws."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--draw", action="store_true", help="draw what is there, run nothing")
+    asked = parser.parse_args()
+    place = asked.out / "bandits.json"
+    found = json.loads(place.read_text()) if place.exists() else {}
+    for name in [] if asked.draw else asked.only:
+        began = time.perf_counter()
+        found[name] = STUDIES[name]()
+        asked.out.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+    from bandit_figures import draw
+
+    draw(found, asked.out)
+
+
+if __name__ == "__main__":
+    main()
