@@ -44,11 +44,11 @@ def test_policies_are_better_than_uniform_play_and_private_ones_cost_little():
 
 @pytest.mark.parametrize("model", ["central", "local", "shuffled"])
 def test_private_linucb_is_priced_by_what_it_releases(model):
-    policy = PrivateLinUCB(model, 1.0, 1e-6, batch=1000)
+    policy = PrivateLinUCB(model, 1.0, 1e-6, batch=500)
     assert 0.9 < policy.epsilon(HORIZON, 2) <= 1.0
     assert share_of_uniform(policy, seeds=1) < 1.5
     # More noise for less ε, and a deeper tree for smaller batches.
-    tighter = PrivateLinUCB(model, 0.5, 1e-6, batch=1000)
+    tighter = PrivateLinUCB(model, 0.5, 1e-6, batch=500)
     assert tighter.deviation(HORIZON, 2) > 1.2 * policy.deviation(HORIZON, 2)
     assert PrivateLinUCB("central", 1.0, 1e-6, 10).levels(HORIZON) == 9
 
