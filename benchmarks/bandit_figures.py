@@ -67,10 +67,19 @@ def main_table(found: dict[str, Any]) -> str:
     return _table(title, ["", *models], rows) + f"\nUniform play: {uniform:,.0f}.\n"
 
 
-def ablation(found: dict[str, Any]) -> str:
-    """One idea less at a time."""
-    rows = [[name, _cell(entry)] for name, entry in found.items()]
-    return _table("What each idea of elimination buys (central, as above)", ["", "regret"], rows)
+def ablation_of(title: str) -> Any:
+    """A table of one regret a row."""
+
+    def make(found: dict[str, Any]) -> str:
+        return _table(title, ["", "regret"], [[n, _cell(entry)] for n, entry in found.items()])
+
+    return make
+
+
+def coverage(found: dict[str, int]) -> str:
+    """Runs that dropped the best action."""
+    rows = [[name, str(lost)] for name, lost in found.items()]
+    return _table("Runs of 1,000 in which elimination dropped the best action", ["", "runs"], rows)
 
 
 def grouped(title: str, first: str) -> Any:
@@ -167,11 +176,13 @@ def against_horizon(found: dict[str, Any]) -> Picture:
 
 TABLES = {
     "main": main_table,
-    "ablation": ablation,
+    "ablation": ablation_of("What each idea of elimination buys (central, as above)"),
     "sizes": grouped("Other sizes, ε = 1 (sizes differ in seeds: 100, 20, 20)", "size"),
     "gaps": grouped("The two best actions a gap apart, T = 1e5, K = 10, 20 seeds", "gap"),
     "epsilons": grouped("Figure 6.2a: T = 1e6, K = 10, 20 seeds", "ε"),
     "slopes": slopes,
+    "coverage": coverage,
+    "others": ablation_of("LinUCB with others' noise, T = 1e5, K = 10, d = 2, ε = 1, 20 seeds"),
     "core_sets": grouped("Figure 6.2b: T = 1e7, K = 1000, central", "ε"),
 }
 FIGURES = {

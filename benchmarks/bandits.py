@@ -24,6 +24,7 @@ from turnout.bandits import (
     Elimination,
     LinUCB,
     LocalBits,
+    PrivateLinUCB,
     ShuffledBits,
     phased_elimination,
     simulate,
@@ -99,6 +100,34 @@ def printed(
             name = f"printed {model}" + (" 2/ε" if sensitivity == 2 else "")
             found[name] = regrets(PrintedElimination(sums), sums, seeds, horizon, make)
     return found
+
+
+def coverage() -> Any:
+    """Share of 1,000 runs that drop the best action, the two best ones 0.05 apart."""
+    found, environment = {}, two_best_environment(0.05, 5)
+    for model in MODELS[1:]:
+        for failure in (0.1, None):
+            policy, lost = Elimination(failure, commit=0.0), 0
+            for seed in range(1000):
+                streams = SimulationStreams(seed)
+                run = simulate(policy, environment, mechanism(model), 5000, streams)
+                lost += environment.best not in run.state.active
+            found[f"{model}, failure {failure or '1/T'}"] = lost
+    return found
+
+
+def others() -> Any:
+    """LinUCB with the noise that others add, T = 1e5, 20 seeds."""
+    return {
+        f"{model}, {words}": regrets(
+            PrivateLinUCB(model, 1.0, DELTA, batch), BareSums(), 20, 10**5, sphere()
+        )
+        for model, words, batch in (
+            ("central", "tree, batches of 100 (Shariff and Sheffet 2018)", 100),
+            ("local", "Gaussian noise of each client (Zheng et al. 2020)", 1000),
+            ("shuffled", "bits, batches of 5,000 (after Chowdhury and Zhou 2022)", 5000),
+        )
+    }
 
 
 def main_table() -> Any:
@@ -195,6 +224,8 @@ STUDIES = {
     "sizes": sizes,
     "epsilons": epsilons,
     "slopes": slopes,
+    "coverage": coverage,
+    "others": others,
     "core_sets": core_sets,
 }
 

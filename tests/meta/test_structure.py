@@ -24,9 +24,10 @@ PUBLIC = {
     "selection_epsilon shuffled_method shuffled_price spent "
     "with_released_counts",
     "bandits": "BareSums Batch BatchedThompson CentralSums Channels ContextualEnvironment CoreSet "
-    "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment Mechanism Policy Problem "
-    "Release Run ShuffledBits best_features contextual_environment core_set parameter_net "
-    "phased_elimination read_log rounded_rewards simulate sphere_environment two_best_environment",
+    "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment Mechanism Policy "
+    "PrivateLinUCB Problem Release Run ShuffledBits best_features contextual_environment core_set "
+    "parameter_net phased_elimination read_log rounded_rewards simulate sphere_environment "
+    "two_best_environment",
     "datasets": "ClientData DataFile MissingFileError Records Target cache_folder contents deal "
     "digits fashion_mnist flash_phones load mnist own_data own_records "
     "parse_intervals trace_from",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ShuffledBits,
     )
     from turnout.bandits.policy import Batch, Policy, Problem, Release
+    from turnout.bandits.private_ucb import PrivateLinUCB
     from turnout.bandits.simulation import Run, simulate
     from turnout.bandits.thompson import BatchedThompson
 
@@ -49,6 +50,7 @@ __getattr__ = loaded_on_demand(
         "logs": "LoggedEnvironment read_log",
         "mechanisms": "BareSums CentralSums LocalBits Mechanism ShuffledBits",
         "policy": "Batch Policy Problem Release",
+        "private_ucb": "PrivateLinUCB",
         "simulation": "Run simulate",
         "thompson": "BatchedThompson",
     },
@@ -69,6 +71,7 @@ __all__ = [
     "LoggedEnvironment",
     "Mechanism",
     "Policy",
+    "PrivateLinUCB",
     "Problem",
     "Release",
     "Run",
