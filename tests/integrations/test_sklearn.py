@@ -15,7 +15,11 @@ from turnout.accounting import price
 from turnout.core.errors import ParameterError
 from turnout.integrations import sklearn as adapters
 from turnout.integrations.linear_gradients import clipped_sum, scaled
-from turnout.integrations.sklearn import LinearRegression, LogisticRegression, PrivacyLeakWarning
+from turnout.integrations.sklearn import (
+    LinearRegression,
+    LogisticRegression,
+    UncoveredByEpsilonWarning,
+)
 from turnout.spec import CheckIn, GaussianNoise, Scheme
 
 GENERATOR = np.random.default_rng(1)
@@ -96,7 +100,7 @@ def test_a_fit_is_its_noisy_sums(monkeypatch):
 
 
 def test_classes_that_are_read_off_labels_are_said_aloud():
-    with pytest.warns(PrivacyLeakWarning, match="classes="):
+    with pytest.warns(UncoveredByEpsilonWarning, match="classes="):
         LogisticRegression().fit(ROWS, LABELS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -107,9 +111,9 @@ def test_classes_that_are_read_off_labels_are_said_aloud():
 
 def test_a_search_warns_that_every_fit_costs():
     model = LogisticRegression(classes=["no", "yes"], epochs=2)
-    with pytest.warns(PrivacyLeakWarning, match="every fit"):
+    with pytest.warns(UncoveredByEpsilonWarning, match="every fit"):
         GridSearchCV(model, {"learning_rate": [1.0, 2.0]}, cv=2).fit(ROWS, LABELS)
-    with pytest.warns(PrivacyLeakWarning, match="every fit"):
+    with pytest.warns(UncoveredByEpsilonWarning, match="every fit"):
         cross_val_score(model, ROWS, LABELS, cv=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

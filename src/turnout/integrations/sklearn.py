@@ -27,7 +27,7 @@ from turnout.integrations.linear_gradients import Matrix, clipped_sum, scaled, s
 from turnout.spec import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
 
 
-class PrivacyLeakWarning(UserWarning):
+class UncoveredByEpsilonWarning(UserWarning):
     """Something that a fit read off private data and no ε covers."""
 
 
@@ -43,7 +43,6 @@ class _CheckInModel(BaseEstimator):
         "epochs": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [_positive],
     }
-
     epsilon: float
     delta: float
     feature_norm: float
@@ -139,7 +138,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         check_classification_targets(labels)
         if self.classes is None:
             message = "classes are read off the labels, which no ε covers: name them by classes="
-            warnings.warn(message, PrivacyLeakWarning, stacklevel=2)
+            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
         self.classes_ = np.unique(labels if self.classes is None else np.asarray(self.classes))
         if len(self.classes_) < 2:
             raise ParameterError("classes", self.classes_.tolist(), "more than one class")
@@ -245,6 +244,6 @@ def _warn_in_a_search() -> None:
                 "every fit of a search or cross-validation costs epsilon_ anew, and scores on "
                 "held-out rows are not private: epsilon_ is that of one fit alone"
             )
-            warnings.warn(message, PrivacyLeakWarning, stacklevel=4)
+            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=4)
             return
         frame = frame.f_back
