@@ -105,7 +105,8 @@ def test_the_extras_are_those_of_the_project():
     declared = PROJECT["optional-dependencies"]
     for extra, packages in EXTRAS.items():
         names = {re.split(r"[\[>;]", each)[0].replace("-", "_") for each in declared[extra]}
-        assert {{"pillow": "PIL"}.get(name, name) for name in names} == set(packages)
+        imported = {"pillow": "PIL", "scikit_learn": "sklearn"}
+        assert {imported.get(name, name) for name in names} == set(packages)
     assert set(declared) == {*EXTRAS, "all", "dev"}
     assert declared["all"] == [f"turnout[{','.join(sorted(EXTRAS))}]"]
 
@@ -156,7 +157,10 @@ for module in walk_packages(turnout.__path__, "turnout."):
 
 
 def test_every_module_is_imported_where_nothing_is_posix():
-    theirs = "anyio, apsw, click, hypothesis, psycopg, pytest, tempfile, torch, uvicorn"
+    theirs = (
+        "anyio, apsw, click, dp_accounting.pld, hypothesis, opacus, psycopg, pytest, sklearn, "
+        "tempfile, torch, uvicorn"
+    )
     before = f"import {theirs}\nfor name in {POSIX!r}: sys.modules.pop(name, None)\n"
     begin = f"{BLOCKED}{before}sys.meta_path.insert(0, Blocked(*{POSIX!r}))\n"
     done = subprocess.run(

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 FloatArray = np.ndarray
-_HINTS = (1e-1, 1e-3, 1e-5)  # δ's at which an exported curve is made sharp, besides the least
+_HINTS = (1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+"""δ's at which an exported curve is made sharp, besides the least."""
 _EXPORTED_LOSSES = 2**14
+_MOST_LOSSES = 10_000_000
 _SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's down to which a profile is tried
 _CAP_ROUNDING = 1e-12  # more than a sum of ε₀ errs by
 _BEYOND = 500.0  # an ε at which only the infinity mass is left
@@ -227,16 +229,21 @@ class PrivacyCurve:
                 break
         return Bounds(lower, upper)
 
-    def to_dp_accounting(self, least_delta: float = 1e-10) -> PrivacyLossDistribution:
+    def to_dp_accounting(
+        self, least_delta: float = 1e-10, discretization: float | None = None
+    ) -> PrivacyLossDistribution:
         """A pessimistic privacy loss distribution, to go on with in dp-accounting.
 
-        It is sharp down to ``least_delta``; what is beyond is lost for sure.
+        It is sharp down to ``least_delta``; what is beyond is lost for sure. Its losses are
+        multiples of ``discretization``, which is chosen where none is given.
 
         Raises:
-            ParameterError: a δ outside (0, 1).
+            ParameterError: a δ outside (0, 1), or a discretization of more than 10⁷ losses.
             UnsupportedError: the relation takes two neighbour bounds.
         """
         checks.open_unit(least_delta=least_delta)
+        if discretization is not None:
+            checks.positive(discretization=discretization)
         require("dp-accounting", what="PrivacyCurve.to_dp_accounting")
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -252,7 +259,10 @@ class PrivacyCurve:
         floors = [min(float(curve.delta(end)[0]) for curve in curves) for curves in (remove, add)]
         pair = CurvePair(Side.UPPER, remove, add, (floors[0], floors[1]))
         reach = max(1e-9, reach_of(pair, tail))
-        gap = 2.0 * reach / _EXPORTED_LOSSES
+        gap = 2.0 * reach / _EXPORTED_LOSSES if discretization is None else discretization
+        if 2.0 * reach / gap > _MOST_LOSSES:
+            least = f"at least {2.0 * reach / _MOST_LOSSES:.1e}, which is {_MOST_LOSSES:,} losses"
+            raise ParameterError("discretization", gap, least)
         laws = [loss_law(pair, direction, gap, tail).to_dp_accounting() for direction in Direction]
         return PrivacyLossDistribution(*laws)
 

@@ -30,10 +30,18 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         *(() if sys.platform == "win32" else ("uvloop",)),
     ),
     "dp-accounting": ("dp_accounting",),
+    "opacus": ("opacus", "torch"),
+    "sklearn": ("sklearn",),
 }
 """Packages of each extra by the names that they are imported by."""
 
-_NAMES = {"torch": "PyTorch", "PIL": "Pillow", "dp_accounting": "dp-accounting"}
+_NAMES = {
+    "torch": "PyTorch",
+    "PIL": "Pillow",
+    "dp_accounting": "dp-accounting",
+    "opacus": "Opacus",
+    "sklearn": "scikit-learn",
+}
 
 
 def require(*extras: str, what: str) -> None:

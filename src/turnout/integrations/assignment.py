@@ -1,0 +1,161 @@
+"""Independent assignment: the batches of a run, dealt by the law that the accountant reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.participation.drawing import check_population, draw
+from turnout.participation.schedule import Schedule, blocks
+from turnout.randomness import OSRandomness, Source
+from turnout.spec import CheckIn, FixedAssignment, KSubset, ParticipationLaw
+from turnout.spec.codec import law_to_dict
+
+AssignmentLaw = CheckIn | FixedAssignment | KSubset
+"""Laws under which each record draws its own batches of an epoch."""
+
+_RESOLUTION = 2**53
+
+
+def assignment_law(
+    batches: int, epochs: int, *, kept: bool = False, picks: int = 1, probability: float = 1.0
+) -> AssignmentLaw:
+    """The law of an independent assignment.
+
+    Args:
+        batches: batches an epoch, public.
+        epochs: of the whole run.
+        kept: whether a record keeps its batch over the epochs; else it draws afresh in each.
+        picks: different batches of an epoch in which a record is.
+        probability: of a record's coming at all: in each epoch, in the run where it is kept.
+
+    Raises:
+        ParameterError: a combination that no law has.
+    """
+    if picks == 1:
+        law = FixedAssignment if kept else CheckIn
+        return law(batches, epochs, probability)
+    if kept or probability != 1.0:
+        raise ParameterError("picks", picks, "1 where batches are kept or a record may not come")
+    return KSubset(batches, picks, epochs)
+
+
+class Assignment:
+    """A run's batches, in order, and how many of them were dealt and used.
+
+    Guarantee: the batches in which a record is have exactly the law, for every number of records,
+    and records are independent of each other.
+
+    Attributes:
+        law: who is in which batch.
+        records: how many there are.
+        batches: steps of an epoch.
+        dealt: steps whose batches were handed out.
+        used: the first so many steps are all that releases can rest on.
+
+    Raises:
+        UnsupportedError: a law under which records do not draw their own batches of an epoch.
+    """
+
+    def __init__(self, law: ParticipationLaw, records: int, source: Source | None = None) -> None:
+        if not isinstance(law, AssignmentLaw):
+            raise UnsupportedError(
+                "batches are dealt by CheckIn, FixedAssignment or KSubset, "
+                f"not {type(law).__name__}"
+            )
+        check_population(law, records)
+        self.law, self.records, self.batches = law, int(records), law.window
+        self.source = OSRandomness() if source is None else source
+        self.dealt = self.used = 0
+        self._block, self._schedule = -1, None
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Mean number of records in a batch: what a sum is divided by, whoever came."""
+        if isinstance(self.law, KSubset):
+            return self.records * self.law.picks / self.batches
+        return self.records * self.law.probability / self.batches
+
+    def epoch(self) -> Iterator[NDArray[np.integer]]:
+        """The batches that are left of the epoch, ascending record numbers, some of them empty.
+
+        Batches of a pass that was broken off are not dealt again. They count as used: what was
+        released of them and what was not is known to nobody here.
+
+        Raises:
+            UnsupportedError: all epochs of the law are over.
+        """
+        if self.dealt == self.law.steps:
+            raise UnsupportedError(
+                f"all {self.law.steps // self.batches} epochs of the run are over: "
+                "its price covers no further batch"
+            )
+        self.used = self.dealt
+        end = self.dealt - self.dealt % self.batches + self.batches
+        while self.dealt < end:
+            step = self.dealt
+            batch = self._schedule_at(step).at(step)
+            self.dealt += 1
+            yield batch
+
+    def use(self) -> None:
+        """Counts one release, before it is made.
+
+        Raises:
+            UnsupportedError: every batch that was dealt has had its release.
+        """
+        if self.used >= self.dealt:
+            raise UnsupportedError("a batch has one release: this one would be a second")
+        self.used += 1
+
+    def _schedule_at(self, step: int) -> Schedule:
+        index = 0 if isinstance(self.law, FixedAssignment) else step // self.batches
+        if self._schedule is None or index != self._block:
+            block = blocks(self.law)[index]
+            self._block, self._schedule = index, draw(self.law, self.records, block, self.source)
+        return self._schedule
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that goes on after a restart; it says who is where: as secret as the data."""
+        state: dict[str, Any] = {"law": law_to_dict(self.law), "records": self.records}
+        state |= {"used": self.used, "block": self._block}
+        if self._schedule is not None:
+            drawn = self._schedule
+            state |= {"offsets": drawn.offsets, "clients": drawn.clients}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after the batches that were used. A state is for one continuation only.
+
+        Raises:
+            ParameterError: the state of another law or number of records, or of a time before
+                this assignment's own: its batches would be released twice and paid once.
+        """
+        mine = {"law": law_to_dict(self.law), "records": self.records}
+        theirs = {"law": state.get("law"), "records": state.get("records")}
+        if theirs != mine:
+            raise ParameterError("state", theirs, f"that of {self.law} over {self.records} records")
+        used = state.get("used")
+        if not isinstance(used, int) or not self.used <= used <= self.law.steps:
+            raise ParameterError("used", used, f"from {self.used} to {self.law.steps} steps")
+        self.dealt = self.used = used
+        self._block, self._schedule = int(state["block"]), None
+        if "offsets" in state:
+            first = blocks(self.law)[self._block].first_step
+            self._schedule = Schedule(first, state["offsets"], state["clients"])
+
+
+def system_gaussian(size: int) -> NDArray[np.float64]:
+    """Standard Gaussian draws from the operating system's randomness, shape (size,).
+
+    Each is the quantile of the middle of one of 2⁵³ intervals of equal probability, so none is
+    beyond ±8.3; like all floating-point noise it has gaps that no ε covers.
+    """
+    uniform = (OSRandomness().below(_RESOLUTION, size) + 0.5) / _RESOLUTION
+    # Above one half the nearest number to 1 − 2⁻⁵⁴ is 1: the tail is taken from below.
+    return np.where(uniform < 0.5, 1.0, -1.0) * ndtri(np.minimum(uniform, 1.0 - uniform))

@@ -1,0 +1,172 @@
+"""Opacus with batches by independent assignment, priced after every step.
+
+The loader's sampler deals by a law of `turnout.spec`, and the accountant prices that same law: the
+bound is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer. Opacus clips and sums; noise
+comes from the operating system, and sums are divided by the *expected* size of a batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from types import MethodType
+from typing import Any, NamedTuple
+
+import torch
+from opacus import PrivacyEngine
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+from torch import nn, optim
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, RandomSampler
+
+from turnout.accounting import calibrate_noise
+from turnout.core import checks
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.integrations.assignment import system_gaussian
+from turnout.integrations.batches import AssignedBatches
+from turnout.integrations.opacus_accountant import AssignmentAccountant
+from turnout.spec import GaussianNoise, PrivacyUnit, Relation, Scheme
+
+_OPTIONS = {
+    "batch_first": (True, False),
+    "clipping": ("flat", "per_layer"),
+    "grad_sample_mode": ("hooks", "functorch", "ew"),
+    "loss_reduction": ("mean", "sum"),
+    "wrap_model": (True, False),
+}
+"""Options of Opacus' make_private that may be chosen; all else is decided here or has no price."""
+
+
+class Private(NamedTuple):
+    """The parts of a private loop; ``engine.get_epsilon(delta)`` is ε so far."""
+
+    module: Any
+    optimizer: DPOptimizer
+    loader: DataLoader[Any]
+    engine: PrivacyEngine
+
+
+def make_private(
+    module: nn.Module,
+    optimizer: optim.Optimizer,
+    loader: DataLoader[Any],
+    *,
+    noise_multiplier: float,
+    max_grad_norm: float | list[float],
+    relation: Relation | str,
+    public_size: int | None = None,
+    **options: Any,
+) -> Private:
+    """Opacus' module, optimizer and engine, and the loader with empty batches.
+
+    Args:
+        module: as Opacus wants it.
+        optimizer: of its parameters.
+        loader: `AssignedBatches.loader`, or a DataLoader with that ``batch_sampler``.
+        noise_multiplier: standard deviation of the noise over ``max_grad_norm``.
+        max_grad_norm: clip norm of one record's gradient.
+        relation: what neighbouring data sets differ in. Under "zero-out" and "replace-one" the
+            number of records is public.
+        public_size: a public number of records, which sums are divided by; required under
+            "add-remove", where the true one is private.
+        options: ``batch_first``, ``clipping`` (flat, per_layer), ``grad_sample_mode`` (hooks,
+            functorch, ew), ``loss_reduction`` and ``wrap_model`` of Opacus.
+
+    Raises:
+        ParameterError: a value outside its domain.
+        UnsupportedError: a loader or an option that has no price here.
+    """
+    batches = _assigned(loader)
+    scheme = _scheme(noise_multiplier, batches, relation)
+    _check_options(module, scheme, public_size, options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Secure RNG turned off")  # noise is the system's
+        engine = PrivacyEngine(accountant="turnout")
+    keep = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+    keep += ("generator", "prefetch_factor", "persistent_workers", "collate_fn")
+    loader = batches.loader(loader.dataset, **{name: getattr(loader, name) for name in keep})
+    made: Any = engine.make_private(
+        module=module,
+        optimizer=optimizer,
+        data_loader=loader,
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        poisson_sampling=False,
+        **options,
+    )
+    wrapped, private, loader = made
+    scale = 1.0 if public_size is None else public_size / batches.assignment.records
+    private.expected_batch_size = scale * batches.expected_batch_size
+    private.add_noise = MethodType(_add_system_noise, private)
+    assert isinstance(engine.accountant, AssignmentAccountant)
+    engine.accountant.follow(scheme, batches.assignment)
+    return Private(wrapped, private, loader, engine)
+
+
+def make_private_with_epsilon(
+    module: nn.Module,
+    optimizer: optim.Optimizer,
+    loader: DataLoader[Any],
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    relation: Relation | str,
+    **rest: Any,
+) -> Private:
+    """`make_private` with the least noise whose whole run stays within ε at δ."""
+    batches = _assigned(loader)
+    noise = calibrate_noise(
+        lambda sigma: _scheme(sigma, batches, relation), target_epsilon, target_delta
+    )
+    return make_private(
+        module, optimizer, loader, noise_multiplier=noise, relation=relation, **rest
+    )
+
+
+def _scheme(noise_multiplier: float, batches: AssignedBatches, relation: Relation | str) -> Scheme:
+    noise = GaussianNoise(noise_multiplier)
+    return Scheme(noise, batches.law, relation, unit=PrivacyUnit.EXAMPLE)
+
+
+def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
+    """The loader's sampler; refuses all others by their names."""
+    sampler = loader.batch_sampler
+    if isinstance(sampler, AssignedBatches):
+        if not sampler.assignment.source.secure:
+            raise UnsupportedError("batches that were drawn for a simulation protect nobody")
+        return sampler
+    name = type(sampler).__name__ if sampler is not None else "DataLoader(batch_size=None)"
+    if isinstance(loader.sampler, RandomSampler):
+        name = "DataLoader(shuffle=True), which deals records without replacement,"
+    raise UnsupportedError(
+        f"{name} has no price here; take two lines: "
+        "`batches = AssignedBatches.of(len(data), batches=…, epochs=…)` and "
+        "`loader = batches.loader(data)` (turnout.integrations.batches)"
+    )
+
+
+def _check_options(
+    module: nn.Module, scheme: Scheme, public_size: int | None, options: dict[str, Any]
+) -> None:
+    if isinstance(module, DistributedDataParallel | DifferentiallyPrivateDistributedDataParallel):
+        raise UnsupportedError("each process would draw batches of its own: train in one process")
+    for name, value in options.items():
+        if name not in _OPTIONS or value not in _OPTIONS[name]:
+            raise UnsupportedError(f"{name} = {value!r} has no price here")
+    if public_size is not None:
+        checks.count(public_size=public_size)
+    elif scheme.relation is Relation.ADD_REMOVE:
+        expected = "a public number of records: add-remove hides the true one"
+        raise ParameterError("public_size", None, expected)
+
+
+def _add_system_noise(optimizer: DPOptimizer) -> None:
+    """Opacus' own noise, drawn from the operating system instead of PyTorch's seeded generator."""
+    deviation = optimizer.noise_multiplier * optimizer.max_grad_norm
+    for parameter in optimizer.params:
+        summed: torch.Tensor = parameter.summed_grad  # pyright: ignore[reportAttributeAccessIssue]
+        _check_processed_flag(summed)
+        noise = torch.from_numpy(deviation * system_gaussian(summed.numel())).to(summed)
+        parameter.grad = (summed + noise.view_as(summed)).view_as(parameter)
+        _mark_as_processed(summed)

@@ -1,0 +1,249 @@
+"""Estimators of scikit-learn's form that learn from check-ins: each row draws its steps.
+
+A row is clipped by itself, joins one random batch of each epoch, and every batch releases a noisy
+sum divided by the expected size. ε is for one row, under zero-out: the number of rows is public, as
+are the classes and every parameter. Draws come from the operating system, so a fit has no seed.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from turnout.accounting import calibrate_noise, price
+from turnout.core.errors import ParameterError
+from turnout.integrations.assignment import Assignment, system_gaussian
+from turnout.integrations.linear_gradients import Matrix, clipped_sum, scaled, softmax
+from turnout.spec import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
+
+
+class UncoveredByEpsilonWarning(UserWarning):
+    """Something that a fit read off private data and no ε covers."""
+
+
+class _CheckInModel(BaseEstimator):
+    """A linear model by noisy gradient sums, clip norm 1; subclasses say the loss' derivative."""
+
+    _positive = Interval(Real, 0, None, closed="neither")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "epsilon": [_positive],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "feature_norm": [_positive],
+        "batches": [Interval(Integral, 1, None, closed="left")],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [_positive],
+    }
+    epsilon: float
+    delta: float
+    feature_norm: float
+    batches: int
+    epochs: int
+    learning_rate: float
+
+    def _learn(self, features: Matrix, targets: Matrix) -> None:
+        """Sets the noise, ε and the weights, shape (features + 1, outputs)."""
+        _warn_in_a_search()
+        law = CheckIn(int(self.batches), int(self.epochs))
+        self.noise_multiplier_, self.epsilon_ = _priced(law, self.epsilon, self.delta)
+        rows = scaled(features, self.feature_norm)
+        dealt = Assignment(law, len(rows))
+        shape = (rows.shape[1], targets.shape[1])
+        weights, average = np.zeros(shape), np.zeros(shape)
+        size, steps = dealt.expected_batch_size, law.steps
+        for _ in range(self.epochs):
+            for batch in dealt.epoch():
+                dealt.use()
+                some, wanted = rows[batch], targets[batch]
+                gradient = clipped_sum(some, self._residuals(some @ weights, wanted))
+                noise = self.noise_multiplier_ * system_gaussian(weights.size).reshape(shape)
+                pace = 1.0 - (dealt.used - 1) / steps
+                weights -= self.learning_rate * pace * (gradient + noise) / size
+                average += weights * (2.0 * dealt.used / (steps * (steps + 1)))
+        self._weights = average
+
+    def _scores(self, X: Any) -> Matrix:
+        check_is_fitted(self)
+        rows: Any = validate_data(self, X, reset=False, dtype=np.float64)
+        return scaled(rows, self.feature_norm) @ self._weights
+
+    def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
+        """Derivative of each row's loss by its scores, shape (rows, outputs)."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
+
+
+class LogisticRegression(ClassifierMixin, _CheckInModel):
+    """Multinomial logistic regression with (ε, δ)-privacy of each row.
+
+    Args:
+        epsilon: the ε that the fit may cost.
+        delta: δ.
+        feature_norm: public bound on a row's ℓ2 norm; longer rows are shortened to it.
+        batches: steps an epoch, in one of which each row takes part.
+        epochs: windows of the run.
+        learning_rate: of the first step; it falls linearly to 0.
+        classes: the classes, which are public; None reads them off the labels, with a warning.
+            A row of another label counts for none of them.
+
+    Attributes:
+        classes_: the classes, shape (classes,).
+        coef_: weights of the features, shape (classes, features).
+        intercept_: shape (classes,).
+        epsilon_: proved upper bound on ε of this one fit, at ``delta``; zero-out, a row.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_CheckInModel._parameter_constraints,
+        "classes": [None, "array-like"],
+    }
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        feature_norm: float = 1.0,
+        batches: int = 10,
+        epochs: int = 20,
+        learning_rate: float = 4.0,
+        classes: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_norm = feature_norm
+        self.batches = batches
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.classes = classes
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learns from rows and labels; each fit costs ``epsilon_`` anew."""
+        self._validate_params()
+        checked: Any = validate_data(self, X, y, dtype=np.float64)
+        features, labels = checked
+        check_classification_targets(labels)
+        if self.classes is None:
+            message = "classes are read off the labels, which no ε covers: name them by classes="
+            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
+        self.classes_ = np.unique(labels if self.classes is None else np.asarray(self.classes))
+        if len(self.classes_) < 2:
+            raise ParameterError("classes", self.classes_.tolist(), "more than one class")
+        self._learn(features, (labels[:, None] == self.classes_).astype(np.float64))
+        self.coef_ = self._weights[:-1].T / self.feature_norm
+        self.intercept_ = self._weights[-1]
+        return self
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Probabilities of the classes, shape (rows, classes)."""
+        return softmax(self._scores(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest classes, shape (rows,)."""
+        likeliest = self._scores(X).argmax(axis=1)
+        return self.classes_[likeliest]
+
+    def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
+        return softmax(scores) - targets
+
+
+class LinearRegression(RegressorMixin, _CheckInModel):
+    """Least squares with (ε, δ)-privacy of each row.
+
+    Args:
+        epsilon, delta, feature_norm, batches, epochs, learning_rate: of `LogisticRegression`.
+        target_range: public lowest and highest target; others are moved to these.
+
+    Attributes:
+        coef_: weights of the features, shape (features,).
+        intercept_: a number.
+        epsilon_: proved upper bound on ε of this one fit, at ``delta``; zero-out, a row.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_CheckInModel._parameter_constraints,
+        "target_range": [tuple],
+    }
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        feature_norm: float = 1.0,
+        batches: int = 10,
+        epochs: int = 20,
+        learning_rate: float = 1.0,
+        target_range: tuple[float, float] = (-1.0, 1.0),
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_norm = feature_norm
+        self.batches = batches
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.target_range = target_range
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learns from rows and targets; each fit costs ``epsilon_`` anew."""
+        self._validate_params()
+        checked: Any = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        features, values = checked
+        low, high = self._range()
+        half = 0.5 * (high - low)
+        self._learn(features, ((np.clip(values, low, high) - low) / half - 1.0)[:, None])
+        self.coef_ = half * self._weights[:-1, 0] / self.feature_norm
+        self.intercept_ = half * (self._weights[-1, 0] + 1.0) + low
+        return self
+
+    def predict(self, X: Any) -> Matrix:
+        """Predicted targets, shape (rows,)."""
+        low, high = self._range()
+        return 0.5 * (high - low) * (self._scores(X)[:, 0] + 1.0) + low
+
+    def _range(self) -> tuple[float, float]:
+        low, high = self.target_range
+        if not -np.inf < low < high < np.inf:
+            raise ParameterError("target_range", self.target_range, "a low and a higher number")
+        return low, high
+
+    def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
+        return scores - targets
+
+
+@lru_cache(maxsize=64)
+def _priced(law: CheckIn, epsilon: float, delta: float) -> tuple[float, float]:
+    """The least noise multiplier within ε at δ, and what it costs."""
+
+    def scheme(noise: float) -> Scheme:
+        return Scheme(GaussianNoise(noise), law, Relation.ZERO_OUT, unit=PrivacyUnit.EXAMPLE)
+
+    noise = calibrate_noise(scheme, epsilon, delta)
+    return noise, price(scheme(noise), delta).epsilon.upper
+
+
+def _warn_in_a_search() -> None:
+    """Warns where a search or cross-validation of scikit-learn's calls the fit."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+            message = (
+                "every fit of a search or cross-validation costs epsilon_ anew, and scores on "
+                "held-out rows are not private: epsilon_ is that of one fit alone"
+            )
+            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=4)
+            return
+        frame = frame.f_back

@@ -1,0 +1,252 @@
+"""Opacus' own loop over batches by independent assignment."""
+
+from __future__ import annotations
+
+import opacus
+import pytest
+import torch
+from opacus.accountants import create_accountant
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+from turnout.accounting import price
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.integrations.batches import AssignedBatches
+from turnout.integrations.opacus import make_private, make_private_with_epsilon
+from turnout.randomness import SimulationStreams
+from turnout.spec import CheckIn, FixedAssignment, GaussianNoise, Scheme
+
+DELTA = 1e-5
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+
+
+def data(records=60):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.rand(records, 3, generator=generator)
+    return TensorDataset(inputs, (inputs.sum(1) > 1.5).long())
+
+
+def private(records=60, batches=8, epochs=2, noise=1.0, relation="zero-out", **options):
+    of = {name: options.pop(name) for name in ("kept", "picks", "probability") if name in options}
+    model = nn.Linear(3, 2)
+    sampler = AssignedBatches.of(records, batches, epochs, **of)
+    loader = sampler.loader(data(records))
+    keys = {"noise_multiplier": noise, "max_grad_norm": 1.0, "relation": relation}
+    return make_private(model, torch.optim.SGD(model.parameters(), 0.1), loader, **keys | options)
+
+
+def step(run, inputs, labels):
+    run.optimizer.zero_grad()
+    nn.functional.cross_entropy(run.module(inputs), labels).backward()
+    run.optimizer.step()
+
+
+def epoch(run):
+    for inputs, labels in run.loader:
+        step(run, inputs, labels)
+
+
+def the_price(law, relation="zero-out", noise=1.0):
+    scheme = Scheme(GaussianNoise(noise), law, relation, unit="example")
+    return price(scheme, DELTA).epsilon.upper
+
+
+def test_epsilon_is_the_price_after_every_step():
+    run = private(batches=4, epochs=2)
+    assert run.engine.get_epsilon(DELTA) == 0
+    seen = []
+    for _ in range(2):
+        for inputs, labels in run.loader:
+            step(run, inputs, labels)
+            seen.append(run.engine.get_epsilon(DELTA))
+    assert seen[3] == the_price(CheckIn(4, 1))
+    assert seen[7] == the_price(CheckIn(4, 2))
+    assert seen == sorted(seen)
+    assert seen[0] == the_price(CheckIn(1, 1, 0.25))
+
+
+@pytest.mark.parametrize(("kept", "epsilon"), [(False, 1.852), (True, 6.310)])
+def test_the_figures_of_forty_batches_and_four_epochs(kept, epsilon):
+    run = private(2000, 40, 4, kept=kept)
+    for _ in range(4):
+        epoch(run)
+    assert run.engine.get_epsilon(DELTA) == pytest.approx(epsilon, abs=5e-4)
+    law = FixedAssignment(40, 4) if kept else CheckIn(40, 4)
+    assert run.engine.get_epsilon(DELTA) == the_price(law)
+
+
+def test_the_noise_is_the_least_for_a_target():
+    model = nn.Linear(3, 2)
+    loader = AssignedBatches.of(60, 8, 2).loader(data())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = make_private_with_epsilon(
+        model,
+        optimizer,
+        loader,
+        target_epsilon=2.0,
+        target_delta=DELTA,
+        max_grad_norm=1.0,
+        relation="zero-out",
+    )
+    epoch(run), epoch(run)
+    assert 1.99 < run.engine.get_epsilon(DELTA) <= 2.0
+
+
+def test_empty_batches_release_noise_over_the_expected_size():
+    run = private(5, 8, 1, noise=2.0)
+    before = [parameter.clone() for parameter in run.optimizer.params]
+    sizes = []
+    for inputs, labels in run.loader:
+        sizes.append(len(inputs))
+        assert (inputs.shape[1], labels.dtype) == (3, torch.int64)
+        step(run, inputs, labels)
+        moved = [not torch.equal(a, b) for a, b in zip(run.optimizer.params, before, strict=True)]
+        assert all(moved)
+        assert all(torch.isfinite(parameter).all() for parameter in run.optimizer.params)
+        before = [parameter.clone() for parameter in run.optimizer.params]
+    assert 0 in sizes
+    assert sum(sizes) == 5
+    assert run.optimizer.expected_batch_size == 5 / 8
+    assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(8, 1), noise=2.0)
+
+
+def test_the_released_noise_has_the_stated_size():
+    """Without records in a batch the gradient is noise over the denominator, and nothing else."""
+    model = nn.Linear(200, 200)
+    loader = AssignedBatches.of(40, 80, 1, probability=0.0).loader(
+        TensorDataset(torch.zeros(40, 200), torch.zeros(40).long())
+    )
+    keys = {"noise_multiplier": 1.5, "max_grad_norm": 2.0, "relation": "zero-out"}
+    run = make_private(model, torch.optim.SGD(model.parameters(), 0.0), loader, **keys)
+    run.optimizer.expected_batch_size = 0.5
+    step(run, *next(iter(run.loader)))
+    deviation = torch.cat([p.grad.flatten() for p in run.optimizer.params]).std().item()
+    assert deviation == pytest.approx(1.5 * 2.0 / 0.5, rel=0.03)
+
+
+def test_the_noise_does_not_follow_a_seed():
+    grads = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        run = private(5, 1, 1)
+        run.optimizer.original_optimizer.param_groups[0]["lr"] = 0.0
+        step(run, *next(iter(run.loader)))
+        grads.append(run.optimizer.params[0].grad.clone())
+    assert not torch.equal(*grads)
+
+
+def test_microbatches_are_one_step():
+    run = private(60, 4, 1)
+    taken = 0
+    manager = BatchMemoryManager(
+        data_loader=run.loader, max_physical_batch_size=5, optimizer=run.optimizer
+    )
+    with manager as loader:
+        for inputs, labels in loader:
+            assert len(inputs) <= 5
+            step(run, inputs, labels)
+            taken += 1
+    assert taken > 4
+    assert len(run.engine.accountant) == 4
+    assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(4, 1))
+
+
+def test_a_checkpoint_goes_on_with_batches_and_epsilon(tmp_path):
+    path = tmp_path / "run.pt"
+    first = private(30, 4, 1)
+    batches = iter(first.loader)
+    step(first, *next(batches))
+    first.engine.save_checkpoint(path=path, module=first.module, optimizer=first.optimizer)
+    again = private(30, 4, 1)
+    again.engine.load_checkpoint(path=path, module=again.module, optimizer=again.optimizer)
+    assert again.engine.get_epsilon(DELTA) == first.engine.get_epsilon(DELTA) > 0
+    for (mine, _), (theirs, _) in zip(again.loader, batches, strict=True):
+        assert torch.equal(mine, theirs)
+    alone = create_accountant("turnout")
+    alone.load_state_dict(first.engine.accountant.state_dict())
+    assert alone.get_epsilon(DELTA) == first.engine.get_epsilon(DELTA)
+    with pytest.raises(ParameterError, match="state_dict"):
+        private(30, 4, 1, noise=2.0).engine.accountant.load_state_dict(alone.state_dict())
+
+
+def shuffled(dataset):
+    return DataLoader(dataset, batch_size=5, shuffle=True)
+
+
+def sequential(dataset):
+    return DataLoader(dataset, batch_sampler=BatchSampler(range(60), 5, False))
+
+
+def simulated(dataset):
+    source = SimulationStreams(1).source("batches")
+    return AssignedBatches(CheckIn(4, 2), 60, source).loader(dataset)
+
+
+@pytest.mark.parametrize(
+    ("loader", "words"),
+    [
+        (shuffled, r"shuffle=True.*AssignedBatches\.of.*batches\.loader\(data\)"),
+        (sequential, r"BatchSampler has no price.*AssignedBatches\.of"),
+        (lambda dataset: DataLoader(dataset, batch_size=None), "batch_size=None"),
+        (simulated, "simulation"),
+    ],
+)
+def test_loaders_without_a_price_are_refused_by_name(loader, words):
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    keys = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "relation": "zero-out"}
+    with pytest.raises(UnsupportedError, match=words):
+        make_private(model, optimizer, loader(data()), **keys)
+
+
+def test_the_number_of_records_is_private_under_add_remove():
+    with pytest.raises(ParameterError, match="public_size"):
+        private(relation="add-remove")
+    run = private(60, 8, 2, relation="add-remove", public_size=80)
+    assert run.optimizer.expected_batch_size == 10
+
+
+@pytest.mark.parametrize(
+    "option", [{"clipping": "adaptive"}, {"grad_sample_mode": "ghost"}, {"noise_generator": 1}]
+)
+def test_options_without_a_price_are_refused(option):
+    with pytest.raises(UnsupportedError, match=f"{next(iter(option))} = "):
+        private(**option)
+
+
+def test_steps_that_no_batch_stands_for_are_refused():
+    run = private(60, 4, 1)
+    inputs, labels = next(iter(run.loader))
+    step(run, inputs, labels)
+    with pytest.raises(UnsupportedError, match="a second"):
+        step(run, inputs, labels)
+    run = private(60, 4, 1)
+    run.optimizer.noise_multiplier = 0.5
+    with pytest.raises(ParameterError, match=r"noise_multiplier = 0\.5: expected 1"):
+        epoch(run)
+    run = private(60, 4, 1)
+    for inputs, labels in run.loader:
+        nn.functional.cross_entropy(run.module(inputs), labels).backward()
+    with pytest.raises(UnsupportedError, match="several batches"):
+        run.optimizer.step()
+
+
+def test_the_accountant_alone_prices_no_other_loader():
+    engine = opacus.PrivacyEngine  # Opacus' Poisson loader under our accountant
+    model = nn.Linear(3, 2)
+    with pytest.warns(UserWarning, match="Secure RNG"):
+        engine = engine(accountant="turnout")
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), 0.1),
+        data_loader=DataLoader(
+            data(), batch_sampler=BatchSampler(RandomSampler(data()), 30, False)
+        ),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    inputs, labels = next(iter(loader))
+    nn.functional.cross_entropy(model(inputs), labels).backward()
+    with pytest.raises(UnsupportedError, match="this one is not of them"):
+        optimizer.step()

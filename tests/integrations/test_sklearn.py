@@ -1,0 +1,120 @@
+"""Estimators of scikit-learn's form: private fits, and what no ε covers said aloud."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from turnout.accounting import price
+from turnout.core.errors import ParameterError
+from turnout.integrations import sklearn as adapters
+from turnout.integrations.linear_gradients import clipped_sum, scaled
+from turnout.integrations.sklearn import (
+    LinearRegression,
+    LogisticRegression,
+    UncoveredByEpsilonWarning,
+)
+from turnout.spec import CheckIn, GaussianNoise, Scheme
+
+GENERATOR = np.random.default_rng(1)
+ROWS = GENERATOR.normal(size=(2000, 3)) / 2
+LABELS = np.where(ROWS @ [1.0, -2.0, 0.5] > 0.1, "yes", "no")
+VALUES = np.clip(ROWS @ [0.5, -1.0, 0.2] + 2.0, 0.0, 4.0)
+RANDOM = dict.fromkeys(
+    (
+        "check_classifier_data_not_an_array",
+        "check_regressor_data_not_an_array",
+        "check_regressors_int",
+        "check_supervised_y_2d",
+        "check_fit_idempotent",
+    ),
+    "asks for the same model of two fits, whose draws come from the operating system",
+)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_scikit_learns_own_checks_pass_but_for_repeated_fits(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(kind(epsilon=50.0), expected_failed_checks=RANDOM, on_fail=None)
+    failed = {check["check_name"] for check in found if check["status"] == "failed"}
+    assert failed == set()
+    assert sum(check["status"] == "passed" for check in found) > 40
+
+
+def test_a_private_classifier_learns_within_its_epsilon():
+    model = LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=2.0, classes=["no", "yes"])
+    model.fit(ROWS, LABELS)
+    assert model.score(ROWS, LABELS) > 0.9
+    scheme = Scheme(
+        GaussianNoise(model.noise_multiplier_), CheckIn(10, 20), "zero-out", unit="example"
+    )
+    assert model.epsilon_ == price(scheme, 1e-5).epsilon.upper
+    assert 0.99 < model.epsilon_ <= 1.0
+    shares = model.predict_proba(ROWS)
+    assert np.allclose(shares.sum(axis=1), 1.0)
+    small = ROWS[np.linalg.norm(ROWS, axis=1) < 2.0]
+    scores = small @ model.coef_.T + model.intercept_
+    assert (model.classes_[scores.argmax(axis=1)] == model.predict(small)).all()
+
+
+def test_a_private_regression_learns_within_its_epsilon():
+    model = LinearRegression(epsilon=2.0, feature_norm=2.0, target_range=(0.0, 4.0), epochs=30)
+    model.fit(ROWS, VALUES)
+    assert model.score(ROWS, VALUES) > 0.9
+    assert 1.98 < model.epsilon_ <= 2.0
+    small = ROWS[np.linalg.norm(ROWS, axis=1) < 2.0]
+    assert np.allclose(small @ model.coef_ + model.intercept_, model.predict(small))
+    with pytest.raises(ParameterError, match="target_range"):
+        LinearRegression(target_range=(1.0, 0.0)).fit(ROWS, VALUES)
+
+
+def test_no_row_moves_a_sum_by_more_than_one():
+    rows = scaled(np.array([[1e300, 0.0], [3.0, 4.0], [0.0, 0.1]]), 1.0)
+    assert (np.linalg.norm(rows[:, :2], axis=1) <= 1.0 + 1e-12).all()
+    residuals = np.array([[1e6, -1e6], [0.1, 0.0], [np.sqrt(2.0), 3.0]])
+    for i in range(3):
+        alone = clipped_sum(rows[i : i + 1], residuals[i : i + 1])
+        assert np.linalg.norm(alone) <= 1.0
+    quiet = clipped_sum(rows[1:2], residuals[1:2])
+    assert np.allclose(quiet, rows[1:2].T @ residuals[1:2])
+
+
+def test_a_fit_is_its_noisy_sums(monkeypatch):
+    """Without noise the fit is plain; with it two fits differ, and by no seed."""
+    pair = [LogisticRegression(classes=["no", "yes"]).fit(ROWS, LABELS).coef_ for _ in range(2)]
+    assert not np.array_equal(*pair)
+    drawn = []
+    monkeypatch.setattr(
+        adapters, "system_gaussian", lambda size: drawn.append(size) or np.zeros(size)
+    )
+    model = LogisticRegression(batches=5, epochs=3, classes=["no", "yes"]).fit(ROWS, LABELS)
+    assert drawn == [8] * 15
+    assert model.score(ROWS, LABELS) > 0.85
+
+
+def test_classes_that_are_read_off_labels_are_said_aloud():
+    with pytest.warns(UncoveredByEpsilonWarning, match="classes="):
+        LogisticRegression().fit(ROWS, LABELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LogisticRegression(classes=["no", "yes"]).fit(ROWS, LABELS)
+    with pytest.raises(ParameterError, match="more than one class"):
+        LogisticRegression(classes=["no"]).fit(ROWS, LABELS)
+
+
+def test_a_search_warns_that_every_fit_costs():
+    model = LogisticRegression(classes=["no", "yes"], epochs=2)
+    with pytest.warns(UncoveredByEpsilonWarning, match="every fit"):
+        GridSearchCV(model, {"learning_rate": [1.0, 2.0]}, cv=2).fit(ROWS, LABELS)
+    with pytest.warns(UncoveredByEpsilonWarning, match="every fit"):
+        cross_val_score(model, ROWS, LABELS, cv=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_pipeline(FunctionTransformer(), model).fit(ROWS, LABELS)
