@@ -10,13 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy.stats import binom
+from shuffle_truths import pair_delta
+from shuffle_worlds import hockey_stick, splits, worst
 
 import turnout
-from tests.accounting.shuffle_worlds import hockey_stick, splits, worst
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import third_value_pair, worst_pair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, third_value_pair, worst_pair
 from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
 from turnout.accounting.shuffling.responses.slots import Slots, flip_of
 from turnout.accounting.shuffling.sampling.bits import SelfSampledBits, SubsampledBits
@@ -171,11 +172,12 @@ def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
         for others in words
     ]
     for k in thresholds(epsilon0):
-        left = [exact_slots(Slots(epsilon0, n, 1.0, flip), k) for n in range(1, clients)]
-        hidden = float(made_up[1:] @ left[::-1])  # D = 1, 2, 3 leaves 3, 2 slots and one
-        bound = SampledBits(epsilon0, clients).with_made_up(k, g, [1, 2])
+        two_left, three_left = (exact_slots(Slots(epsilon0, n, 1.0, flip), k) for n in (2, 3))
         alone = Slots(epsilon0, 1, 1.0, 0.0).delta(k)
-        assert hidden <= bound <= (hidden + 2 * float(made_up[0]) * alone) * 1.001
+        none = min(alone, pair_delta(BlanketPair(1 - p, p, flip), clients, k))
+        hidden = float(made_up @ [three_left + none, three_left, two_left, alone])
+        bound = SampledBits(epsilon0, clients).with_made_up(k, g, [1, 2])
+        assert hidden * (1 - 1e-9) <= bound <= hidden * 1.01
         for one, other in worlds:
             assert hockey_stick(one, other, k) <= bound * (1 + 1e-12)
 
