@@ -10,13 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy.stats import binom
+from shuffle_truths import pair_delta
+from shuffle_worlds import hockey_stick, splits, worst
 
 import turnout
-from tests.accounting.shuffle_worlds import hockey_stick, splits, worst
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
-from turnout.accounting.shuffling.blanket.pair import third_value_pair, worst_pair
+from turnout.accounting.shuffling.blanket.pair import BlanketPair, third_value_pair, worst_pair
 from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBitsBlock
 from turnout.accounting.shuffling.responses.slots import Slots, flip_of
 from turnout.accounting.shuffling.sampling.bits import SelfSampledBits, SubsampledBits
@@ -161,20 +162,23 @@ def test_points_within_the_cube_cost_no_more_than_its_corners() -> None:
 def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
     clients, epsilon0 = 4, 1.2
     p = flip_of(epsilon0)
-    flip, made_up = (p - part * p) / (1 - 2 * part * p), binom(clients - 1, 2 * part * p)
+    g = part * p
+    flip, made_up = (p - g) / (1 - 2 * g), binom.pmf(np.arange(clients), clients - 1, 2 * g)
     draw = random.Random(11)
     every = list(itertools.product([0.0, 1.0], repeat=clients))
-    for _ in range(25):
-        others = [draw.choice(every) for _ in range(clients - 1)]
-        one = slot_law([[1.0] * clients, *others], clients, epsilon0)
-        other = slot_law([[0.0] * clients, *others], clients, epsilon0)
-        for k in thresholds(epsilon0):
-            alone = Slots(epsilon0, 1, 1.0, 0.0).delta(k)
-            bound = float(made_up.pmf(0)) * alone
-            for d in range(1, clients):
-                bound += float(made_up.pmf(d)) * exact_slots(
-                    Slots(epsilon0, clients - d, 1.0, flip), k
-                )
+    words = [[draw.choice(every) for _ in range(clients - 1)] for _ in range(25)]
+    worlds = [
+        [slot_law([[bit] * clients, *others], clients, epsilon0) for bit in (1.0, 0.0)]
+        for others in words
+    ]
+    for k in thresholds(epsilon0):
+        two_left, three_left = (exact_slots(Slots(epsilon0, n, 1.0, flip), k) for n in (2, 3))
+        alone = Slots(epsilon0, 1, 1.0, 0.0).delta(k)
+        none = min(alone, pair_delta(BlanketPair(1 - p, p, flip), clients, k))
+        hidden = float(made_up @ [three_left + none, three_left, two_left, alone])
+        bound = SampledBits(epsilon0, clients).with_made_up(k, g, [1, 2])
+        assert hidden * (1 - 1e-9) <= bound <= hidden * 1.01
+        for one, other in worlds:
             assert hockey_stick(one, other, k) <= bound * (1 + 1e-12)
 
 
@@ -209,10 +213,10 @@ def test_all_clients_between_binary_response_and_the_worst_pair(
 
 def test_self_sampling_is_the_mean_over_how_many_come() -> None:
     population, rate, epsilon0 = 30, 0.3, 1.0
-    come = binom(population, rate)
+    come = binom.pmf(np.arange(population), population, rate)
     for k in thresholds(epsilon0, rate)[:4]:
         exact = sum(
-            float(come.pmf(n)) * SubsampledBits(epsilon0, n, population).delta(k)
+            float(come[n]) * SubsampledBits(epsilon0, n, population).delta(k)
             for n in range(1, population)
         )
         bound = SelfSampledBits(epsilon0, population, rate).delta(k)

@@ -21,6 +21,7 @@ Every g and all d's hold; those here let the last two count for little.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -78,19 +79,30 @@ class SampledBits(Bits):
         return min(blanket, self._hidden(k, alone, blanket))
 
     def _hidden(self, k: float, alone: float, blanket: float) -> float:
-        """The bound by messages that are made up."""
+        """The bound by messages that are made up, g and the d's chosen."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
         guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _TINY)
         fewer = min(max(_OF_ONE_FLIP / (self.clients * p), _FEWEST), _MOST)
         mean = max(math.log(max(blanket / guide, 1.0) / fewer), _LEAST_MEAN)
-        g = 0.5 * mean / others
-        edges = _edges(mean, _FAR_FEWER * guide)
+        g, edges = 0.5 * mean / others, _edges(mean, _FAR_FEWER * guide)
         if g >= _MOST_MADE_UP * p or edges[-1] >= others:
             return alone
-        flip = (p - g) / (1.0 - 2.0 * g)
-        above = betainc(np.array(edges) + 1.0, others - np.array(edges, dtype=float), 2.0 * g)
+        return self.with_made_up(k, g, edges)
+
+    def with_made_up(self, k: float, g: float, edges: Sequence[int]) -> float:
+        """Upper bound on δ(K) by one g in (0, p).
+
+        Args:
+            k: K ≥ 1.
+            g: half the chance that a message is made up.
+            edges: d's from 1 to n − 2, rising, to which D is rounded up.
+        """
+        p, others = flip_of(self.local_epsilon), self.clients - 1
+        flip, last = (p - g) / (1.0 - 2.0 * g), np.array(edges, dtype=float)
+        above = betainc(last + 1.0, others - last, 2.0 * g)
         chances = -np.diff(above, prepend=1.0, append=0.0)
+        alone = Slots(self.local_epsilon, 1, 1.0, 0.0).delta(k)
         shown = [Slots(self.local_epsilon, self.clients - d, 1.0, flip).delta(k) for d in edges]
         none = math.exp(others * math.log1p(-2.0 * g))
         unaided = min(alone, _blanket(BlanketPair(1.0 - p, p, flip), self.clients, k))
