@@ -46,7 +46,8 @@ _SIGN_CLASSES = 64
 _AT_ONCE = 1 << 20  # coordinates that are held at a time
 _MOST_SEED_BITS, _MOST_SEEDS = 48, 1 << 12
 _LARGEST_BLOCK = 1 << 10
-_ROUNDING = 1e-5  # of norms in float32
+_ROUNDING = 1e-3  # of norms of many coordinates in float32
+_NEARLY_ONE = 1e-5  # what clipping in float32 leaves of a length is no coin's matter
 _SMALLEST_RADIUS = 1e-12  # squares of which float32 still holds
 
 
@@ -184,7 +185,7 @@ class SeededCode(VectorRandomizer):
         if not np.all(lengths <= 1 + _ROUNDING):
             largest = float(np.max(lengths)) * self.radius
             raise ParameterError("values", largest, f"norms of at most {self.radius:g}")
-        return vectors, np.minimum(lengths, 1.0)
+        return vectors, np.where(lengths > 1 - _NEARLY_ONE, 1.0, lengths)
 
     def _scores(
         self, vectors: NDArray[np.float32], seeds: NDArray[np.int64]
