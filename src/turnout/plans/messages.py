@@ -44,8 +44,9 @@ class RandomizerSection(Section):
     @model_validator(mode="after")
     def _fits_the_norm(self) -> Self:
         owners = {"directions": "l2", "preferred": "l2", "as_printed": "linf"}
-        for key in self.model_fields_set & owners.keys():
-            if owners[key] != self.norm:
+        for key, norm in owners.items():
+            default = type(self).model_fields[key].default
+            if norm != self.norm and getattr(self, key) != default:
                 expected = f"none with norm = {self.norm!r}"
                 raise ParameterError(key, getattr(self, key), expected)
         if self.epsilon0 is not None and not LEAST_EPSILON0 <= self.epsilon0 <= LARGEST_EPSILON:
