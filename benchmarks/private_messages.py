@@ -3,7 +3,7 @@
 python benchmarks/private_messages.py [--seeds 3] [--rounds 30,60,120,240,480,960]
                                       [--json FILE] [--out docs/figures/private_messages.svg]
 
-The plans are the examples `mnist-shuffled`, `mnist-sampled` and `mnist-self-sampled`; clients send
+The plans are the examples `mnist-shuffled`, `mnist-sampled` and `mnist-self-sampling`; clients send
 messages, and no sum of updates is drawn in any other way. The rounds are those of
 `mnist-sampled`, seed 1, with the same ε in all; beside them the same plan with a trusted
 coordinator's Gaussian noise, under the same relation. Learning rates were chosen on training
@@ -28,7 +28,7 @@ from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import LOOKS
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "private_messages.svg"
-EXAMPLES = ("mnist-shuffled", "mnist-sampled", "mnist-self-sampled")
+EXAMPLES = ("mnist-shuffled", "mnist-sampled", "mnist-self-sampling")
 STUDY = "mnist-sampled"
 TRUSTS = {"shuffled": "check-in", "central": "Poisson"}
 """Whose looks."""

@@ -19,7 +19,7 @@ _ANY_DIMENSION = 1 << 20  # the laws below are the same for any
 
 
 class RandomizerSection(Section):
-    """What a client makes of its clipped update, and sends in its place."""
+    """The message that a client sends in the place of its clipped update."""
 
     norm: Literal["l1", "l2", "linf"] = Field(
         "l2",

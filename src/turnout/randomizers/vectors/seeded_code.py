@@ -10,8 +10,8 @@ Notation
     m          E⟨word, x⟩ of a unit vector x where W x is about normal
 
 A message is a uniform seed and a word of that seed's 2K; ε₀ = ln(P(2K − t)/((1 − P)t)). No public
-randomness goes by the client's number, so all clients use one fixed randomizer, and a shuffler may
-mix what they send.
+randomness goes by the client's number, so all clients use the same non-adaptive randomizer, and a
+shuffler may mix what they send.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SeededCode(VectorRandomizer):
     that its mean is x/r.
 
     Guarantees:
-        `law`: one fixed randomizer of ε₀ and of total variation P − (1 − P)t/(2K − t).
+        `law`: a non-adaptive randomizer of ε₀ and of total variation P − (1 − P)t/(2K − t).
         E y = x + `bias`, and E‖y‖² = r²d/(m²D) exactly. The bias is small where W x is about
         normal, as it is of dense vectors of hundreds of coordinates, and as large as x for those of
         a few, such as one-hot vectors.
