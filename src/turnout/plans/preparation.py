@@ -143,7 +143,7 @@ def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySec
 
     unknown = replace(UNKNOWNS["epsilon0"], least=LEAST_EPSILON0, most=LARGEST_EPSILON)
     assert privacy.epsilon is not None  # the plan holds one of the two
-    return calibrate(scheme_for, unknown, privacy.epsilon, privacy.delta, tolerance=1e-3).value
+    return calibrate(scheme_for, unknown, privacy.epsilon, privacy.delta).value
 
 
 def _in_its_place(plan: Plan, population: int, chosen: ParticipationLaw) -> str:

@@ -136,9 +136,10 @@ class SeededCode(VectorRandomizer):
 
     @property
     def law(self) -> NonAdaptiveRandomizer:
-        """The law of two vectors whose preferred words have none in common, whatever the seed."""
+        """That of x and −x of norm r, whose preferred words are never the same."""
         p = self.preference
-        return law_within(self.epsilon0, p - (1 - p) * self.preferred / self._others)
+        apart = p - (1 - p) * self.preferred / self._others
+        return law_within(self.epsilon0, apart, attained=True)
 
     @cached_property
     def _weight(self) -> float:
