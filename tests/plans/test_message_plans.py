@@ -81,7 +81,7 @@ def test_local_trust_has_each_message_by_itself():
 
 def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
     check_ins = {"law": "check-in", "window": 5, "size": None, "steps": None}
-    with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'local' the plan has ε = 0.9999, ε₀ = 1 a message"):
+    with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'local' the plan has ε = 1, ε₀ = 1 a message"):
         prepare(plan(participation=check_ins), CLIENTS)
 
 
