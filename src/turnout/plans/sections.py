@@ -191,6 +191,9 @@ class OptimizerSection(Section):
     schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = Field(
         "constant", description="how the learning rate goes over the run"
     )
+    radius: Positive | None = Field(
+        None, description="of a ball around 0, onto which each iterate is projected; unset: none"
+    )
     warmup_steps: CountFromZero = Field(0, description="steps in which the learning rate rises")
     averaging: Literal["none", "ema", "tail"] = Field(
         "none", description="which average of the models is the result"

@@ -55,14 +55,15 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
         "tail": f"the average of the last {optimizer.averaging_tail:.0%} of the iterates is the "
         "result",
     }[optimizer.averaging]
+    ball = "" if optimizer.radius is None else f", iterates of norm {optimizer.radius:g} at most"
     features = plan.model.features
     seen = "inputs as they are" if features == "pixels" else features
     return [
         ("Model", f"{plan.model.title} on {seen}, {outcome.parameters.size:,} parameters"),
         (
             "Optimizer",
-            f"{rule}, learning rate {optimizer.learning_rate:g} ({optimizer.schedule}){momentum}; "
-            f"{averaging}",
+            f"{rule}, learning rate {optimizer.learning_rate:g} ({optimizer.schedule}){momentum}"
+            f"{ball}; {averaging}",
         ),
         ("Clip norm", clip_words(prepared)),
         ("Computed", f"on {plan.run.device}, forward and backward passes in {plan.run.precision}"),
