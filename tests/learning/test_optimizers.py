@@ -16,7 +16,7 @@ from turnout.learning.averaging import (
     TailAverage,
     build_averaging,
 )
-from turnout.learning.optimizers import SGD, Adam, build_optimizer
+from turnout.learning.optimizers import SGD, Adam, Projected, build_optimizer
 from turnout.learning.schedules import (
     SCHEDULES,
     Constant,
@@ -205,3 +205,15 @@ def test_refusals():
         build_averaging("median", 10)
     with pytest.raises(ParameterError, match="direction"):
         SGD(Constant(0.1)).update(np.zeros(3), {}, np.zeros(4), 0)
+
+
+def test_a_projected_iterate_is_the_nearest_point_of_the_ball():
+    inside, outside = (Projected(SGD(1.0), radius) for radius in (100.0, 0.5))
+    start, direction = np.zeros(DIMENSION), directions()[0]
+    free, _ = SGD(1.0).update(start, {}, direction, 0)
+    assert np.array_equal(inside.update(start, {}, direction, 0)[0], free)
+    held, _ = outside.update(start, {}, direction, 0)
+    assert np.linalg.norm(held) == pytest.approx(0.5)
+    assert np.allclose(held / 0.5, free / np.linalg.norm(free))
+    with pytest.raises(ParameterError, match="radius = 0.0"):
+        Projected(SGD(1.0), 0.0)

@@ -47,6 +47,7 @@ PUBLIC = {
     "simulation": "Checkpoint CheckpointStore FileCheckpoints History Progress Simulation "
     "SimulationResult",
     "spec": "ApproximateRandomizer AvailabilityCheckIn SampledBitResponse BoundedVariation CheckIn "
+    "AttainedVariation "
     "DiscreteGaussianNoise EveryStep FixedAssignment NonAdaptiveRandomizer FixedSize GaussianNoise "
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "

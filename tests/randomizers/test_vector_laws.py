@@ -15,6 +15,7 @@ from turnout.randomizers.vectors import (
     KashinFrame,
     L1Randomizer,
     LInfRandomizer,
+    SeededCode,
     SphericalCode,
 )
 from turnout.randomness import SimulationStreams
@@ -45,7 +46,7 @@ L1 = [L1Randomizer(d, 0.9, 3.0, seed) for d, seed in [(1, None), (3, None), (4, 
 CODES = [
     SphericalCode(3, 1.2, 2.0, bits, preferred)
     for bits, preferred in [(1, None), (2, None), (2, 2), (3, 3), (3, 1)]
-]
+] + [SeededCode(5, 1.2, 2.0, *shape, seed_bits=2) for shape in [(1, 1), (2, 1), (4, 2), (4, 4)]]
 GRID = (-1.0, -0.5, -0.3, 0.0, 0.25, 0.9, 1.0)
 RNG = np.random.default_rng(11)
 

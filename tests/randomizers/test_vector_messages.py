@@ -20,6 +20,7 @@ from turnout.randomizers.vectors import (
     PrivUnit,
     PrivUnitG,
     PublicRandomness,
+    SeededCode,
     SphericalCode,
     best_randomizer,
     contained_radius,
@@ -45,6 +46,7 @@ ALL = [
     L2Randomizer.as_printed(20, 2.0, clients=50),
     SampledSigns(20, 2.0, samples=3),
     SphericalCode(20, 2.0, code_bits=3),
+    SeededCode(20, 2.0),
     PrivUnit(20, 2.0),
     PrivUnitG(20, 2.0),
 ]

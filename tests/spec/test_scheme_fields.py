@@ -14,6 +14,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
+    AttainedVariation,
     AvailabilityCheckIn,
     BoundedVariation,
     CheckIn,
@@ -218,6 +219,7 @@ NUMBERS = [
     ],
     (KaryResponse, {"epsilon0": 1.0}, "categories", [*COUNT, 1]),
     (BoundedVariation, {"epsilon0": 1.0}, "total_variation", [*CHANCE, 0.0]),
+    (AttainedVariation, {"epsilon0": 1.0}, "total_variation", [*CHANCE, 0.0]),
     *[
         (ApproximateRandomizer, {"epsilon0": 1.0, "delta0": 0.1}, name, wrong)
         for name, wrong in (("epsilon0", ABOVE_ZERO), ("delta0", [*CHANCE, 0.0, 1.0]))

@@ -158,7 +158,7 @@ def test_the_randomizer_conforms_as_the_page_shows_it(randomizer_folder):
     ("right", "wrong", "match"),
     [
         ("-self.gain / self.reply_count)", "0 * self.gain)", "the estimate of"),
-        ("self.offset) / 2)", "self.offset) / 4)", "two shuffled messages"),
+        ("self.offset) / 2)", "self.offset) / 4)", "one message at"),
         ("Fraction(self.reply_count, 2)", "self.reply_count", "has ε₀"),
     ],
 )

@@ -21,6 +21,7 @@ from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
+    AttainedVariation,
     DiscreteGaussianNoise,
     GaussianNoise,
     LaplaceNoise,
@@ -98,7 +99,13 @@ def steps_of(scheme: Scheme, steps: int | None) -> int:
     return int(steps)
 
 
-_ATTAINED = (PureRandomizer, NonAdaptiveRandomizer, ApproximateRandomizer, SampledBitResponse)
+_ATTAINED = (
+    PureRandomizer,
+    NonAdaptiveRandomizer,
+    AttainedVariation,
+    ApproximateRandomizer,
+    SampledBitResponse,
+)
 """Randomizers whose dominating pair two records have, or are allowed to have."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.core.errors import ParameterError
 from turnout.core.references import is_reference
 
-FEATURES = ("pixels", "standardized", "deskewed", "scattering", "hog")
+FEATURES = ("pixels", "standardized", "deskewed", "scattering", "hog", "hog-cells")
 """Feature functions that have names."""
 
 THEN, BESIDE = "|", "+"

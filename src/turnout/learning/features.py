@@ -176,6 +176,12 @@ def _hog(images: Tensor) -> Tensor:
     return histograms_of_gradients(_channels("hog", images))
 
 
+def _hog_cells(images: Tensor) -> Tensor:
+    from turnout.learning.hog import cell_histograms
+
+    return cell_histograms(_channels("hog-cells", images))
+
+
 def _deskewed(images: Tensor) -> Tensor:
     from turnout.learning.deskewing import deskewed
 
@@ -195,6 +201,7 @@ FEATURES: Mapping[str, FeatureFunction] = {
     "deskewed": _deskewed,
     "scattering": normalised_scattering,
     "hog": _hog,
+    "hog-cells": _hog_cells,
 }
 """Features by the name an expression gives them."""
 

@@ -37,6 +37,30 @@ def histograms_of_gradients(images: Tensor) -> Tensor:
     Raises:
         ParameterError: sides that are no multiples of 4, or below 8.
     """
+    return _standardized(_blocks(images))
+
+
+def cell_histograms(images: Tensor) -> Tensor:
+    """Cells' histograms, averaged over the blocks that each is in; float32, shape ``(n, d)``.
+
+    As `histograms_of_gradients`, with a third of the values: d is 12 h w. The fewer parameters a
+    model has, the less noise it takes.
+    """
+    rows, columns = (side // CELL for side in images.shape[-2:])
+    blocks = _blocks(images).flatten(1, 2)
+    sums, times = (
+        functional.fold(each, (rows, columns), BLOCK)
+        for each in (blocks, torch.ones_like(blocks[:1, : BLOCK * BLOCK]))
+    )
+    return _standardized((sums / times).flatten(2)[:, :, None])
+
+
+def _blocks(images: Tensor) -> Tensor:
+    """Normalised histograms of 2 by 2 cells, shape ``(n, 12, 4, blocks)``.
+
+    Raises:
+        ParameterError: sides that are no multiples of 4, or below 8.
+    """
     rows, columns = images.shape[-2:]
     for side in (rows, columns):
         if side < BLOCK * CELL or side % CELL:
@@ -45,9 +69,14 @@ def histograms_of_gradients(images: Tensor) -> Tensor:
     votes = _votes(*_gradients(images))
     cells = _cells(rows) @ votes @ _cells(columns).T
     blocks = functional.unfold(cells, BLOCK).unflatten(1, (DIRECTIONS, BLOCK * BLOCK))
-    blocks = _unit(_unit(blocks, 1e-2).clamp_max(_LARGEST), 1e-3)
-    centred = blocks - blocks.mean((2, 3), keepdim=True)
-    scale = (centred.square().mean((2, 3), keepdim=True) + 1e-3).sqrt()
+    return _unit(_unit(blocks, 1e-2).clamp_max(_LARGEST), 1e-3)
+
+
+def _standardized(histograms: Tensor) -> Tensor:
+    """Each direction of (n, 12, …) shifted and scaled to mean 0, variance 1, flat."""
+    flat = histograms.flatten(2)
+    centred = flat - flat.mean(2, keepdim=True)
+    scale = (centred.square().mean(2, keepdim=True) + 1e-3).sqrt()
     return (centred / scale).flatten(1)
 
 

@@ -147,6 +147,36 @@ class Adam(_Plain):
         return _moved(parameters, move, as_schedule(self.rate)(step), self.weight_decay), after
 
 
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """Another optimiser whose iterates are brought back to a ball around 0.
+
+    Source: the set C of Algorithm 4.3.1 (girgis2023thesis), here ‖θ‖₂ ≤ radius.
+    """
+
+    optimizer: Optimizer
+    radius: float
+
+    def __post_init__(self) -> None:
+        checks.positive(radius=self.radius)
+
+    def init(self, parameters: Vector) -> State:
+        """The state of the other optimiser."""
+        return self.optimizer.init(parameters)
+
+    def update(
+        self, parameters: Vector, state: State, direction: Vector, step: int
+    ) -> tuple[Vector, State]:
+        """The nearest point of the ball to the other's next parameters, and its state."""
+        moved, after = self.optimizer.update(parameters, state, direction, step)
+        length = float(np.linalg.norm(moved.astype(np.float64)))
+        return (moved if length <= self.radius else _scaled(self.radius / length, moved)), after
+
+    def released(self, parameters: Vector, state: State) -> Vector:
+        """The other optimiser's."""
+        return self.optimizer.released(parameters, state)
+
+
 def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
     """The direction in the parameters' dtype."""
     if direction.shape != parameters.shape:

@@ -8,13 +8,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.data import DataSection
 from turnout.plans.fields import Section
 from turnout.plans.laws import SECTIONS, AvailabilitySection, LawSection
-from turnout.plans.refusals import refusal
+from turnout.plans.messages import RandomizerSection
+from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.sections import (
     ClientSection,
     ModelSection,
@@ -24,7 +25,7 @@ from turnout.plans.sections import (
     RunSection,
 )
 from turnout.plans.tuning import TuneSection
-from turnout.spec import ParticipationLaw
+from turnout.spec import ParticipationLaw, Relation, ReleaseRule, TrustModel
 
 if TYPE_CHECKING:
     ParticipationSection = LawSection | AvailabilitySection
@@ -98,11 +99,44 @@ class Plan(TomlPlan):
     model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
     participation: ParticipationSection
     privacy: PrivacySection
+    randomizer: RandomizerSection | None = None
     protocol: ProtocolSection = Field(default_factory=lambda: ProtocolSection.model_validate({}))
     client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
     optimizer: OptimizerSection
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
     tune: TuneSection | None = Field(None, exclude=True)  # a run's plan says what was chosen
+
+    @model_validator(mode="after")
+    def _messages_fit(self) -> Self:
+        privacy, section = self.privacy, self.randomizer
+        if privacy.trust is TrustModel.CENTRAL:
+            if section is not None:
+                expected = "none with privacy.trust = 'central', whose clients send their updates"
+                raise ParameterError("randomizer", "[randomizer]", expected)
+            return self
+        trust = f"with privacy.trust = {privacy.trust.value!r}"
+        if privacy.noise_multiplier is not None:
+            expected = f"none {trust}: clients randomize their updates, see [randomizer]"
+            raise ParameterError("privacy.noise_multiplier", privacy.noise_multiplier, expected)
+        if privacy.relation is not Relation.REPLACE_ONE:
+            expected = f"'replace-one' {trust}: everybody sees how many messages there are"
+            raise ParameterError("privacy.relation", privacy.relation.value, expected)
+        if self.protocol.release is not ReleaseRule.AGGREGATED:
+            expected = f"'aggregated' {trust}"
+            raise ParameterError("protocol.release", self.protocol.release.value, expected)
+        if self.tune is not None:
+            raise ParameterError("tune", "[tune]", f"none {trust}, which a search has no price for")
+        if privacy.epsilon is None and (section is None or section.epsilon0 is None):
+            expected = "a target (or randomizer.epsilon0), a number above 0"
+            raise ParameterError("privacy.epsilon", MISSING, expected)
+        return self
+
+    @property
+    def messages(self) -> RandomizerSection | None:
+        """The table of clients' messages, its defaults where it is left out; None if central."""
+        if self.privacy.trust is TrustModel.CENTRAL:
+            return None
+        return self.randomizer or RandomizerSection.model_validate({})
 
     def law(self, population: int) -> ParticipationLaw:
         """The participation law, for a number of clients.

@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.core.errors import NumericalError, ParameterError
+from turnout.core.errors import NumericalError, ParameterError, TurnoutError, UnsupportedError
+from turnout.plans.messages import LEAST_EPSILON0, RandomizerSection
 from turnout.plans.plan import Plan
 from turnout.plans.sections import PrivacySection
-from turnout.spec import AvailabilityCheckIn, GaussianNoise, ParticipationLaw, Scheme
+from turnout.randomizers.levels import LARGEST_EPSILON
+from turnout.spec import (
+    AvailabilityCheckIn,
+    GaussianNoise,
+    NonAdaptiveRandomizer,
+    ParticipationLaw,
+    ReleaseRule,
+    Scheme,
+    TrustModel,
+)
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee
+    from turnout.randomizers.vectors import VectorRandomizer
 
 MOST_STEPS = 10_000_000
 """Steps of a run: each is carried out and has a row in its history."""
@@ -33,10 +44,34 @@ class PreparedPlan:
 
     @property
     def noise(self) -> GaussianNoise:
-        """The scheme's randomizer; training has no other."""
+        """The noise of a trusted coordinator.
+
+        Raises:
+            UnsupportedError: clients randomize their own updates.
+        """
         noise = self.scheme.randomizer
-        assert isinstance(noise, GaussianNoise)
+        if not isinstance(noise, GaussianNoise):
+            raise UnsupportedError(
+                f"privacy.trust = {self.plan.privacy.trust.value!r} has no noise of a coordinator"
+            )
         return noise
+
+    @property
+    def epsilon0(self) -> float | None:
+        """ε₀ of a client's message on its own; None where a coordinator adds noise."""
+        law = self.scheme.randomizer
+        return law.epsilon0 if isinstance(law, NonAdaptiveRandomizer) else None
+
+    def messages(self, dimension: int) -> VectorRandomizer | None:
+        """The randomizer of clients' updates of a model; None where a coordinator adds noise.
+
+        Raises:
+            ParameterError: its messages are longer than the plan allows.
+        """
+        section, epsilon0 = self.plan.messages, self.epsilon0
+        if section is None or epsilon0 is None:
+            return None
+        return section.build(dimension, epsilon0, self.plan.privacy.clip_norm)
 
 
 def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) -> PreparedPlan:
@@ -56,6 +91,9 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
     if chosen.steps > MOST_STEPS:
         raise ParameterError("participation.steps", chosen.steps, f"at most {MOST_STEPS:,} in all")
 
+    if plan.messages is not None:
+        return _prepared_messages(plan, plan.messages, population, chosen)
+
     def scheme_for(noise_multiplier: float) -> Scheme:
         noise = GaussianNoise(noise_multiplier)
         return Scheme(noise, chosen, privacy.relation, plan.protocol.release, privacy.unit)
@@ -67,6 +105,58 @@ def prepare(plan: Plan, population: int, law: ParticipationLaw | None = None) ->
         guarantee = _priced(scheme, privacy.delta)
         _check_budget(privacy, guarantee)
     return PreparedPlan(plan, population, scheme, guarantee)
+
+
+def _prepared_messages(
+    plan: Plan, section: RandomizerSection, population: int, chosen: ParticipationLaw
+) -> PreparedPlan:
+    """The plan with the ε₀ of its clients' messages."""
+    from turnout.accounting import price
+
+    privacy = plan.privacy
+
+    def scheme_for(epsilon0: float) -> Scheme:
+        law = section.law(epsilon0)
+        return Scheme(
+            law, chosen, privacy.relation, ReleaseRule.AGGREGATED, privacy.unit, privacy.trust,
+            population=population,
+        )  # fmt: skip
+
+    try:
+        epsilon0 = section.epsilon0 or _largest_epsilon0(scheme_for, privacy)
+        scheme = scheme_for(epsilon0)
+        guarantee = price(scheme, privacy.delta)
+    except UnsupportedError as error:
+        if privacy.trust is not TrustModel.SHUFFLED:
+            raise
+        raise UnsupportedError(f"{error}; {_in_its_place(plan, population, chosen)}") from None
+    proved = guarantee.epsilon.upper
+    if privacy.epsilon is not None and proved > privacy.epsilon:
+        expected = f"at least {_above(proved)}, which randomizer.epsilon0 = {epsilon0!r} gives"
+        raise ParameterError("privacy.epsilon", privacy.epsilon, expected)
+    return PreparedPlan(plan, population, scheme, guarantee)
+
+
+def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySection) -> float:
+    """The largest ε₀ whose messages cost at most the target."""
+    from turnout.accounting.calibration import UNKNOWNS, calibrate
+
+    unknown = replace(UNKNOWNS["epsilon0"], least=LEAST_EPSILON0, most=LARGEST_EPSILON)
+    assert privacy.epsilon is not None  # the plan holds one of the two
+    return calibrate(scheme_for, unknown, privacy.epsilon, privacy.delta).value
+
+
+def _in_its_place(plan: Plan, population: int, chosen: ParticipationLaw) -> str:
+    """What local trust has to say where no shuffle has an analysis."""
+    local = plan.privacy.model_copy(update={"trust": TrustModel.LOCAL})
+    try:
+        found = prepare(plan.model_copy(update={"privacy": local}), population, chosen)
+    except TurnoutError:
+        return "privacy.trust = 'local' needs none"
+    return (
+        f"with privacy.trust = 'local' the plan has ε = {_above(found.guarantee.epsilon.upper)}, "
+        f"ε₀ = {found.epsilon0:.4g} a message"
+    )
 
 
 def _calibrated(

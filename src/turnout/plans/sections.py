@@ -18,7 +18,7 @@ from turnout.plans.fields import (
     Probability,
     Section,
 )
-from turnout.spec import PrivacyUnit, Relation, ReleaseRule
+from turnout.spec import PrivacyUnit, Relation, ReleaseRule, TrustModel
 
 ONE_MODEL = "the name of a model, or a module of your own (file:Class), and not both"
 """What a plan names."""
@@ -77,8 +77,8 @@ class ModelSection(Section):
     features: str = Field(
         "pixels",
         description="fixed public function of an input that the model sees: 'pixels', "
-        "'standardized', 'deskewed', 'scattering', 'hog' or 'file:function', with + between what "
-        "stands side by side and | between what comes one after another",
+        "'standardized', 'deskewed', 'scattering', 'hog', 'hog-cells' or 'file:function', with + "
+        "between what stands side by side and | between what comes one after another",
     )
 
     @field_validator("features")
@@ -130,11 +130,21 @@ class PrivacySection(Section):
         "clipped; 'example': each record draws its own and is clipped by itself (simulation only)",
     )
     clip_norm: Positive = Field(
-        1.0, description="bound on the ℓ2 norm of the update of a client, or of a record"
+        1.0,
+        description="bound on the norm of the update of a client, or of a record: ℓ2, or that of "
+        "[randomizer]",
+    )
+    trust: TrustModel = Field(
+        TrustModel.CENTRAL,
+        description="'central': the coordinator sums updates and adds noise; 'shuffled': clients "
+        "randomize their updates, and a shuffler hides who sent what; 'local': they do, and "
+        "everybody sees who sent what",
     )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
+        if self.trust is not TrustModel.CENTRAL:
+            return self
         if self.epsilon is None and self.noise_multiplier is None:
             raise ParameterError(
                 "epsilon", None, "a target epsilon or a noise_multiplier (a number above 0)"
@@ -180,6 +190,9 @@ class OptimizerSection(Section):
     weight_decay: NonNegative = Field(0.0, description="pull towards 0, times the learning rate")
     schedule: Literal["constant", "linear", "cosine", "inverse-sqrt"] = Field(
         "constant", description="how the learning rate goes over the run"
+    )
+    radius: Positive | None = Field(
+        None, description="of a ball around 0, onto which each iterate is projected; unset: none"
     )
     warmup_steps: CountFromZero = Field(0, description="steps in which the learning rate rises")
     averaging: Literal["none", "ema", "tail"] = Field(

@@ -21,7 +21,7 @@ from turnout.randomizers.levels import LARGEST_EPSILON, check_level, exponential
 from turnout.randomizers.registry import mechanism
 from turnout.spec import NonAdaptiveRandomizer
 
-Number = TypeVar("Number", np.int64, np.float64)
+Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
 
 @mechanism("one-bit-hadamard", rank=6)
@@ -202,7 +202,7 @@ def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
     """Σ_i (−1)^⟨i, j⟩ table[…, i] for every j, by butterflies.
 
     Args:
-        table: shape (…, K), K a power of two, of int64 or float64.
+        table: shape (…, K), K a power of two, of int64, float32 or float64.
 
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]

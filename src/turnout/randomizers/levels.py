@@ -16,7 +16,7 @@ from fractions import Fraction
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomness.source import LARGEST_RANGE
-from turnout.spec import BoundedVariation, NonAdaptiveRandomizer
+from turnout.spec import AttainedVariation, BoundedVariation, NonAdaptiveRandomizer
 
 LEAST_EPSILON = 1e-12
 """Below it, coins in steps of 2⁻⁶² would leave little or nothing of ε."""
@@ -68,12 +68,18 @@ def on_grid_above(probability: Fraction) -> Fraction:
     return Fraction(math.ceil(probability * LARGEST_RANGE), LARGEST_RANGE)
 
 
-def law_within(epsilon0: float, total_variation: Fraction | float) -> NonAdaptiveRandomizer:
-    """The law of a message of known level whose laws are at most so far apart, rounded up."""
+def law_within(
+    epsilon0: float, total_variation: Fraction | float, *, attained: bool = False
+) -> NonAdaptiveRandomizer:
+    """The law of a message of known level whose laws are at most so far apart, rounded up.
+
+    ``attained``: whether two records' laws are so far apart (`AttainedVariation`).
+    """
     above = float(total_variation)
     if isinstance(total_variation, Fraction):
         above = min(math.nextafter(above, 2.0), 1.0)
-    return NonAdaptiveRandomizer(epsilon0) if above >= 1.0 else BoundedVariation(epsilon0, above)
+    kind = AttainedVariation if attained else BoundedVariation
+    return NonAdaptiveRandomizer(epsilon0) if above >= 1.0 else kind(epsilon0, above)
 
 
 def float_below(probability: Fraction) -> Fraction:

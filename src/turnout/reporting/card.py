@@ -38,8 +38,8 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "unit of privacy": guarantee["unit"],
         "trust model": guarantee["trust_model"],
         "analysis": guarantee["method"],
-        "clip norm": f"{facts['clip_norm']:g}: a {unit}'s update has an ℓ2 norm of at most that",
-        "noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms",
+        "clip norm": facts["clip_words"],
+        **_protection(facts),
         "data": f"{facts['data']}, {facts['clients']:,} {unit}s that draw their steps, "
         f"{facts['steps']:,} steps",
         "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} "
@@ -61,6 +61,16 @@ def model_card(facts: Mapping[str, Any]) -> str:
         f"{_tuning(facts)}\n\n"
         f"## Not covered by ε\n\n{uncovered.removesuffix(';')}.\n"
     )
+
+
+def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The coordinator's noise, or what clients send in the place of their updates."""
+    if "noise_multiplier" in facts:
+        return {"noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms"}
+    return {
+        "message of a client": f"{facts['message']}, {facts['message_bits']} bits",
+        "ε₀ of a message alone": rounded_up(facts["epsilon0"], 5),
+    }
 
 
 def _tuning(facts: Mapping[str, Any]) -> str:

@@ -15,7 +15,12 @@ from rich.table import Table
 from turnout.reporting.folder import PAGE, PICTURES, SIMULATOR
 from turnout.reporting.guarantees import guarantee_table
 from turnout.reporting.headline import Headline
-from turnout.reporting.outcome_words import baseline_words, test_words, updates_words
+from turnout.reporting.outcome_words import (
+    baseline_words,
+    protection_words,
+    test_words,
+    updates_words,
+)
 from turnout.reporting.summary import Outcome, Summary
 from turnout.reporting.words import rounded_up
 from turnout.simulation import Progress as RunProgress
@@ -104,7 +109,10 @@ def run_table(summary: Summary) -> Table:
         f" (loss {outcome.loss:.4f})",
         "test records": test_words(outcome),
         "steps": f"{history.check_ins.size:,}",
-        "noise multiplier": f"{prepared.noise.noise_multiplier:.5g}",
+        **{
+            f"{name[:1].lower()}{name[1:]}": text
+            for name, text in protection_words(prepared, outcome.parameters.size)
+        },
         "training time": f"{outcome.seconds:.1f} s",
     }
     if summary.trace is not None:

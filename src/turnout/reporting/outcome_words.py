@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from turnout.plans import PreparedPlan
 from turnout.reporting.summary import Outcome, clipped_share, signal_to_noise
+from turnout.reporting.words import rounded_up
 from turnout.simulation import History
 
 BASELINE = "without noise and clipping, which protects nobody"
@@ -43,7 +45,7 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
     """Model, optimizer and clip norm, row by row."""
     prepared = outcome.prepared
     plan = prepared.plan
-    optimizer, unit = plan.optimizer, prepared.guarantee.unit.value
+    optimizer = plan.optimizer
     rule = {"sgd": "SGD", "nesterov": "Nesterov's accelerated SGD", "adam": "Adam"}[optimizer.name]
     momentum = f", momentum {optimizer.momentum:g}" if optimizer.momentum else ""
     averaging = {
@@ -53,18 +55,42 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
         "tail": f"the average of the last {optimizer.averaging_tail:.0%} of the iterates is the "
         "result",
     }[optimizer.averaging]
+    ball = "" if optimizer.radius is None else f", iterates of norm {optimizer.radius:g} at most"
     features = plan.model.features
     seen = "inputs as they are" if features == "pixels" else features
     return [
         ("Model", f"{plan.model.title} on {seen}, {outcome.parameters.size:,} parameters"),
         (
             "Optimizer",
-            f"{rule}, learning rate {optimizer.learning_rate:g} ({optimizer.schedule}){momentum}; "
-            f"{averaging}",
+            f"{rule}, learning rate {optimizer.learning_rate:g} ({optimizer.schedule}){momentum}"
+            f"{ball}; {averaging}",
         ),
-        (
-            "Clip norm",
-            f"{plan.privacy.clip_norm:g}: a {unit}'s update longer than that (ℓ2) is scaled down",
-        ),
+        ("Clip norm", clip_words(prepared)),
         ("Computed", f"on {plan.run.device}, forward and backward passes in {plan.run.precision}"),
+    ]
+
+
+def clip_words(prepared: PreparedPlan) -> str:
+    """The clip norm, and what happens beyond it."""
+    clip, unit = prepared.plan.privacy.clip_norm, prepared.guarantee.unit.value
+    section = prepared.plan.messages
+    norm = {"l1": "ℓ1", "l2": "ℓ2", "linf": "ℓ∞"}["l2" if section is None else section.norm]
+    if norm == "ℓ∞":
+        return f"{clip:g}: each coordinate of a {unit}'s update is cut at ±{clip:g}"
+    return f"{clip:g}: a {unit}'s update longer than that ({norm}) is scaled down"
+
+
+def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, str]]:
+    """The noise of the coordinator, or what clients send in its place, row by row."""
+    messages = prepared.messages(dimension)
+    if messages is None:
+        return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.6g}")]
+    shorter = 32 * dimension / messages.message_bits
+    return [
+        (
+            "Message",
+            f"{type(messages).__name__}, {messages.message_bits} bits, "
+            f"1/{shorter:,.0f} of the update in float32",
+        ),
+        ("ε₀ of a message alone", rounded_up(messages.epsilon0)),
     ]

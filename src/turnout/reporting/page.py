@@ -15,6 +15,7 @@ from turnout.reporting.drawing import Picture
 from turnout.reporting.guarantees import guarantee_rows
 from turnout.reporting.outcome_words import (
     baseline_words,
+    protection_words,
     settings_words,
     test_words,
 )
@@ -194,7 +195,7 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
     record: dict[str, Any] = summary.record()
     rows = [
         *settings_words(summary.outcome),
-        ("Noise multiplier", f"{record['noise_multiplier']:.6g}"),
+        *protection_words(summary.outcome.prepared, summary.outcome.parameters.size),
         ("Steps", f"{record['steps']:,}"),
         ("Dummy steps expected", f"{record['expected_dummy_steps']:.2f}"),
         ("Skipped steps expected", f"{record['expected_skipped_steps']:.2f}"),
@@ -210,7 +211,8 @@ def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]
     statistics, everyone = trace.statistics, trace.everyone
     headline = everyone.headline
     lost = headline.lost(everyone.result, summary.outcome.result)
-    noise = everyone.prepared.noise.noise_multiplier
+    protection = protection_words(everyone.prepared, everyone.parameters.size)
+    protected = ", ".join(f"{name[:1].lower()}{name[1:]} {text}" for name, text in protection)
     return [
         ("Phones in the trace", f"{statistics.clients:,}"),
         ("Never available", f"{statistics.never_available:,} phones"),
@@ -221,7 +223,7 @@ def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]
         ),
         (
             "Every phone always available",
-            f"{headline.words} {headline.text(everyone.result)}, noise multiplier {noise:.4g}, "
+            f"{headline.words} {headline.text(everyone.result)}, {protected}, "
             f"ε {rounded_up(everyone.prepared.guarantee.epsilon.upper)}",
         ),
         (f"{headline.words.capitalize()} lost to absence", lost),

@@ -167,13 +167,25 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
     prepared, history = outcome.prepared, outcome.history
     averaged = prepared.scheme.release.shows_counts
     return {
-        "noise_multiplier": prepared.noise.noise_multiplier,
+        **protection_record(prepared, outcome.parameters.size),
         "clients": prepared.population,
         "steps": int(history.check_ins.size),
         "expected_dummy_steps": 0.0 if averaged else outcome.expected_empty_steps,
         "expected_skipped_steps": outcome.expected_empty_steps if averaged else 0.0,
         "expected_participations": float(outcome.expected_check_ins.sum()),
         "seconds": outcome.seconds,
+    }
+
+
+def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
+    """The noise of the coordinator, or what clients send in its place."""
+    messages = prepared.messages(dimension)
+    if messages is None:
+        return {"noise_multiplier": prepared.noise.noise_multiplier}
+    return {
+        "epsilon0": messages.epsilon0,
+        "message": type(messages).__name__,
+        "message_bits": messages.message_bits,
     }
 
 
@@ -211,8 +223,11 @@ def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
     """ℓ2 norm of each step's sum of updates by that of its noise, (steps,); NaN where none came.
 
     The noise's norm is about σ·C·√d in d dimensions; where each client adds its own, that of all.
+    NaN too where clients send messages, whose sum is not one of updates.
     """
     prepared, history = outcome.prepared, outcome.history
+    if prepared.plan.messages is not None:
+        return np.full(history.served.size, np.nan)
     alone = prepared.noise.noise_multiplier * prepared.plan.privacy.clip_norm
     own = prepared.scheme.release is ReleaseRule.AVERAGED
     times = np.maximum(history.served, 1) if own else np.ones(history.served.size)

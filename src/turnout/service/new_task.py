@@ -70,6 +70,11 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         NumericalError: nothing can be certified.
     """
     plan = Plan.from_toml(text)
+    if plan.messages is not None:
+        raise UnsupportedError(
+            f"devices send updates to a trusted coordinator; privacy.trust = "
+            f"{plan.privacy.trust.value!r} is for simulations"
+        )
     # Devices do not have the user's own code.
     graph = graph or plan.model.name is None or names_code(plan.model.features)
     if graph:

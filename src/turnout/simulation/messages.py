@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from turnout.spec import Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates
+
+_NUMBERS_KEPT = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,18 +72,40 @@ class MessagingClients:
         assert isinstance(self.algorithm, Separate)
         mechanism = Randomized(self.randomizer, 1.0)
 
-        def summed(first: int, rows: NDArray[np.floating]) -> UpdateSum:
+        def encoded(first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
             source = self.streams.source("message", step, first)
-            values = constrained(rows, self.randomizer)
-            return mechanism.summed(self.randomizer.encode(values, source))
+            return self.randomizer.encode(constrained(rows, self.randomizer), source)
 
-        total = mechanism.zero()
-        for part in self.algorithm.updates(sent, ids, summed):
-            total = total + part
-        idle = ids.size - total.count
+        kept = _Kept(mechanism)
+        for part in self.algorithm.updates(sent, ids, encoded):
+            kept.add(part)
+        idle = ids.size - kept.count
         if idle:  # who holds nothing sends a message as well, or its absence would tell
-            total = total + summed(total.count, np.zeros((idle, self.algorithm.dimension)))
-        return total, {}
+            nothing = np.zeros((idle, self.algorithm.dimension), dtype=np.float32)
+            kept.add(encoded(ids.size - idle, nothing))
+        return kept.total(), {}
 
     def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
         """Nothing: each update is constrained here."""
+
+
+class _Kept:
+    """Messages that are summed many at a time, which short ones gain by."""
+
+    def __init__(self, mechanism: Randomized) -> None:
+        self.count = 0
+        self._mechanism, self._total = mechanism, mechanism.zero()
+        self._parts: list[NDArray[Any]] = []
+
+    def add(self, messages: NDArray[Any]) -> None:
+        """Keeps messages, or sums all that are kept."""
+        self.count += len(messages)
+        self._parts.append(messages)
+        if sum(part.size for part in self._parts) > _NUMBERS_KEPT:
+            self._total, self._parts = self.total(), []
+
+    def total(self) -> UpdateSum:
+        """The sum that all messages stand for."""
+        if not self._parts:
+            return self._total
+        return self._total + self._mechanism.summed(np.concatenate(self._parts))

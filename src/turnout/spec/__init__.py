@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.spec.randomizers import (
     ApproximateRandomizer,
+    AttainedVariation,
     BoundedVariation,
     DiscreteGaussianNoise,
     GaussianNoise,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApproximateRandomizer",
+    "AttainedVariation",
     "AvailabilityCheckIn",
     "BoundedVariation",
     "CheckIn",

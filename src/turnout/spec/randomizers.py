@@ -88,6 +88,15 @@ class BoundedVariation(NonAdaptiveRandomizer):
         plain_numbers(self)
 
 
+@dataclass(frozen=True, slots=True)
+class AttainedVariation(BoundedVariation):
+    """A `BoundedVariation` whose bounds two records attain, so that it has lower bounds too.
+
+    Each of the two records has an event of its own that it prefers with e^{ε₀} to 1 and by τ, and
+    every other message is as likely under both. τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
+    """
+
+
 @asked_randomizer("kary-response", shuffled=3)
 @dataclass(frozen=True, slots=True)
 class KaryResponse(NonAdaptiveRandomizer):
@@ -205,6 +214,7 @@ Randomizer = (
 FIXED_RANDOMIZERS = (
     NonAdaptiveRandomizer,
     BoundedVariation,
+    AttainedVariation,
     KaryResponse,
     HadamardResponse,
     SampledBitResponse,

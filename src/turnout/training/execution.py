@@ -16,7 +16,7 @@ from turnout.participation.expectations import expected_check_ins, expected_empt
 from turnout.plans import Plan, PreparedPlan
 from turnout.reporting.summary import Outcome, TestSet
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
-from turnout.spec import GaussianNoise
+from turnout.spec import GaussianNoise, TrustModel
 from turnout.training.spending import EpsilonCurve, epsilon_curve
 from turnout.training.workload import Phase, UnseenPhase, Workload
 
@@ -84,9 +84,11 @@ class ReadyRun:
 
         plan, law = workload.plan, prepared.scheme.participation
         interval = evaluation_interval(plan, law.steps)
+        algorithm = build_algorithm(workload, workload.module, phase)
         simulation = Simulation(
             prepared.scheme,
-            build_algorithm(workload, workload.module, phase),
+            algorithm,
+            messages=prepared.messages(algorithm.dimension),
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,
             seed=plan.run.seed,
@@ -145,7 +147,7 @@ class BaselineRun:
         loose = plan.privacy.model_copy(update={"clip_norm": _NO_CLIPPING})
         unclipped = replace(workload, plan=plan.model_copy(update={"privacy": loose}))
         simulation = Simulation(
-            replace(prepared.scheme, randomizer=GaussianNoise(_NO_NOISE)),
+            replace(prepared.scheme, randomizer=GaussianNoise(_NO_NOISE), trust=TrustModel.CENTRAL),
             build_algorithm(unclipped, workload.module, phase),
             expected_check_ins=plan.protocol.expected_check_ins,
             minibatch=plan.protocol.minibatch,

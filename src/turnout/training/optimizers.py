@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.learning.averaging import Averaged, build_averaging
-from turnout.learning.optimizers import Optimizer, build_optimizer
+from turnout.learning.optimizers import Optimizer, Projected, build_optimizer
 from turnout.learning.schedules import build_schedule
 from turnout.plans.sections import OptimizerSection
 
@@ -14,6 +14,8 @@ def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
     optimizer = build_optimizer(
         section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay
     )
+    if section.radius is not None:
+        optimizer = Projected(optimizer, section.radius)
     if section.averaging == "none":
         return optimizer
     averaging = build_averaging(

@@ -18,8 +18,8 @@ from turnout.plans.sections import ModelSection
 from turnout.reporting.card import model_card
 from turnout.reporting.folder import PLAN, write
 from turnout.reporting.guarantees import guarantee_record
-from turnout.reporting.outcome_words import test_words
-from turnout.reporting.summary import Outcome
+from turnout.reporting.outcome_words import clip_words, test_words
+from turnout.reporting.summary import Outcome, protection_record
 
 MODEL, CARD = "model.safetensors", "MODEL_CARD.md"
 FORMAT = "turnout model 1"
@@ -78,8 +78,9 @@ def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
         "format": FORMAT,
         "plan_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
         "guarantee": guarantee_record(prepared.guarantee),
-        "noise_multiplier": prepared.noise.noise_multiplier,
+        **protection_record(prepared, outcome.parameters.size),
         "clip_norm": plan.privacy.clip_norm,
+        "clip_words": clip_words(prepared),
         "steps": int(prepared.scheme.participation.steps),
         "clients": prepared.population,
         "seed": plan.run.seed,

@@ -11,6 +11,7 @@ from turnout.accounting.divergence.pairs import (
     LaplacePair,
     Pair,
     PurePair,
+    bounded_variation_pair,
     discrete_gaussian_pair,
     pair_of_table,
     rounded_gaussian_pair,
@@ -18,6 +19,7 @@ from turnout.accounting.divergence.pairs import (
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
+    BoundedVariation,
     DiscreteGaussianNoise,
     GaussianNoise,
     LaplaceNoise,
@@ -65,6 +67,11 @@ def _(randomizer: LaplaceNoise, sensitivity: float) -> DominatingPair:
 def _(randomizer: PureRandomizer, sensitivity: float) -> DominatingPair:
     # The guarantee holds between any two inputs, however far apart.
     return DominatingPair(PurePair(randomizer.epsilon0))
+
+
+@dominating.register
+def _(randomizer: BoundedVariation, sensitivity: float) -> DominatingPair:
+    return DominatingPair(bounded_variation_pair(randomizer.epsilon0, randomizer.total_variation))
 
 
 @dominating.register

@@ -23,6 +23,7 @@ from turnout.accounting.shuffling.responses.attained import (
     IdenticalOthersBlock,
     LowerBoundBlock,
     hadamard_response_block,
+    identical_others_block,
     kary_response_block,
 )
 from turnout.accounting.shuffling.responses.binary import BinaryResponseBlock
@@ -30,6 +31,7 @@ from turnout.accounting.shuffling.responses.bits import SampledBits, SampledBits
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
     ApproximateRandomizer,
+    AttainedVariation,
     BoundedVariation,
     GaussianNoise,
     HadamardResponse,
@@ -108,6 +110,15 @@ def _(randomizer: NonAdaptiveRandomizer, clients: int) -> Round:
 def _(randomizer: BoundedVariation, clients: int) -> Round:
     upper = BlanketBlock(worst_pair(randomizer.epsilon0, randomizer.total_variation), clients)
     return Round(upper, None, None, "privacy blanket of one randomizer of known total variation")
+
+
+@one_round.register
+def _(randomizer: AttainedVariation, clients: int) -> Round:
+    epsilon0, total_variation = randomizer.epsilon0, randomizer.total_variation
+    upper = BlanketBlock(worst_pair(epsilon0, total_variation), clients)
+    lower = identical_others_block(epsilon0, total_variation, clients)
+    method = "privacy blanket of one randomizer of known total variation"
+    return Round(upper, lower, lower, method)
 
 
 def _pure(

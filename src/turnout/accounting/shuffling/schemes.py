@@ -20,6 +20,7 @@ from turnout.accounting.shuffling.sampling.bits import (
 from turnout.accounting.shuffling.sampling.blocks import SelfSamplingBlock, SubsampledBlock
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.spec import (
+    AttainedVariation,
     PureRandomizer,
     Randomizer,
     Relation,
@@ -41,7 +42,10 @@ def shuffled(
     clients = _population(scheme, draw)
     if isinstance(draw, Always):
         one = one_round(randomizer, clients)
-        return _rounds(randomizer, one.upper, one.lower, rounds, one.method)
+        lower = one.lower
+        if lower is not None and isinstance(randomizer, AttainedVariation):
+            lower = WorseOrderBlock(lower, 1.0)
+        return _rounds(randomizer, one.upper, lower, rounds, one.method)
     if isinstance(draw, Cohort):
         return _subsampled(randomizer, draw, rounds)
     if isinstance(draw, Bernoulli) and draw.unseen:
@@ -58,6 +62,8 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
     lower: Block | None = None
     if one.identical_others is not None:
         lower = SubsampledBlock(one.identical_others, rate, identical_others=True)
+        if isinstance(randomizer, AttainedVariation):
+            lower = WorseOrderBlock(lower, rate)
     if one.bits is not None and draw.size < draw.population:
         upper = SampledBitsBlock(SubsampledBits(one.bits, draw.size, draw.population))
         lower = None if lower is None else WorseOrderBlock(lower, rate)
@@ -74,6 +80,8 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
         lower = SelfSamplingBlock(
             IdenticalOthersMessages(randomizer), clients, draw.rate, identical_others=True
         )
+        if isinstance(randomizer, AttainedVariation):
+            lower = WorseOrderBlock(lower, draw.rate)
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
         lower = None if lower is None else WorseOrderBlock(lower, draw.rate)

@@ -83,21 +83,24 @@ class Randomized:
         return Released(summed, summed / self.expected_check_ins), state
 
 
-def constrained(updates: NDArray[Any], randomizer: VectorRandomizer) -> NDArray[np.float64]:
-    """Updates (n, d) within the radius; zero where one is not finite.
+def constrained(updates: NDArray[Any], randomizer: VectorRandomizer) -> NDArray[np.floating]:
+    """Updates (n, d) within the radius, of the randomizer's type; zero where one is not finite.
 
     ℓ∞ is clipped coordinate by coordinate; other norms scale the whole vector down.
     """
-    rows = np.asarray(updates, dtype=np.float64)
+    radius, norm = randomizer.radius, randomizer.norm
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(np.abs(rows).sum(axis=1))
-        if not finite.all():
-            rows = np.where(finite[:, None], rows, 0.0)
-        if randomizer.norm == np.inf:
-            return np.clip(rows, -randomizer.radius, randomizer.radius)
-        norms = np.linalg.norm(rows, ord=randomizer.norm, axis=1)
-        rows = rows * np.minimum(1.0, randomizer.radius / np.maximum(norms, 1e-300))[:, None]
-    return np.where(np.isfinite(rows), rows, 0.0)
+        rows = np.asarray(updates, dtype=randomizer.dtype)
+        if norm == np.inf:
+            finite = np.isfinite(np.abs(rows).sum(axis=1))
+            return np.clip(np.where(finite[:, None], rows, 0), -radius, radius)
+        sizes = np.einsum("ij,ij->i", rows, rows) if norm == 2 else np.abs(rows).sum(axis=1)
+    norms = (np.sqrt(sizes) if norm == 2 else sizes).astype(np.float64)
+    finite = np.isfinite(norms)
+    if not finite.all():
+        rows, norms = np.where(finite[:, None], rows, 0), np.where(finite, norms, 1.0)
+    factors = np.minimum(1.0, radius / np.maximum(norms, 1e-300))
+    return rows * factors.astype(rows.dtype)[:, None]
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:

@@ -9,6 +9,7 @@ from turnout.randomizers.vectors.lp import best_randomizer, contained_radius
 from turnout.randomizers.vectors.privunit import PrivUnit, PrivUnitG
 from turnout.randomizers.vectors.public import PublicRandomness
 from turnout.randomizers.vectors.rotations import CosineRotation, HadamardRotation, Rotation
+from turnout.randomizers.vectors.seeded_code import SeededCode
 from turnout.randomizers.vectors.spherical_code import SphericalCode
 from turnout.randomizers.vectors.vector_randomizer import VectorRandomizer
 
@@ -24,6 +25,7 @@ __all__ = [
     "PrivUnitG",
     "PublicRandomness",
     "Rotation",
+    "SeededCode",
     "SphericalCode",
     "VectorRandomizer",
     "best_randomizer",

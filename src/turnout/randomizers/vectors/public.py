@@ -84,3 +84,24 @@ def normals(words: NDArray[np.uint64]) -> NDArray[np.float32]:
     np.multiply(radius, np.cos(angle), out=result[..., 0::2])
     np.multiply(radius, np.sin(angle), out=result[..., 1::2])
     return result
+
+
+def mixed_words(seeds: NDArray[np.int64], count: int) -> NDArray[np.uint64]:
+    """The first ``count`` words of each seed's own stream, shape (len(seeds), count).
+
+    Source: SplitMix64 (Steele, Lea and Flood 2014), started at the mixed seed, so that neighbouring
+    seeds share no words. For many seeds at once that share nothing; it carries no privacy.
+    """
+    with np.errstate(over="ignore"):
+        starts = _mixed(seeds.astype(np.uint64) * _ODD + _ODD)
+        return _mixed(starts[:, None] + _ODD * np.arange(1, count + 1, dtype=np.uint64))
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's bijection of 64-bit words."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

@@ -21,18 +21,17 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.randomizers.levels import check_level, exponential_below, float_below, level_above
 from turnout.randomizers.vectors.flips import rounded_by_chance
+from turnout.randomizers.vectors.order_statistics import largest_scores
 from turnout.randomizers.vectors.public import PublicRandomness, normals
 from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, VectorRandomizer
 from turnout.randomness import Source
 
 _AT_ONCE = 1 << 22  # coordinates of directions that are held at a time
-_NODES = 600
 _MOST_BITS = 12
 
 
@@ -230,20 +229,6 @@ class SphericalCode(VectorRandomizer):
         """Normal vectors, cut to d coordinates and scaled to length 1."""
         drawn = normals(words)[..., : self.dimension]
         return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
-
-
-@lru_cache(maxsize=4096)
-def largest_scores(dimension: int, directions: int, preferred: int) -> float:
-    """E of the sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit u.
-
-    It is ∫₀¹ E min(t, N(z)) dz with N(z) the number of scores above z, a binomial count.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    # Scores are of the size of 1/√d, so the nodes are put there: z = y² gathers them near 0.
-    roots = (nodes + 1) / 2
-    chance = betainc((dimension - 1) / 2, 0.5, 1 - roots**4)
-    expected = sum(betainc(rank, directions - rank + 1, chance) for rank in range(1, preferred + 1))
-    return float(np.sum(weights * roots * expected))
 
 
 @lru_cache(maxsize=1024)

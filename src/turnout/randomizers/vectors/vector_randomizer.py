@@ -32,11 +32,13 @@ class VectorRandomizer(ABC):
         dimension: coordinates of a vector.
         radius: largest norm of a vector, in the randomizer's norm.
         norm: p of that norm.
+        dtype: of the vectors that `encode` asks for; floats never carry privacy.
     """
 
     dimension: int
     radius: float
     norm: ClassVar[float]
+    dtype: ClassVar[type[np.floating]] = np.float64
 
     @property
     @abstractmethod

@@ -7,6 +7,7 @@ with the members of `Pair`, or gives a table (`pair_of_table`) or two densities 
 from turnout.accounting.divergence.pairs.closed_forms import GaussianPair, LaplacePair, PurePair
 from turnout.accounting.divergence.pairs.discrete import (
     DiscretePair,
+    bounded_variation_pair,
     discrete_gaussian_pair,
     most_deviation,
     pair_of_table,
@@ -32,6 +33,7 @@ __all__ = [
     "MonotonePair",
     "Pair",
     "PurePair",
+    "bounded_variation_pair",
     "discrete_gaussian_pair",
     "hockey_stick",
     "hockey_stick_rounding",

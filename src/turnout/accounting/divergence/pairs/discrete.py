@@ -107,6 +107,22 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
     return DiscretePair(values, masses, math.fsum(q[p == 0])), infinity_mass
 
 
+def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscretePair:
+    """The pair that dominates any two laws that are within e^{ε₀} and τ of one another.
+
+    Its three outcomes have (eα, α, 1 − (e + 1)α) under P and (α, eα, 1 − (e + 1)α) under Q, with
+    α = τ/(e − 1), at most 1/(e + 1).
+
+    Source: "The blanket of a non-adaptive randomizer" in docs/design/shuffling.md.
+    """
+    widest = 1.0 / (1.0 + math.exp(epsilon0))
+    share = min(total_variation / math.expm1(epsilon0), widest)
+    preferred = share * math.exp(epsilon0)
+    rest = max(0.0, 1.0 - preferred - share)
+    pair, _ = pair_of_table([preferred, share, rest], [share, preferred, rest])
+    return pair
+
+
 def _distribution(name: str, values: Sequence[float]) -> FloatArray:
     array = np.asarray(values, dtype=float)
     if array.ndim != 1 or not np.all(array >= 0) or not abs(math.fsum(array) - 1.0) <= 1e-9:

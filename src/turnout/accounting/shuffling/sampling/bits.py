@@ -104,7 +104,7 @@ def _hidden(local_epsilon: float, messages: int, rate: float, k: float) -> float
 
 @dataclass(frozen=True, slots=True)
 class WorseOrderBlock:
-    """Bits among others that are alike, the two worlds in whichever order costs more.
+    """Messages among others that are alike, the two worlds in whichever order costs more.
 
     In the base's *remove* the client differs from all others in P, in its *add* in Q. Of one round
     the lower curve is the larger one at each K, composed that of one order.

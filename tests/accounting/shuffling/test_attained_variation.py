@@ -1,0 +1,97 @@
+"""Randomizers whose ε₀ and total variation two records attain, by going through all messages."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import turnout as tn
+from turnout.randomizers.vectors import SeededCode
+from turnout.spec import AttainedVariation, BoundedVariation
+from turnout.spec.shuffles import shuffled
+
+EPSILON0, VARIATION = 1.2, 0.3
+LAW = AttainedVariation(EPSILON0, VARIATION)
+
+
+def laws(variation: float = VARIATION) -> tuple[np.ndarray, np.ndarray]:
+    """Three messages under the two records."""
+    share = variation / math.expm1(EPSILON0)
+    preferred = share * math.exp(EPSILON0)
+    rest = 1 - share - preferred
+    return np.array([preferred, share, rest]), np.array([share, preferred, rest])
+
+
+def epsilon_of(p: np.ndarray, q: np.ndarray, delta: float) -> float:
+    """The least ε with E(p − e^ε·q)₊ ≤ δ, by bisection."""
+    low, high = 0.0, 20.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        excess = np.maximum(p - math.exp(middle) * q, 0).sum() - delta
+        low, high = (low, middle) if excess <= 0 else (middle, high)
+    return high
+
+
+def shuffled_laws(clients: int, variation: float = VARIATION) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of the three messages; all others hold one record, the victim the other in p."""
+    own, others = laws(variation)
+    p: dict[tuple[int, ...], float] = {}
+    q: dict[tuple[int, ...], float] = {}
+    for messages in itertools.product(range(3), repeat=clients):
+        key = tuple(sorted(messages))
+        tail = math.prod(others[m] for m in messages[1:])
+        p[key] = p.get(key, 0.0) + own[messages[0]] * tail
+        q[key] = q.get(key, 0.0) + others[messages[0]] * tail
+    return np.array(list(p.values())), np.array([q[key] for key in p])
+
+
+@pytest.mark.parametrize("clients", [2, 3, 5])
+@pytest.mark.parametrize("delta", [1e-3, 0.05])
+def test_the_lower_bound_is_what_identical_others_give(clients, delta):
+    p, q = shuffled_laws(clients)
+    exact = max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
+    epsilon = tn.price(shuffled(LAW, clients), delta=delta).epsilon
+    assert epsilon.lower <= exact <= epsilon.upper
+    assert epsilon.lower == pytest.approx(exact, rel=1e-4)
+    p, q = shuffled_laws(clients, 0.9 * VARIATION)  # negative control: a law less far apart
+    assert epsilon.lower > max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
+
+
+def test_under_local_trust_both_bounds_are_exact():
+    delta, (p, q) = 0.02, laws()
+    two = (np.outer(p, p).ravel(), np.outer(q, q).ravel())
+    exact = epsilon_of(*two, delta)
+    scheme = replace(shuffled(LAW, 10, 2), trust="local")
+    epsilon = tn.price(scheme, delta=delta).epsilon
+    assert epsilon.lower <= exact * (1 + 1e-12)
+    assert exact <= epsilon.upper * (1 + 1e-12)
+    assert epsilon.upper == pytest.approx(epsilon.lower, rel=2e-3)
+    pure = replace(scheme, randomizer=tn.NonAdaptiveRandomizer(EPSILON0))
+    assert tn.price(pure, delta=delta).epsilon.lower > 1.02 * exact
+
+
+def test_the_upper_bound_is_that_of_the_bounded_variation():
+    for changes in ({}, {"sampled": 40}, {"rate": 0.5}):
+        attained, bounded = (
+            tn.price(shuffled(law, 100, 3, **changes), delta=1e-4).epsilon
+            for law in (AttainedVariation(2.5, 0.4), BoundedVariation(2.5, 0.4))
+        )
+        assert attained.upper == bounded.upper
+        assert bounded.lower == 0.0
+        assert 0.2 * attained.upper < attained.lower < attained.upper
+
+
+def test_a_code_s_law_is_what_a_vector_and_its_negative_have():
+    code = SeededCode(6, 1.5, 2.0, 4, 1, seed_bits=2)
+    assert isinstance(code.law, AttainedVariation)
+    value = np.array([1.0, 0.5, -0.3, 0.2, -0.9, 0.4])
+    p, q = (code.probabilities(sign * 2 * value / np.linalg.norm(value)) for sign in (1, -1))
+    for delta in (1e-3, 0.1):
+        scheme = replace(shuffled(code.law, 5), trust="local")
+        epsilon = tn.price(scheme, delta=delta).epsilon
+        assert epsilon.lower <= epsilon_of(p, q, delta) * (1 + 1e-9) <= epsilon.upper * (1 + 2e-9)
+        assert epsilon.lower == pytest.approx(epsilon_of(p, q, delta), rel=1e-6)

@@ -1,0 +1,119 @@
+"""Plans whose clients randomize their own updates: what is priced, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import turnout as tn
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.plans import Plan, prepare
+from turnout.plans.messages import RandomizerSection
+from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
+from turnout.spec import BoundedVariation, Scheme
+from turnout.spec.shuffles import shuffled
+
+CLIENTS, DELTA = 1000, 1e-4
+TABLES: dict[str, dict[str, Any]] = {
+    "model": {"name": "logistic"},
+    "participation": {"law": "fixed-size", "size": 400, "steps": 5},
+    "privacy": {"trust": "shuffled", "relation": "replace-one", "delta": DELTA, "clip_norm": 0.5},
+    "randomizer": {"epsilon0": 1.0},
+    "optimizer": {"learning_rate": 1.0},
+}
+
+
+def plan(**changes: dict[str, Any]) -> Plan:
+    """The plan with keys of its tables changed; None takes a key out."""
+    tables = {name: dict(table) for name, table in TABLES.items()}
+    for name, keys in changes.items():
+        tables.setdefault(name, {}).update(keys)
+        tables[name] = {key: value for key, value in tables[name].items() if value is not None}
+    return Plan.from_mapping(tables)
+
+
+def test_the_price_is_that_of_the_randomizer_s_own_law():
+    prepared = prepare(plan(), CLIENTS)
+    built = prepared.messages(50)
+    assert isinstance(built, SeededCode)
+    assert (built.radius, built.epsilon0) == (0.5, prepared.epsilon0)
+    expected = tn.price(shuffled(built.law, CLIENTS, 5, sampled=400), delta=DELTA)
+    assert prepared.guarantee.epsilon == expected.epsilon
+    assert prepared.scheme.randomizer == built.law
+    assert isinstance(built.law, BoundedVariation)
+
+
+@pytest.mark.parametrize(
+    ("norm", "kind"), [("l1", L1Randomizer), ("l2", SeededCode), ("linf", LInfRandomizer)]
+)
+@pytest.mark.parametrize("dimension", [16, 300, 13706])
+def test_a_law_is_the_same_in_every_dimension(norm, kind, dimension):
+    section = RandomizerSection.model_validate({"norm": norm})
+    built = section.build(dimension, 1.3, 0.2)
+    assert isinstance(built, kind)
+    assert built.law == section.law(1.3)
+    assert built.message_bits <= 64
+
+
+def test_epsilon0_is_the_largest_that_the_target_allows():
+    changes = {"randomizer": {"epsilon0": None}, "privacy": {"epsilon": 0.5}}
+    prepared = prepare(plan(**changes), CLIENTS)
+    assert prepared.guarantee.epsilon.upper <= 0.5
+    assert prepared.epsilon0 is not None
+    more = prepare(plan(randomizer={"epsilon0": prepared.epsilon0 * 1.002}), CLIENTS)
+    assert more.guarantee.epsilon.upper > 0.5
+
+
+def test_an_epsilon0_that_costs_more_than_the_target_is_refused():
+    with pytest.raises(ParameterError, match=r"epsilon = 0\.01: expected at least .*which"):
+        prepare(plan(privacy={"epsilon": 0.01}), CLIENTS)
+
+
+def test_local_trust_has_each_message_by_itself():
+    local = prepare(plan(privacy={"trust": "local"}), CLIENTS)
+    shuffled_one = prepare(plan(), CLIENTS)
+    assert shuffled_one.guarantee.epsilon.upper < local.guarantee.epsilon.upper <= 5.0
+    law = shuffled_one.scheme.randomizer
+    expected = Scheme(law, local.scheme.participation, "replace-one", trust="local")
+    assert local.guarantee.epsilon.upper == tn.price(expected, delta=DELTA).epsilon.upper
+
+
+def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
+    check_ins = {"law": "check-in", "window": 5, "size": None, "steps": None}
+    with pytest.raises(UnsupportedError, match=r"'local' the plan has ε = 1, ε₀ = 1 a mess"):
+        prepare(plan(participation=check_ins), CLIENTS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"randomizer": {"epsilon0": 0.0}}, "randomizer.epsilon0 = 0.0"),
+        ({"randomizer": {"epsilon0": -1.0}}, "randomizer.epsilon0 = -1.0"),
+        ({"randomizer": {"epsilon0": float("nan")}}, "randomizer.epsilon0 = nan"),
+        ({"randomizer": {"epsilon0": 31.0}}, "epsilon0 = 31.0: expected a number from 1e-06 to 30"),
+        ({"randomizer": {"norm": "l3"}}, "randomizer.norm = 'l3'"),
+        ({"randomizer": {"norm": "linf", "directions": 4}}, "directions = 4: expected none with"),
+        ({"randomizer": {"as_printed": True}}, "as_printed = True: expected none with norm"),
+        ({"privacy": {"noise_multiplier": 1.0}}, "privacy.noise_multiplier = 1.0: expected none"),
+        ({"privacy": {"relation": "add-remove"}}, "privacy.relation = 'add-remove': expected 'rep"),
+        ({"privacy": {"trust": "central", "epsilon": 1.0}}, "expected none with privacy.trust"),
+        ({"privacy": {"trust": "everybody"}}, "privacy.trust = 'everybody'"),
+        ({"protocol": {"release": "averaged"}}, "protocol.release = 'averaged': expected 'aggreg"),
+        ({"randomizer": {"epsilon0": None}}, r"privacy.epsilon = \(missing\): expected a target"),
+        ({"tune": {"clip_norm": [0.1, 1.0]}}, "tune"),
+    ],
+)
+def test_bad_plans_are_refused_in_one_line(changes, line):
+    with pytest.raises(ParameterError, match=line) as caught:
+        plan(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_bits_and_too_many_clients_are_refused():
+    with pytest.raises(ParameterError, match=r"randomizer\.bits = 20: expected at least 37"):
+        prepare(plan(randomizer={"bits": 20}), CLIENTS).messages(50)
+    with pytest.raises(ParameterError, match=r"participation\.size = 400"):
+        prepare(plan(), 300)
+    with pytest.raises(ParameterError, match=r"randomizer\.directions = 16: expected a power"):
+        prepare(plan(), CLIENTS).messages(10)
