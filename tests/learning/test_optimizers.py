@@ -215,5 +215,5 @@ def test_a_projected_iterate_is_the_nearest_point_of_the_ball():
     held, _ = outside.update(start, {}, direction, 0)
     assert np.linalg.norm(held) == pytest.approx(0.5)
     assert np.allclose(held / 0.5, free / np.linalg.norm(free))
-    with pytest.raises(ParameterError, match="radius = 0.0"):
+    with pytest.raises(ParameterError, match=r"radius = 0\.0"):
         Projected(SGD(1.0), 0.0)
