@@ -1,6 +1,7 @@
 """What every test may use: repeatable Hypothesis runs and the folder of real data."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -34,6 +35,17 @@ def _forget_state() -> None:
 def pytest_runtest_setup() -> None:
     """Head files go into a folder of each test's own: tasks of tests have the same name."""
     os.environ["XDG_STATE_HOME"] = str(_STATE / str(next(_RUNS)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays: no search for garbage in it, then or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -62,12 +62,13 @@ def table_hockey_stick(present: Sequence[Fraction], absent: Sequence[Fraction]) 
 
 def lattice_hockey_stick(mass: Callable[[int], mp.mpf], sensitivity: int, reach: int) -> Price:
     """E(X − k)₊ of a distribution on integers against itself moved by ``sensitivity``."""
-    support = range(-reach, reach + 1)
-    absent = [mass(n) for n in support]
-    present = [mass(n - sensitivity) for n in support]
+
+    @functools.cache
+    def masses() -> list[tuple[mp.mpf, mp.mpf]]:  # once asked for, not where tests are collected
+        return [(mass(n - sensitivity), mass(n)) for n in range(-reach, reach + 1)]
 
     def price(k: mp.mpf) -> mp.mpf:
-        return mp.fsum(max(p - k * q, mp.mpf(0)) for p, q in zip(present, absent, strict=True))
+        return mp.fsum(max(p - k * q, mp.mpf(0)) for p, q in masses())
 
     return price
 

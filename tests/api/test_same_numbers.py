@@ -116,8 +116,8 @@ QUESTIONS: dict[str, Callable[[], Result]] = {
     ),
     f"calibrate --solve-for delta {CHECK_IN} 100 --noise-multiplier 1 --epsilon 1 "
     f"--relation {ADD}": solved(central(tn.CheckIn(100)), 1, solve_for="delta"),
-    "calibrate --solve-for picks --scheme k-subset --window 20 --noise-multiplier 2 --epsilon 4 "
-    f"{PROMISE}": solved(central(tn.KSubset(20, 1), tn.GaussianNoise(2.0)), 4, solve_for="picks"),
+    "calibrate --solve-for picks --scheme k-subset --window 8 --noise-multiplier 2 --epsilon 3 "
+    f"{PROMISE}": solved(central(tn.KSubset(8, 1), tn.GaussianNoise(2.0)), 3, solve_for="picks"),
     f"calibrate {CHECK_IN} 20 --randomizer rounded-gaussian --sensitivity 3 --epsilon 1 "
     f"{PROMISE}": solved(central(tn.CheckIn(20), tn.RoundedGaussianNoise(1.0, 3)), 1),
     "calibrate --solve-for clients --scheme shuffle --epsilon0 2 --epsilon 0.1 --delta 1e-6": (

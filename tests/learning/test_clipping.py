@@ -33,7 +33,7 @@ def contributions(made: Case, path: str) -> np.ndarray:
     )
 
 
-@settings(max_examples=120)
+@settings(max_examples=72)  # about three of each model, path, way of holding and step count
 @given(
     name=st.sampled_from(["logistic", "tanh-cnn-13k"]),
     path=st.sampled_from(PATHS),

@@ -23,7 +23,7 @@ ANSWERS = (
     "account --scheme check-in --noise-multiplier 1 --window 20 --delta 1e-6 --relation zero-out "
     "--release one-client",
     "account --scheme self-sampling-shuffle --rate 0.5 --clients 1e3 --epsilon0 1 --delta 1e-6",
-    "calibrate --scheme check-in --window 20 --epsilon 1 --delta 1e-6 --relation replace-one",
+    "calibrate --scheme none --steps 20 --epsilon 1 --delta 1e-6 --relation replace-one",
     "compare --noise-multiplier 1 --windows 2 --against window --from 10 --to 20 --points 2 "
     "--delta 1e-6 --relation add-remove",
     "compare --scheme shuffle --epsilon0 1 --clients 1e3 --delta 1e-6",

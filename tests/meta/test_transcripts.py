@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 import yaml
 from pages import PAGES, ROOT, Block, Step, blocks
+from plain_pictures import pictures_without_layout
 from programs import read_command
 from transcripts import (
     NOT_RUN,
@@ -43,7 +44,8 @@ def same_sessions() -> list[list[list[Block]]]:
 @pytest.mark.parametrize("same", same_sessions(), ids=lambda same: same[0][0].place)
 def test_a_page_shows_what_is_printed(same, tmp_path):
     try:
-        printed = outputs(same[0], tmp_path / "run")
+        with pictures_without_layout():
+            printed = outputs(same[0], tmp_path / "run")
     except MissingFileError as error:
         pytest.skip(str(error))
     for session in same:

@@ -56,8 +56,8 @@ def test_a_folder_of_images(example, tmp_path, monkeypatch):
 
 def test_a_pretrained_network_beats_one_from_scratch(example, tmp_path):
     require(MNIST)
-    scores = example("pretrained").main(tmp_path / "run", steps=1500, ways=["LoRA"])
-    assert scores["LoRA"] > 0.86  # from scratch it is 0.82
+    scores = example("pretrained").main(tmp_path / "run", steps=1000, ways=["LoRA"])
+    assert scores["LoRA"] > 0.86  # 0.88 after 1,000 steps; from scratch it is 0.82
 
 
 def test_shakespeare_s_roles(example):

@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -129,7 +130,12 @@ class Picture:
             if ground != "none":
                 figure.suptitle(self.title, x=0.01, ha="left", fontsize=11, weight="bold")
             fixed = {{"svg": "Date", "pdf": "CreationDate"}.get(kind, "Software"): None}
-            figure.savefig(file, format=kind, dpi=150, facecolor=ground, metadata=fixed)
+            figure.set_dpi(150 if kind == "png" else 72)
+            figure.set_facecolor(ground)
+            # `savefig` draws a figure twice, the first time for its layout, which is found before
+            # anything is drawn: the files are the same.
+            canvas: Any = get_registered_canvas_class(kind)(figure)
+            getattr(canvas, f"print_{kind}")(file, metadata=fixed)
         return file.getvalue()
 
 

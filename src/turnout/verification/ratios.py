@@ -37,6 +37,7 @@ CELLS = 1000
 """Atoms that a law may have."""
 
 _BINS = 1 << 14
+_ROWS = 32  # of a table of values that are put into bins at once
 _REACH = 9.5  # standard deviations of one step's noise that have cells
 _ROUNDING = 8.0 * CELLS**2 * 2.0**-53
 """Relative error of one operation: a cell is a running sum of at most ``CELLS**2`` terms of one
@@ -184,12 +185,12 @@ def _combined(
     one: Law, other: Law, operation: np.ufunc, side: Side, cut: float, *, value_error: float
 ) -> Law:
     with np.errstate(over="ignore"):
-        values = operation.outer(one.values, other.values).ravel()
+        table = operation.outer(one.values, other.values)
     masses = np.multiply.outer(one.masses, other.masses).ravel()
-    if not values.max() < math.exp(_LARGEST):
+    if not table.max() < math.exp(_LARGEST):
         raise NumericalError("a likelihood ratio is too large for float64")
-    scale = _Scale.fitting(values, operation.outer(_quantiles(one), _quantiles(other)))
-    index = scale.bins_of(values)
+    scale = _Scale.fitting(table, operation.outer(_quantiles(one), _quantiles(other)))
+    index, values = scale.bins_of_table(table, mirrored=one is other).ravel(), table.ravel()
     in_bins = np.bincount(index, masses, _BINS + 1).astype(np.float64)
     mean_in_bins = np.bincount(index, masses * values, _BINS + 1).astype(np.float64)
     cells = _cells(scale.edges(), in_bins, mean_in_bins, cut)
@@ -212,9 +213,9 @@ class _Scale:
         bulk = np.log(sample[sample > 0]) if (sample > 0).any() else np.zeros(1)
         quarter, centre, three_quarters = (float(y) for y in np.quantile(bulk, (0.25, 0.5, 0.75)))
         width = max((three_quarters - quarter) / 4, 1e-12)
-        positive = values[values > 0]
-        low = math.asinh((math.log(positive.min()) - centre) / width)
-        high = math.asinh((math.log(positive.max()) - centre) / width)
+        least = float(values.min(initial=math.inf, where=values > 0))
+        low = math.asinh((math.log(least) - centre) / width)
+        high = math.asinh((math.log(values.max()) - centre) / width)
         return cls(centre, width, low, _BINS / max(high - low, 1e-6) * (1 - 1e-9))
 
     def bins_of(self, values: Floats) -> NDArray[np.int64]:
@@ -223,6 +224,21 @@ class _Scale:
             place = np.arcsinh((np.log(values) - self.centre) / self.width)
         numbers = np.clip((place - self.low) * self.bins_per_unit, 0, _BINS - 1)
         return np.where(values > 0, numbers.astype(np.int64) + 1, 0)
+
+    def bins_of_table(self, values: Floats, *, mirrored: bool) -> NDArray[np.int64]:
+        """The bins of a table of values, few rows at once, which stay in a processor's cache.
+
+        Logarithms take most of the time of a verification: of a ``mirrored`` table, a law with
+        itself, only one half is worked out.
+        """
+        bins = np.empty(values.shape, dtype=np.int64)
+        for first in range(0, len(values), _ROWS):
+            rows, past = slice(first, first + _ROWS), first + _ROWS
+            start = first if mirrored else 0
+            bins[rows, start:] = self.bins_of(values[rows, start:])
+            if mirrored:
+                bins[past:, rows] = bins[rows, past:].T
+        return bins
 
     def edges(self) -> Floats:
         """Logarithms of the ends of bins 1 …, shape ``(bins + 1,)``."""

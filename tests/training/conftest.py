@@ -1,0 +1,16 @@
+"""Reports of runs are written, and not looked at."""
+
+from collections.abc import Iterator
+
+import pytest
+from plain_pictures import pictures_without_layout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pictures without a layout, but for bandits, whose pictures are drawn here only."""
+    if request.path.name == "test_bandit_runs.py":
+        yield
+        return
+    with pictures_without_layout():
+        yield
