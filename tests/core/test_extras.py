@@ -107,6 +107,8 @@ def test_a_function_names_its_missing_extra(package, extra, script):
     [
         ("batches", "torch", "PyTorch", "opacus"),
         ("dp_accounting", "dp_accounting", "dp-accounting", "dp-accounting"),
+        ("flower", "flwr", "Flower", "flower"),
+        ("flower_accountant", "flwr", "Flower", "flower"),
         ("opacus", "opacus", "Opacus", "opacus"),
         ("ray", "ray", "Ray", "ray"),
         ("sklearn", "sklearn", "scikit-learn", "sklearn"),
@@ -131,7 +133,8 @@ def test_the_extras_are_those_of_the_project():
         imported = {"pillow": "PIL", "scikit_learn": "sklearn"}
         assert {imported.get(name, name) for name in names} == set(packages)
     assert set(declared) == {*EXTRAS, "all", "dev"}
-    assert declared["all"] == [f"turnout[{','.join(sorted(EXTRAS))}]"]
+    together = sorted(set(EXTRAS) - {"flower"})
+    assert declared["all"] == [f"turnout[{','.join(together)}]"]
 
 
 OPTIONAL = tuple(sorted({package for packages in EXTRAS.values() for package in packages}))
@@ -173,8 +176,12 @@ for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fchmod", "fork", "geteui
 for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "setitimer", "pthread_kill"):
     delattr(signal, name)
 import turnout
+from turnout.core.errors import MissingExtraError
 for module in walk_packages(turnout.__path__, "turnout."):
-    import_module(module.name)
+    try:
+        import_module(module.name)
+    except MissingExtraError as error:
+        assert error.extras == ("flower",)  # it has an environment of its own
     print(module.name)
 """
 

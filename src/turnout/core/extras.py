@@ -31,16 +31,20 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     ),
     "dp-accounting": ("dp_accounting",),
     "opacus": ("opacus", "torch"),
+    "flower": ("flwr",),
     "ray": ("ray", "torch"),
     "sklearn": ("sklearn",),
 }
-"""Packages of each extra by the names that they are imported by."""
+"""Packages of each extra by the names that they are imported by.
+
+All but Flower are in the extra "all": Flower holds other packages back."""
 
 _NAMES = {
     "torch": "PyTorch",
     "PIL": "Pillow",
     "dp_accounting": "dp-accounting",
     "opacus": "Opacus",
+    "flwr": "Flower",
     "ray": "Ray",
     "sklearn": "scikit-learn",
 }
