@@ -4,6 +4,7 @@ import os
 import signal
 
 import numpy as np
+import pyarrow
 import pytest
 from safetensors.numpy import load_file
 
@@ -26,6 +27,7 @@ from turnout.training.saved import LAST, MODEL
 ray = pytest.importorskip("ray")
 
 from turnout.integrations.ray import AT_ONCE, LostWorkersError, RayEngine  # noqa: E402
+from turnout.integrations.ray_data import RayRows  # noqa: E402
 
 PLAN = {
     "data": {"name": "digits"},
@@ -99,6 +101,7 @@ def test_a_clusters_sum_has_the_bits_of_one_process(engine, task, parameters, bl
 def test_a_lost_workers_blocks_are_computed_again_and_counted_once(engine, task, parameters):
     blocks = np.array_split(np.arange(900), 40)
     expected = [task.block_sum(parameters, block, 0.3) for block in blocks]
+    list(engine.sums(task, parameters, blocks[:2], 0.3))  # a worker is ready then
     lost = ray.get(engine._ready[0].ready.remote())
     found = []
     for one in engine.sums(task, parameters, blocks, 0.3):
@@ -153,6 +156,26 @@ def test_code_of_a_plans_folder_goes_to_the_workers(engine, task, tmp_path):
     there = own.computed_by(engine).clipped_sum(model.start, np.arange(100), 0.3)
     assert np.array_equal(here.total, there.total)
     assert here.total.any()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
+def test_rows_of_ray_data_are_the_values_in_order(engine):
+    random = np.random.default_rng(1)
+    held = [pyarrow.table({"age": random.random(700), "height": random.random(700)})] * 2
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows = RayRows(ray.data.from_arrow(held))
+    assert rows.names == ["age", "height"]
+    swapped = np.concatenate(list(rows.vectors(["height", "age"])))
+    expected = np.stack([held[0]["height"], held[0]["age"]], axis=1)
+    assert np.array_equal(swapped, np.concatenate([expected, expected]))
+    found = tn.estimate_mean(rows, norm="linf", radius=1.0, epsilon=1.0, trust="local")
+    assert found.clients == 1400
+    towns = RayRows(ray.data.from_arrow(pyarrow.table({"town": [2, 0, 1]})))
+    assert np.concatenate(list(towns.entries(None))).tolist() == [2, 0, 1]
+    with pytest.raises(ParameterError, match="column"):
+        list(towns.entries("age"))
+    with pytest.raises(ParameterError, match=r"ray\.data\.Dataset"):
+        RayRows([1, 2])
 
 
 def test_workers_without_a_cluster_are_refused(tmp_path, capsys):
