@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.core.extras import EXTRAS
+from turnout.core.extras import EXTRAS, unavailable
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
@@ -58,6 +58,7 @@ FLEET = ("fleet", "https://example.org", "--tokens", "x")
         ("cryptography", "cryptography", "device", ("ledger", "verify", __file__)),
         ("httpx", "httpx", "device", JOIN),
         ("httpx", "httpx", "device,train", FLEET),
+        ("ray", "Ray", "ray", ("train", "plan.toml", "--out", "run", "--engine", "ray")),
     ],
 )
 def test_a_command_names_its_missing_extra(package, name, extras, arguments):
@@ -101,6 +102,30 @@ def test_a_function_names_its_missing_extra(package, extra, script):
     assert code == 1
 
 
+@pytest.mark.parametrize(
+    ("module", "package", "name", "extra"),
+    [
+        ("batches", "torch", "PyTorch", "opacus"),
+        ("dp_accounting", "dp_accounting", "dp-accounting", "dp-accounting"),
+        ("flower", "flwr", "Flower", "flower"),
+        ("flower_accountant", "flwr", "Flower", "flower"),
+        ("opacus", "opacus", "Opacus", "opacus"),
+        ("ray", "ray", "Ray", "ray"),
+        ("sklearn", "sklearn", "scikit-learn", "sklearn"),
+    ],
+)
+def test_an_integration_names_its_missing_extra(module, package, name, extra):
+    code, _, error = without((package,), f"import turnout.integrations.{module}")
+    kind, needs = "turnout.core.errors.MissingExtraError", f"turnout.integrations.{module} needs"
+    expected = f"{kind}: {needs} {name}: pip install 'turnout[{extra}]'"
+    assert (code, error.splitlines()[-1]) == (1, expected)
+
+
+def test_what_an_integration_lacks_besides_is_said_as_it_is():
+    lost = ModuleNotFoundError("No module named 'filelock'", name="filelock")
+    assert unavailable(lost, "turnout.integrations.ray", "ray") is lost
+
+
 def test_the_extras_are_those_of_the_project():
     declared = PROJECT["optional-dependencies"]
     for extra, packages in EXTRAS.items():
@@ -108,7 +133,8 @@ def test_the_extras_are_those_of_the_project():
         imported = {"pillow": "PIL", "scikit_learn": "sklearn"}
         assert {imported.get(name, name) for name in names} == set(packages)
     assert set(declared) == {*EXTRAS, "all", "dev"}
-    assert declared["all"] == [f"turnout[{','.join(sorted(EXTRAS))}]"]
+    together = sorted(set(EXTRAS) - {"flower"})
+    assert declared["all"] == [f"turnout[{','.join(together)}]"]
 
 
 OPTIONAL = tuple(sorted({package for packages in EXTRAS.values() for package in packages}))
@@ -150,16 +176,20 @@ for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fchmod", "fork", "geteui
 for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1", "setitimer", "pthread_kill"):
     delattr(signal, name)
 import turnout
+from turnout.core.errors import MissingExtraError
 for module in walk_packages(turnout.__path__, "turnout."):
-    import_module(module.name)
+    try:
+        import_module(module.name)
+    except MissingExtraError as error:
+        assert error.extras == ("flower",)  # it has an environment of its own
     print(module.name)
 """
 
 
 def test_every_module_is_imported_where_nothing_is_posix():
     theirs = (
-        "anyio, apsw, click, dp_accounting.pld, hypothesis, opacus, psycopg, pytest, sklearn, "
-        "tempfile, torch, uvicorn"
+        "anyio, apsw, click, dp_accounting.pld, hypothesis, opacus, psycopg, pytest, ray, "
+        "sklearn, tempfile, torch, uvicorn"
     )
     before = f"import {theirs}\nfor name in {POSIX!r}: sys.modules.pop(name, None)\n"
     begin = f"{BLOCKED}{before}sys.meta_path.insert(0, Blocked(*{POSIX!r}))\n"

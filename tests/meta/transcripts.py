@@ -36,6 +36,9 @@ NOT_RUN = {
     "turnout-request-2": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
     "(the one that a simulation drives)": "a drawing of what calls what",
+    "turnout train --example mnist --engine ray --workers 2": "tests/integrations/"
+    "test_ray.py runs one",
+    "turnout train plan.toml --out run --engine ray --address ray://head:10001": "needs a cluster",
     "-from opacus import PrivacyEngine": "lines that change; examples/opacus/run.py has them, "
     "and tests/integrations/test_opacus.py runs the same calls",
 }

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,9 @@ _SHOWN = 5
 _UNNAMED = "none: these values have no columns with names"
 
 
+@runtime_checkable
 class HeldRows(Rows, Protocol):
-    """Values in memory, whose columns may have names."""
+    """Values in memory, or streamed from elsewhere, whose columns may have names."""
 
     names: Sequence[str]
 
@@ -40,6 +41,8 @@ def rows_of(values: Any) -> Path | HeldRows:
     """
     if isinstance(values, str | os.PathLike):
         return Path(os.fspath(values))
+    if isinstance(values, HeldRows):
+        return values
     if isinstance(values, Mapping):
         return _Frame(values, list(values))
     if hasattr(values, "__array__"):

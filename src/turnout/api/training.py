@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.datasets import ClientData
     from turnout.learning.algorithm import Algorithm
+    from turnout.learning.tasks import Engine
     from turnout.plans import Plan
     from turnout.randomizers.vectors import VectorRandomizer
     from turnout.reporting.drawing import Picture
@@ -142,6 +143,7 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     data: ClientData | None = None,
     module: Any = None,
+    engine: Engine | None = None,
     baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:
@@ -160,6 +162,8 @@ def train(
             run that is resumed is given them again.
         module: a torch.nn.Module, or what makes one, for a plan whose [model] names none; a run
             that is resumed is given it again.
+        engine: what computes clients' updates, such as `turnout.integrations.ray.RayEngine` inside
+            of its ``with``; None for threads of this process, to the same bits.
         baseline: whether to run the plan without noise and clipping too, as `TrainingRun.baseline`;
             that result protects nobody. A run that began so goes on so.
         progress: whether a terminal shows how far it is.
@@ -179,7 +183,7 @@ def train(
     if sum(one is not None for one in given.values()) != 1:
         named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
         raise ParameterError("plan", named, "one of plan, example and resume")
-    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module)
+    watcher, beside = Console() if progress else Unwatched(), runs.Beside(data, module, engine)
     if resume is not None:
         if out is not None:
             raise ParameterError("out", str(out), "none beside resume")

@@ -19,7 +19,7 @@ from turnout.cli.estimate_output import (
     values_options,
 )
 from turnout.cli.local_estimates import heavy_hitters, user_mean
-from turnout.cli.options import FILE, LazyChoice, all_of
+from turnout.cli.options import PATH, LazyChoice, all_of
 
 _MODELS = ("local", "shuffled", "central")
 _POST_PROCESSING = ("simplex", "empirical-bayes", "clip", "normalise", "raw")
@@ -81,7 +81,7 @@ def estimate() -> None:
 
 
 @estimate.command(epilog=_FREQUENCY_EXAMPLES)
-@click.argument("data", metavar="FILE", type=FILE)
+@click.argument("data", metavar="FILE", type=PATH)
 @values_options
 @click.option(
     "--mechanism",
@@ -110,8 +110,9 @@ def frequencies(
 ) -> None:
     """Estimates which share of the clients holds each value.
 
-    FILE is a .npy, .csv or .parquet file with one value a row, and one row a client. Which values
-    there can be is public and must not come from the data, so --size or --labels is needed.
+    FILE is a .npy, .csv or .parquet file, or a folder of .parquet files, with one value a row, and
+    one row a client. Which values there can be is public and must not come from the data, so --size
+    or --labels is needed.
     """
     names = names_of(size, labels)
     path = picture_path(picture)
@@ -125,7 +126,7 @@ def frequencies(
 
 
 @estimate.command(epilog=_MEAN_EXAMPLES)
-@click.argument("data", metavar="FILE", type=FILE)
+@click.argument("data", metavar="FILE", type=PATH)
 @click.option(
     "--norm",
     type=click.Choice(["l1", "l2", "linf"]),
@@ -165,8 +166,8 @@ def mean(
 ) -> None:
     """Estimates the mean of the clients' vectors.
 
-    FILE is a .npy file of shape (clients, dimension), or a .csv or .parquet file with columns of
-    numbers. One row is one client.
+    FILE is a .npy file of shape (clients, dimension), or a .csv or .parquet file or a folder of
+    .parquet files with columns of numbers. One row is one client.
     """
     path = picture_path(picture)
     from turnout.api.estimates import estimate_mean

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from turnout.cli.commands import Command
 from turnout.cli.options import PATH
 from turnout.core.extras import require
+
+if TYPE_CHECKING:
+    from turnout.learning.tasks import Engine
 
 
 @click.command(cls=Command)
@@ -28,6 +33,26 @@ from turnout.core.extras import require
     help="Go on with the run in DIR, which was stopped or killed.",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(("local", "ray")),
+    default="local",
+    show_default=True,
+    help="What computes clients' updates: threads of this process, or workers of a Ray cluster, to "
+    "the same bits.",
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="Of --engine ray: the cluster, such as auto or ray://host:10001; by default one that is "
+    "started on this machine.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of --engine ray: processors that compute; by default all.",
+)
+@click.option(
     "--baseline",
     is_flag=True,
     help="Run the plan without noise and clipping too, to see what privacy costs; that result "
@@ -40,6 +65,9 @@ def train(
     print_plan: bool,
     out: Path | None,
     resume: Path | None,
+    engine: str,
+    address: str | None,
+    workers: int | None,
     baseline: bool,
 ) -> int:
     """Trains the model of PLAN (a TOML file) and writes a report into DIR.
@@ -51,6 +79,8 @@ def train(
     one = sum(given is not None for given in (plan, example, resume)) == 1
     if not one or not (out or resume or print_plan):
         raise click.UsageError("give PLAN and --out DIR, or --example NAME, or --resume DIR")
+    if engine != "ray" and (address is not None or workers is not None):
+        raise click.UsageError("--address and --workers are of --engine ray")
     if print_plan:
         return _print(plan, example)
     require("train", what="turnout train")
@@ -59,15 +89,34 @@ def train(
     from turnout.training import InterruptedRunError
 
     try:
-        run = training.train(
-            plan, out, example=example, resume=resume, baseline=baseline, progress=True
-        )
+        with _engine(engine, address, workers) as chosen:
+            run = training.train(
+                plan,
+                out,
+                example=example,
+                resume=resume,
+                engine=chosen,
+                baseline=baseline,
+                progress=True,
+            )
     except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130
     assert run.folder is not None
     Console().report(run.summary, run.folder)
     return 0
+
+
+def _engine(
+    name: str, address: str | None, workers: int | None
+) -> AbstractContextManager[Engine | None]:
+    """The engine of that name, running inside."""
+    if name == "local":
+        return nullcontext()
+    require("ray", what="turnout train")
+    from turnout.integrations.ray import RayEngine
+
+    return RayEngine(address, workers)
 
 
 def _print(plan: Path | None, example: str | None) -> int:

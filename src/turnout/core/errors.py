@@ -16,10 +16,22 @@ TurnoutError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class TurnoutError(Exception):
     """Base of every error that turnout raises on purpose; its text is one line for a person."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The error as it is, in another process; by default its class would be called again."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[TurnoutError], args: tuple[object, ...], own: dict[str, Any]) -> Any:
+    """An error that was raised in another process."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(own)
+    return error
 
 
 class ParameterError(TurnoutError, ValueError):

@@ -31,15 +31,21 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     ),
     "dp-accounting": ("dp_accounting",),
     "opacus": ("opacus", "torch"),
+    "flower": ("flwr",),
+    "ray": ("ray", "torch"),
     "sklearn": ("sklearn",),
 }
-"""Packages of each extra by the names that they are imported by."""
+"""Packages of each extra by the names that they are imported by.
+
+All but Flower are in the extra "all": Flower holds other packages back."""
 
 _NAMES = {
     "torch": "PyTorch",
     "PIL": "Pillow",
     "dp_accounting": "dp-accounting",
     "opacus": "Opacus",
+    "flwr": "Flower",
+    "ray": "Ray",
     "sklearn": "scikit-learn",
 }
 
@@ -58,6 +64,14 @@ def require(*extras: str, what: str) -> None:
         for package in EXTRAS[extra]:
             if not _is_installed(package):
                 raise MissingExtraError(what, _NAMES.get(package, package), extras)
+
+
+def unavailable(error: ImportError, what: str, *extras: str) -> ImportError:
+    """The error of a module that imports these extras' packages; itself if it is about others."""
+    package = (error.name or "").partition(".")[0]
+    if not any(package in EXTRAS[extra] for extra in extras):
+        return error
+    return MissingExtraError(what, _NAMES.get(package, package), extras)
 
 
 def missing_extra(error: ImportError, what: str) -> MissingExtraError | None:

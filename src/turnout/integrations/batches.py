@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-import torch
-from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
-
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.extras import unavailable
 from turnout.integrations.assignment import Assignment, assignment_law
 from turnout.randomness import Source
 from turnout.spec import ParticipationLaw
+
+try:
+    import torch
+    from torch.utils._pytree import tree_flatten, tree_map
+    from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
+except ImportError as error:
+    raise unavailable(error, __name__, "opacus") from None
 
 
 class AssignedBatches(Sampler[list[int]]):

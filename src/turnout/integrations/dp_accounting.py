@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import attr
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from dp_accounting.privacy_accountant import NeighboringRelation
-
 from turnout.accounting import PrivacyCurve
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
+from turnout.core.extras import unavailable
 from turnout.spec import CheckIn, GaussianNoise, KSubset, LaplaceNoise, Relation, Scheme
 from turnout.spec.shuffles import shuffled
+
+try:
+    import attr
+    from dp_accounting import dp_event
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+    from dp_accounting.privacy_accountant import NeighboringRelation
+except ImportError as error:
+    raise unavailable(error, __name__, "dp-accounting") from None
 
 RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: Relation.ADD_REMOVE,

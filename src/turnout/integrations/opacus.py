@@ -11,22 +11,26 @@ import warnings
 from types import MethodType
 from typing import Any, NamedTuple
 
-import torch
-from opacus import PrivacyEngine
-from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
-from opacus.optimizers import DPOptimizer
-from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
-from torch import nn, optim
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, RandomSampler
-
 from turnout.accounting import calibrate_noise
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.extras import unavailable
 from turnout.integrations.assignment import system_gaussian
 from turnout.integrations.batches import AssignedBatches
 from turnout.integrations.opacus_accountant import AssignmentAccountant
 from turnout.spec import GaussianNoise, PrivacyUnit, Relation, Scheme
+
+try:
+    import torch
+    from opacus import PrivacyEngine
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+    from opacus.optimizers import DPOptimizer
+    from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+    from torch import nn, optim
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, RandomSampler
+except ImportError as error:
+    raise unavailable(error, __name__, "opacus") from None
 
 _OPTIONS = {
     "batch_first": (True, False),

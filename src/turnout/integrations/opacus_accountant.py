@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opacus.accountants import IAccountant
-from opacus.accountants.registry import register_accountant
-from opacus.optimizers import DPOptimizer
-
 from turnout.accounting import PrivacyCurve
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.extras import unavailable
 from turnout.integrations.assignment import Assignment
 from turnout.spec import GaussianNoise, Scheme
 from turnout.spec.codec import scheme_from_dict, scheme_to_dict
+
+try:
+    from opacus.accountants import IAccountant
+    from opacus.accountants.registry import register_accountant
+    from opacus.optimizers import DPOptimizer
+except ImportError as error:
+    raise unavailable(error, "turnout.integrations.opacus", "opacus") from None
 
 
 class AssignmentAccountant(IAccountant):

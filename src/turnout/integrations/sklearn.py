@@ -7,7 +7,6 @@ are the classes and every parameter. Draws come from the operating system, so a 
 
 from __future__ import annotations
 
-import sys
 import warnings
 from functools import lru_cache
 from numbers import Integral, Real
@@ -15,20 +14,22 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils._param_validation import Interval
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from turnout.accounting import calibrate_noise, price
 from turnout.core.errors import ParameterError
+from turnout.core.extras import unavailable
 from turnout.integrations.assignment import Assignment, system_gaussian
 from turnout.integrations.linear_gradients import Matrix, clipped_sum, scaled, softmax
+from turnout.integrations.uncovered import UncoveredByEpsilonWarning, warn_in_a_search
 from turnout.spec import CheckIn, GaussianNoise, PrivacyUnit, Relation, Scheme
 
-
-class UncoveredByEpsilonWarning(UserWarning):
-    """Something that a fit read off private data and no ε covers."""
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils._param_validation import Interval
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise unavailable(error, __name__, "sklearn") from None
 
 
 class _CheckInModel(BaseEstimator):
@@ -52,7 +53,7 @@ class _CheckInModel(BaseEstimator):
 
     def _learn(self, features: Matrix, targets: Matrix) -> None:
         """Sets the noise, ε and the weights, shape (features + 1, outputs)."""
-        _warn_in_a_search()
+        warn_in_a_search()
         law = CheckIn(int(self.batches), int(self.epochs))
         self.noise_multiplier_, self.epsilon_ = _priced(law, self.epsilon, self.delta)
         rows = scaled(features, self.feature_norm)
@@ -233,17 +234,3 @@ def _priced(law: CheckIn, epsilon: float, delta: float) -> tuple[float, float]:
 
     noise = calibrate_noise(scheme, epsilon, delta)
     return noise, price(scheme(noise), delta).epsilon.upper
-
-
-def _warn_in_a_search() -> None:
-    """Warns where a search or cross-validation of scikit-learn's calls the fit."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
-            message = (
-                "every fit of a search or cross-validation costs epsilon_ anew, and scores on "
-                "held-out rows are not private: epsilon_ is that of one fit alone"
-            )
-            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=4)
-            return
-        frame = frame.f_back

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,6 +76,16 @@ class ModuleModel:
         }
         self._elsewhere: dict[torch.device, dict[str, Tensor]] = {}
         self._threads = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the copies for threads and devices of this process."""
+        return {**vars(self), "_elsewhere": {}, "_threads": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy in another process computes as this one does."""
+        vars(self).update(state)
+        self._threads = threading.local()
+        plain_attention()
 
     @property
     def dimension(self) -> int:

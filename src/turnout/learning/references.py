@@ -17,6 +17,9 @@ from typing import Any
 from turnout.core.errors import ParameterError
 from turnout.core.references import is_reference
 
+PLAN_MODULES = "turnout_plan_"
+"""The names of modules that are files of a plan's folder begin so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -78,7 +81,7 @@ def _module(name: str, folder: Path) -> ModuleType:
             return importlib.import_module(name)
         # Two plans may have a file of the same name: each file gets a name of its own, and a file
         # that changed is another one.
-        unique = f"turnout_plan_{_of(str(file).encode() + file.read_bytes())}_{file.stem}"
+        unique = f"{PLAN_MODULES}{_of(str(file).encode() + file.read_bytes())}_{file.stem}"
         if unique in sys.modules:
             return sys.modules[unique]
         spec = importlib.util.spec_from_file_location(unique, file)

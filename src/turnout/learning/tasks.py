@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.core.aggregates import UpdateSum
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning import metrics
 from turnout.learning.client_gradients import ClippedSum
 from turnout.learning.compute import CPU, Compute, exact_products
@@ -33,6 +35,27 @@ from turnout.learning.parallel import keep_freed_memory, ordered_map
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+BLOCKS = 256
+"""Of one sum, at most: so many vectors of d numbers travel where another machine computes them."""
+
+
+class Engine(Protocol):
+    """Computes the blocks of a task's sums somewhere else.
+
+    Guarantee: block i's result is `SupervisedTask.block_sum` of block i, once, in the order of the
+    blocks.
+    """
+
+    def sums(
+        self,
+        task: SupervisedTask,
+        parameters: NDArray[np.floating],
+        blocks: Sequence[NDArray[np.int64]],
+        clip_norm: float,
+    ) -> Iterator[UpdateSum]:
+        """The sum of each block's clipped updates."""
+        ...
+
 
 class SupervisedTask:
     """Clients hold labelled examples, and the model's outputs are to come near the labels.
@@ -43,7 +66,7 @@ class SupervisedTask:
         A client whose update is not finite, or above 1e30, or who holds nothing, contributes
         the zero vector and is counted.
         The same parameters and clients (in the same order) give the same bits, on any number
-        of threads; not so on a GPU.
+        of threads and by any engine on processors of one kind; not so on a GPU.
     """
 
     def __init__(
@@ -77,9 +100,26 @@ class SupervisedTask:
             model, local or LocalTraining(), objective.loss, made_up_batch(examples), compute
         )
         self._compute = compute
+        self._engine: Engine | None = None
         self._holdings = holdings
         self._counts = np.diff(holdings.offsets)
         self._examples, self._held_out = examples, held_out
+
+    def computed_by(self, engine: Engine | None) -> Self:
+        """The same task, whose sums an engine computes; None for threads of this process.
+
+        Raises:
+            UnsupportedError: an engine, for a task on a GPU.
+        """
+        if engine is not None and not self._compute.on_cpu:
+            raise UnsupportedError("other machines compute on processors: run.device = 'cpu'")
+        other = copy.copy(self)
+        other._engine = engine
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the engine: wherever a task is copied to, threads of that process compute."""
+        return {**vars(self), "_engine": None}
 
     @property
     def dimension(self) -> int:
@@ -132,15 +172,59 @@ class SupervisedTask:
         if clients.size and not within(clients, self.population):
             raise ParameterError("clients", clients, f"below the population, {self.population}")
 
-        def partial(some: NDArray[np.int64]) -> ClippedSum:
+        groups = list(self._groups(clients))
+        size = -(-len(groups) // BLOCKS)
+        total, clipped = np.zeros(self.dimension), 0
+        for part in self._block_sums(parameters, at, groups, max(1, size), clip_norm):
+            total += part.total
+            clipped += part.clipped or 0
+        return UpdateSum(total, clients.size, clipped=clipped)
+
+    def block_sum(
+        self, parameters: NDArray[np.floating], block: NDArray[np.int64], clip_norm: float
+    ) -> UpdateSum:
+        """The sum of one block's clipped updates, for engines; its clients are as they were dealt.
+
+        A block is made of whole groups, so it falls into the same ones wherever it is computed.
+        """
+        parts = self._group_sums(self._checked(parameters), list(self._groups(block)), clip_norm)
+        return self._merged(list(parts), block.size)
+
+    def _block_sums(
+        self,
+        parameters: NDArray[np.floating],
+        at: Tensor,
+        groups: list[NDArray[np.int64]],
+        size: int,
+        clip_norm: float,
+    ) -> Iterator[UpdateSum]:
+        """The sum of each block of ``size`` groups, which threads share group by group."""
+        chosen = [groups[start : start + size] for start in range(0, len(groups), size)]
+        if self._engine is not None and len(chosen) > 1:
+            blocks = [np.concatenate(each) for each in chosen]
+            yield from self._engine.sums(self, parameters, blocks, clip_norm)
+            return
+        parts = self._group_sums(at, groups, clip_norm)
+        for each in chosen:
+            yield self._merged(list(islice(parts, len(each))), sum(group.size for group in each))
+
+    def _group_sums(
+        self, at: Tensor, groups: list[NDArray[np.int64]], clip_norm: float
+    ) -> Iterator[ClippedSum]:
+        """The sum of each group, float32, in order."""
+
+        def summed(some: NDArray[np.int64]) -> ClippedSum:
             return self._updates.clipped_sum(at, self._batch(some).on(self._compute), clip_norm)
 
         exact_products()
-        total, clipped = np.zeros(self.dimension), 0
-        for part in self._map(partial, list(self._groups(clients))):
-            total += part.total.cpu().numpy()  # float32 within a batch, float64 between batches
-            clipped += part.clipped
-        return UpdateSum(total, clients.size, clipped=clipped)
+        return self._map(summed, groups)
+
+    def _merged(self, parts: list[ClippedSum], count: int) -> UpdateSum:
+        """Groups' sums in float64, added in order."""
+        total = np.zeros(self.dimension)
+        for part in parts:
+            total += part.total.cpu().numpy()
+        return UpdateSum(total, count, clipped=sum(part.clipped for part in parts))
 
     def updates(
         self,

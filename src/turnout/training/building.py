@@ -45,13 +45,14 @@ def build_task(
     """The clients' data and the model.
 
     Args:
-        workload: a plan with its data.
+        workload: a plan with its data, and the engine that computes.
         module: given beside the plan, in place of its ``model.module``.
         phase: is told where large features are kept.
 
     Raises:
         ParameterError: features, a model, a loss or a metric that do not fit the data, or a GPU
             that is not there.
+        UnsupportedError: an engine beside a GPU.
         StorageError: features that cannot be kept.
     """
     plan, data = workload.plan, workload.data
@@ -64,7 +65,7 @@ def build_task(
         model = _module(workload, module)
     else:
         model = _model(section.name, train.input_shape, data.outputs)
-    return SupervisedTask(
+    task = SupervisedTask(
         model,
         train,
         test,
@@ -73,6 +74,7 @@ def build_task(
         objective=objective,
         compute=compute_on(plan.run.device, plan.run.precision),
     )
+    return task.computed_by(workload.engine)
 
 
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:

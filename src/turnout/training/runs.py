@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import BaselineRun, ReadyRun, Watcher
 from turnout.training.saved import write_model
 from turnout.training.workload import BUILT_IN_TRACE, Phase, Workload, gather
+
+if TYPE_CHECKING:
+    from turnout.learning.tasks import Engine
 
 PLACE = "place.txt"
 """The folder to which paths in a plan are relative; not for release either."""
@@ -46,17 +49,18 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """Data and a module beside a plan, whose [data] and [model] then name none."""
+    """Data and a module beside a plan, whose [data] and [model] then name none; and an engine."""
 
     data: ClientData | None = None
     module: Any = None
+    engine: Engine | None = None
 
     def gathered(self, plan: Plan, folder: Path, phase: Phase, place: Path) -> Workload:
         """The workload of a plan, whose paths are relative to a place."""
         if self.module is not None:
             plan = self._named(plan)
         workload = gather(plan, folder, self.data, phase, place)
-        return replace(workload, module=self.module)
+        return replace(workload, module=self.module, engine=self.engine)
 
     def _named(self, plan: Plan) -> Plan:
         """The plan with the module's name, so that reports say it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from turnout.plans.data import DataSection
 from turnout.plans.refusals import MISSING
 from turnout.spec import ParticipationLaw, PrivacyUnit
 
+if TYPE_CHECKING:
+    from turnout.learning.tasks import Engine
+
 BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
 
@@ -28,7 +31,8 @@ class Workload:
 
     The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one.
     Code and files that the model is made of are looked for in the folder; a module that is given
-    beside the plan stands for the plan's own.
+    beside the plan stands for the plan's own. The engine computes clients' updates; None for
+    threads of this process.
     """
 
     plan: Plan
@@ -38,6 +42,7 @@ class Workload:
     trace: NDArray[np.float64] | None = None
     folder: Path = Path()
     module: Any = None
+    engine: Engine | None = None
 
 
 def gather(

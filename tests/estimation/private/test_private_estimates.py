@@ -10,6 +10,7 @@ import pytest
 
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.estimation.private import arrow_batches
 from turnout.estimation.private import columns as estimate_columns
 from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.central import _UNITS, _mean_noise, _whole, clipped
@@ -291,10 +292,26 @@ def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(estimate_columns, "import_module", absent)
+    monkeypatch.setattr(arrow_batches, "import_module", absent)
     file = written(tmp_path / "a.parquet", "")
     with pytest.raises(UnsupportedError, match="pip install pyarrow"):
         list(item_blocks(file, 4))
+
+
+def test_a_folder_of_parquet_files_is_one_column(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "b").mkdir()
+    for name, held in (("a.parquet", [3, 1]), ("b/c.parquet", [2])):
+        parquet.write_table(arrow.table({"age": held}), tmp_path / name)
+    (tmp_path / "note.txt").write_text("no values")
+    assert np.concatenate(list(item_blocks(tmp_path, 4))).tolist() == [3, 1, 2]
+    assert np.concatenate(list(vector_blocks(tmp_path))).tolist() == [[3.0], [1.0], [2.0]]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StorageError, match="holds no values"):
+        list(item_blocks(tmp_path / "empty", 4))
+    parquet.write_table(arrow.table({"height": [1]}), tmp_path / "d.parquet")
+    with pytest.raises(StorageError, match=r"d\.parquet: column = 'age'"):
+        list(item_blocks(tmp_path, 4, column="age"))
 
 
 def test_parquet_columns(tmp_path):

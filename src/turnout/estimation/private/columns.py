@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import InputFileError, ParameterError, UnsupportedError
+from turnout.core.errors import InputFileError, ParameterError
+from turnout.estimation.private.arrow_batches import batch_entries, batch_vectors, pyarrow
 
 BLOCK_ROWS = 2**15
 _BLOCK_NUMBERS = 2**21  # numbers of a block of vectors, 16 MiB
@@ -92,8 +92,10 @@ def vector_blocks(data: Path | Rows, columns: Sequence[str] = ()) -> Iterator[ND
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """The blocks, one at least; what a file system or a format complains of in one line."""
-    if path.suffix not in _SUFFIXES:
-        raise InputFileError(f"{path}: expected a .npy, .csv or .parquet file")
+    if path.suffix not in _SUFFIXES and not path.is_dir():
+        raise InputFileError(
+            f"{path}: expected a .npy, .csv or .parquet file, or a folder of .parquet files"
+        )
     empty = True
     try:
         for block in blocks():
@@ -164,7 +166,7 @@ def entry_blocks(data: Path | Rows, column: str | None) -> Iterator[NDArray[Any]
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
-    if path.suffix == ".npy":
+    if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, () if column is None else (column,))
         array = _array(path)
         if array.ndim != 1 or array.dtype.names:
@@ -172,24 +174,23 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
         yield from array_entries(array)
         return
     chosen = () if column is None else (column,)
-    if path.suffix == ".csv":
+    if path.suffix == ".csv" and not path.is_dir():
         for rows in _csv_blocks(path, chosen, single=True):
             yield [row[0] for row in rows]
         return
     for batch in _parquet_batches(path, chosen, single=True):
-        held = batch.column(0)
-        yield np.array(held.to_pylist()) if held.type in _whole_numbers() else held.to_pylist()
+        yield batch_entries(batch)
 
 
 def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-    if path.suffix == ".npy":
+    if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, columns)
         array = _array(path)
         if array.ndim not in (1, 2) or array.dtype.kind not in "iuf" or 0 in array.shape[1:]:
             raise InputFileError(f"{path}: expected numbers of shape (clients, dimension)")
         yield from array_vectors(array)
         return
-    if path.suffix == ".csv":
+    if path.suffix == ".csv" and not path.is_dir():
         for rows in _csv_blocks(path, columns):
             try:
                 if any("_" in cell for row in rows for cell in row):
@@ -199,10 +200,7 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
                 raise ParameterError("values", "something else", "a number in each cell") from None
         return
     for batch in _parquet_batches(path, columns):
-        held = [np.asarray(part.to_pylist()) for part in batch.columns]
-        if any(part.dtype.kind not in "iuf" for part in held):
-            raise ParameterError("values", "something else", "a number in each cell")
-        yield np.stack(held, axis=1).astype(np.float64)
+        yield batch_vectors(batch)
 
 
 def array_entries(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -265,30 +263,19 @@ def no_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False) -> Iterator[Any]:
-    parquet = _pyarrow().parquet
-    with parquet.ParquetFile(path) as file:
-        names = _chosen(path, columns, file.schema_arrow.names, single)
-        step = max(1, BLOCK_ROWS // len(names))
-        for batch in file.iter_batches(batch_size=step, columns=names):
-            ordered = batch.select(names)
-            if any(part.null_count for part in ordered.columns):
-                raise ParameterError("values", "an empty cell", "a value in every row")
-            if len(ordered):
-                yield ordered
+    parquet = pyarrow().parquet
+    for part in _parquet_files(path):
+        with parquet.ParquetFile(part) as file:
+            names = _chosen(part, columns, file.schema_arrow.names, single)
+            step = max(1, BLOCK_ROWS // len(names))
+            for batch in file.iter_batches(batch_size=step, columns=names):
+                if len(batch):
+                    yield batch.select(names)
 
 
-def _whole_numbers() -> tuple[Any, ...]:
-    arrow = _pyarrow()
-    signed = (arrow.int8(), arrow.int16(), arrow.int32(), arrow.int64())
-    return (*signed, arrow.uint8(), arrow.uint16(), arrow.uint32())
-
-
-def _pyarrow() -> Any:
-    try:
-        import_module("pyarrow.parquet")
-        return import_module("pyarrow")
-    except ImportError:
-        raise UnsupportedError("reading .parquet needs pyarrow: pip install pyarrow") from None
+def _parquet_files(path: Path) -> list[Path]:
+    """The file, or all .parquet files of a folder and the folders in it, by name."""
+    return sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
 
 
 def _chosen(

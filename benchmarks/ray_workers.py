@@ -1,0 +1,86 @@
+"""How much faster two Ray workers train a network than one, and what a block costs.
+
+python benchmarks/ray_workers.py [--model tanh-cnn-13k] [--clients 4000] [--steps 20] [--repeats 3]
+
+Prints the seconds of a private simulation's steps (draws, sums, noise, optimiser; no evaluation) on
+MNIST with one worker and with two in turn, the ratio of their medians, the same on one thread of
+this process, and what a block of clients costs: CPU time, and bytes to the process that adds them.
+Needs two idle cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+
+from turnout import datasets
+from turnout.integrations.ray import RayEngine
+from turnout.learning.examples import Examples
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.models import build_model
+from turnout.learning.optimizers import SGD
+from turnout.learning.schedules import Constant
+from turnout.learning.tasks import SupervisedTask
+from turnout.simulation import Progress, Simulation
+from turnout.spec import FixedSize, GaussianNoise, Relation, Scheme
+
+WARM_UP = 12
+"""Steps before the clock starts: shapes that come up often are recorded by then."""
+
+
+def seconds_a_step(task: SupervisedTask, clients: int, steps: int) -> tuple[float, np.ndarray]:
+    """Median seconds of a step, and the parameters at the end."""
+    law = FixedSize(clients, task.population, WARM_UP + steps)
+    scheme = Scheme(GaussianNoise(1.0), law, Relation.ZERO_OUT)
+    algorithm = FedSGD(task, SGD(Constant(0.5), 0.9), 1.0)
+    simulation = Simulation(
+        scheme, algorithm, expected_check_ins=float(clients), seed=1, evaluate_every=10**6
+    )
+    ends: list[float] = []
+
+    def note(progress: Progress) -> None:
+        if WARM_UP <= progress.step < law.steps:
+            ends.append(time.perf_counter())
+
+    result = simulation.run(on_progress=note)
+    return float(np.median(np.diff(ends))), result.parameters
+
+
+def main() -> None:
+    """Prints a line for each number of workers, and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="tanh-cnn-13k")
+    parser.add_argument("--clients", type=int, default=4000, help="a step")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    data = datasets.load("mnist")
+    examples = Examples(data.train.inputs, data.train.labels)
+    held_out = Examples(data.test.inputs[:64], data.test.labels[:64])
+    model = build_model(given.model, examples.input_shape, 10)
+    task = SupervisedTask(model, examples, held_out)
+    found: dict[str, list[float]] = {"one thread": [], "one worker": [], "two workers": []}
+    ends: list[np.ndarray] = []
+    for _ in range(given.repeats):
+        for name, workers in zip(found, (None, 1, 2), strict=True):
+            with RayEngine(workers=workers) if workers else nullcontext() as engine:
+                seconds, end = seconds_a_step(task.computed_by(engine), given.clients, given.steps)
+            found[name].append(seconds)
+            ends.append(end)
+    medians = {name: statistics.median(each) for name, each in found.items()}
+    for name, seconds in medians.items():
+        print(f"{name}: {seconds * 1e3:.1f} ms a step, {given.clients / seconds:,.0f} clients/s")
+    print(f"two workers are {medians['one worker'] / medians['two workers']:.2f} times one")
+    print(f"the same bits: {all(np.array_equal(end, ends[0]) for end in ends)}")
+    print(f"load {os.getloadavg()[0]:.2f}, {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A Flower app whose nodes check in at random rounds."""

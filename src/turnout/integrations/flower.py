@@ -1,0 +1,238 @@
+"""Check-ins on Flower: a strategy for the ServerApp, a mod for ClientApps, and an accountant.
+
+Flower sends each node a message in each round and waits for its reply. Here each node draws for
+itself, in secret, the rounds in which it takes part, and answers all others with an update of
+zeros of the same size. That is the law that is priced, so the price may count the amplification:
+nothing that the server samples, and nothing that anybody sees but the server, says who took part.
+
+Flower's own wrappers let the server pick a number of nodes and average what comes back, weighted
+and divided by whoever answered: no amplification is proved of that, and they ask for none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.errors import ParameterError, TurnoutError
+from turnout.core.extras import unavailable
+from turnout.integrations.node_turns import NodeTurns, bounded_update, lattice_of
+from turnout.integrations.release_ledger import ReleaseLedger
+from turnout.learning.optimizers import Optimizer
+from turnout.spec import Scheme
+
+try:
+    from flwr.app import (  # pyright: ignore[reportMissingImports]
+        Array,
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
+    )
+    from flwr.serverapp import Grid, PrivacySpent  # pyright: ignore[reportMissingImports]
+    from flwr.serverapp.strategy import Strategy  # pyright: ignore[reportMissingImports]
+    from flwr.serverapp.strategy.strategy_utils import (  # pyright: ignore[reportMissingImports]
+        sample_nodes,
+    )
+except ImportError as error:
+    raise unavailable(error, __name__, "flower") from None
+
+STATE = "turnout-state"
+"""Key of the node's configuration: a folder of its own on the node's disk, for its turns."""
+
+_ARRAYS, _TERMS, _UPDATE = "arrays", "turnout", "update"
+_LOG = logging.getLogger("turnout.flower")
+
+Vector = NDArray[np.floating]
+
+
+class CheckInStrategy(Strategy):
+    """A strategy whose rounds are the steps of a turnout scheme.
+
+    Use it with `check_ins` as the innermost mod of the ClientApp, whose training replies with the
+    arrays that it ends with. Nodes are asked for no metrics: ε would not cover them.
+
+    Guarantees: those of `ReleaseLedger`; a ServerApp that is started again goes on with the step
+    after the last one that was charged.
+
+    Args:
+        ledger: path of the releases' file.
+        scheme: law (a round is a step), Gaussian noise and relation; the unit is a node.
+        optimizer: of `turnout.learning.optimizers`; its state starts anew with a new ServerApp.
+        arrays: the model; floating-point arrays alone.
+        clip_norm: C, the ℓ2 bound of a node's update.
+        nodes: how many there are: a public number. Rounds wait until as many are connected.
+        delta: at which ε is said.
+
+    Raises:
+        ParameterError, UnsupportedError, StorageError: as `ReleaseLedger`.
+    """
+
+    def __init__(
+        self,
+        ledger: str | Path,
+        scheme: Scheme,
+        optimizer: Optimizer,
+        arrays: ArrayRecord,
+        *,
+        clip_norm: float,
+        nodes: int,
+        delta: float,
+    ) -> None:
+        self._vector = _flat(arrays)
+        self.ledger = ReleaseLedger(
+            Path(ledger),
+            scheme,
+            clip_norm=clip_norm,
+            dimension=self._vector.size,
+            nodes=nodes,
+            delta=delta,
+        )
+        self._arrays, self._nodes = arrays, nodes
+        self._optimizer, self._state = optimizer, optimizer.init(self._vector)
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds that the scheme still has: at most so many may be asked of `start`."""
+        return self.ledger.steps - self.ledger.step
+
+    def privacy_spent(self) -> PrivacySpent:
+        """ε of all rounds so far, as Flower's accountants say it."""
+        return PrivacySpent(
+            self.ledger.epsilon(), self.ledger.delta, self.ledger.step, "turnout check-ins"
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The same message to every node that is connected."""
+        if not self.rounds_left:
+            raise ParameterError("num_rounds", server_round, "at most rounds_left")
+        nodes = sample_nodes(grid, self._nodes, self._nodes)[1]
+        terms = {"terms": json.dumps(self.ledger.terms), "step": self.ledger.step}
+        content = {_ARRAYS: arrays, "config": config, _TERMS: ConfigRecord(terms)}
+        self._vector = _flat(arrays)
+        return [
+            Message(RecordDict(content), dst_node_id=node, message_type=MessageType.TRAIN)
+            for node in nodes
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The model after the noisy sum; nodes that answer nothing count as zeros."""
+        step = self.ledger.step
+        answers = [found for reply in replies if (found := _answer(reply)) is not None]
+        direction = self.ledger.release(answers).astype(self._vector.dtype)
+        after, self._state = self._optimizer.update(self._vector, self._state, direction, step)
+        return _shaped(self._optimizer.released(after, self._state), self._arrays), None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """None: metrics of nodes' data are not covered by ε."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """None."""
+        return None
+
+    def summary(self) -> None:
+        """Logs the scheme and what is spent."""
+        _LOG.info(
+            "%s, %d of %d steps done", self.ledger.scheme, self.ledger.step, self.ledger.steps
+        )
+
+
+class CheckInMod:
+    """A mod that has a node take part in its own secret rounds; `check_ins` is one.
+
+    Args:
+        folder: of the nodes' files, one a node by its number, for simulations in one process or
+            machine. None takes the folder that the node's configuration names: a SuperNode is
+            started with ``--node-config "turnout-state='/var/lib/turnout'"``.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._folder = None if folder is None else Path(folder)
+
+    def __call__(self, msg: Message, ctxt: Context, call_next: Any) -> Message:
+        """The reply: this node's bounded update in its turn, zeros else."""
+        if msg.metadata.message_type != MessageType.TRAIN:
+            return call_next(msg, ctxt)
+        asked = msg.content.config_records[_TERMS]
+        terms, step = json.loads(str(asked["terms"])), int(asked["step"])
+        lattice = lattice_of(terms)
+        before = _flat(msg.content.array_records[_ARRAYS])
+        if before.size != lattice.dimension:
+            raise ParameterError("dimension", before.size, f"{lattice.dimension}, as of the terms")
+        update = np.zeros(lattice.dimension, np.int32)
+        if NodeTurns(self._file(ctxt)).takes(terms, step):
+            after = self._trained(msg, ctxt, call_next)
+            if after is not None and after.shape == before.shape:
+                update = bounded_update(before, after, lattice)
+        content = RecordDict({_UPDATE: ArrayRecord({_UPDATE: Array(update)})})
+        return Message(content, reply_to=msg)
+
+    def _file(self, ctxt: Context) -> Path:
+        """The file of this node's turns."""
+        if self._folder is not None:
+            return self._folder / f"{ctxt.node_config.get('partition-id', ctxt.node_id)}.json"
+        folder = ctxt.node_config.get(STATE)
+        if folder is None or not Path(str(folder)).is_dir():
+            raise ParameterError(STATE, folder, "a folder on this node's disk, of its own")
+        return Path(str(folder)) / "turns.json"
+
+    def _trained(self, msg: Message, ctxt: Context, call_next: Any) -> Vector | None:
+        """The arrays that training ends with; None where it fails, which nobody may see."""
+        try:
+            reply = call_next(msg, ctxt)
+            return None if reply.has_error() else _flat(*reply.content.array_records.values())
+        except Exception as error:  # whatever the user's code raises
+            _LOG.error("training failed, an update of zeros is sent: %s", error)
+            return None
+
+
+check_ins = CheckInMod()
+"""The mod of SuperNodes whose configuration names a folder."""
+
+
+def _flat(*arrays: Mapping[str, Array]) -> Vector:
+    """The one record's arrays as one vector of their widest type.
+
+    Raises:
+        ParameterError: not one record, or numbers that are not floating-point.
+    """
+    if len(arrays) != 1 or not arrays[0]:
+        raise ParameterError("arrays", len(arrays), "one record with arrays")
+    parts = [array.numpy() for array in arrays[0].values()]
+    if not all(np.issubdtype(part.dtype, np.floating) for part in parts):
+        raise ParameterError("arrays", [str(part.dtype) for part in parts], "floating-point alone")
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
+def _shaped(vector: Vector, like: Mapping[str, Array]) -> ArrayRecord:
+    """The vector in the names, shapes and types of some arrays."""
+    shapes = {name: array.numpy() for name, array in like.items()}
+    ends = np.cumsum([array.size for array in shapes.values()])[:-1]
+    parts = zip(shapes.items(), np.split(vector, ends), strict=True)
+    return ArrayRecord({n: Array(part.reshape(a.shape).astype(a.dtype)) for (n, a), part in parts})
+
+
+def _answer(reply: Message) -> NDArray[np.int32] | None:
+    """The update of a reply; None of one that holds none."""
+    try:
+        return None if reply.has_error() else reply.content.array_records[_UPDATE][_UPDATE].numpy()
+    except (KeyError, TurnoutError, ValueError):
+        return None

@@ -1,0 +1,235 @@
+"""Training on a Ray cluster: blocks of a step's clients go to actors, their sums come back.
+
+The parameters are sent to each machine once a step, the task (the clients' data with it) once a
+run, both through Ray's shared memory. What a block is follows from the step's clients alone, and
+blocks are added in their order: so the numbers are those of one process, whoever computed which
+block and however often.
+
+Whoever can reach a cluster's ports may run code on it and read the clients' data, and ε covers
+neither: it is for simulations, on machines that may see the data.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from turnout.core import checks
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import ParameterError, TurnoutError
+from turnout.core.extras import unavailable
+from turnout.learning.references import PLAN_MODULES
+from turnout.learning.tasks import SupervisedTask
+
+try:
+    import ray
+    from ray import cloudpickle
+    from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+except ImportError as error:
+    raise unavailable(error, __name__, "ray") from None
+
+CALLS_A_WORKER = 8
+"""Calls of a step to each worker: few, since each has a cost, and enough that none waits long."""
+
+AT_ONCE = 2
+"""Calls that a worker has at a time: the next one is there when it ends one."""
+
+LOSSES = 3
+"""Workers that one step may lose beside one each: blocks that kill whoever computes them end it."""
+
+_LOST = (RayActorError, ObjectLostError, OutOfMemoryError)
+
+Blocks = Sequence[NDArray[np.int64]]
+
+
+class LostWorkersError(TurnoutError):
+    """A step lost worker after worker, so its blocks cannot be computed on this cluster."""
+
+
+class _Sums(NamedTuple):
+    """Of some blocks: the sums (blocks, d), and how many updates of each were clipped."""
+
+    totals: NDArray[np.float64]
+    clipped: list[int]
+
+
+class _Worker:
+    """One thread of one machine, with the task that it was last asked about."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self._key = ""
+        self._task: Any = None
+
+    def ready(self) -> int:
+        """The process' id, once it runs."""
+        return os.getpid()
+
+    def sums(
+        self, task: list[Any], parameters: NDArray[np.floating], blocks: Blocks, clip_norm: float
+    ) -> _Sums:
+        """The sums of these blocks; the task stands in a list, so that it is fetched once."""
+        (reference,) = task
+        if self._task is None or self._key != reference.hex():
+            self._key, self._task = reference.hex(), ray.get(reference)
+        found = [self._task.block_sum(parameters, block, clip_norm) for block in blocks]
+        return _Sums(np.stack([one.total for one in found]), [one.clipped or 0 for one in found])
+
+
+class RayEngine:
+    """An engine of `turnout.train`: a context in which a cluster's processors compute.
+
+    Guarantees:
+        The bits of a run are those of one process on processors of the same kind, for any number
+        of workers: docs/integrations.md says what a checkpoint may go on with.
+        A block whose worker was lost is computed again, and counted once.
+
+    Args:
+        address: of a cluster, such as "auto" or "ray://host:10001"; None starts one on this
+            machine and ends it. Ray that runs already is used as it is.
+        workers: processors that compute; None for all.
+
+    Raises:
+        ParameterError: no cluster at this address, or more workers than processors are
+            free.
+    """
+
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        if workers is not None:
+            checks.count(workers=workers)
+        self.address, self._asked = address, workers
+        self._started = False
+        self._actor: Any = ray.remote(num_cpus=1)(_Worker)
+        self._ready: list[Any] = []
+        self._starting: dict[Any, Any] = {}
+        self._task: tuple[SupervisedTask, Any] | None = None
+
+    @property
+    def workers(self) -> int:
+        """Processors that compute, those that just start included."""
+        return len(self._ready) + len(self._starting)
+
+    def __enter__(self) -> Self:
+        if not ray.is_initialized():
+            self._connect()
+            self._started = True
+        try:
+            free = int(ray.available_resources().get("CPU", 0))
+            wanted = self._asked or max(1, free)
+            if wanted > free:
+                expected = f"at most {free}, the processors that are free"
+                raise ParameterError("workers", wanted, expected)
+            for _ in range(wanted):
+                self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for worker in [*self._ready, *self._starting.values()]:
+            ray.kill(worker)
+        self._ready, self._starting, self._task = [], {}, None
+        if self._started:
+            ray.shutdown()
+            self._started = False
+
+    def _connect(self) -> None:
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        options: dict[str, Any] = {"include_dashboard": False} if self.address is None else {}
+        try:
+            ray.init(
+                self.address or "local", log_to_driver=False, logging_level=logging.ERROR, **options
+            )
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            said = str(error).strip().splitlines()
+            expected = f"the address of a Ray cluster, but {said[0] if said else 'none answers'}"
+            raise ParameterError("address", self.address, expected) from None
+
+    def _start(self) -> None:
+        """Has one more worker start; it gets work when it says that it is ready."""
+        worker = self._actor.remote()
+        self._starting[worker.ready.remote()] = worker
+
+    def sums(
+        self,
+        task: SupervisedTask,
+        parameters: NDArray[np.floating],
+        blocks: Blocks,
+        clip_norm: float,
+    ) -> Iterator[UpdateSum]:
+        """The sum of each block's clipped updates, in order.
+
+        Raises:
+            LostWorkersError: worker after worker was lost.
+        """
+        if not self.workers:
+            raise ParameterError("engine", self, "one inside of its with statement")
+        shared, sent = [self._shared(task)], ray.put(parameters)
+        size = -(-len(blocks) // (CALLS_A_WORKER * self.workers))
+        chunks = [blocks[start : start + size] for start in range(0, len(blocks), size)]
+
+        def submit(worker: Any, number: int) -> Any:
+            return worker.sums.remote(shared, sent, chunks[number], clip_norm)
+
+        for chunk, found in zip(chunks, self._in_order(submit, len(chunks)), strict=True):
+            parts = zip(found.totals, chunk, found.clipped, strict=True)
+            for total, block, clipped in parts:
+                yield UpdateSum(total, block.size, clipped=clipped)
+
+    def _shared(self, task: SupervisedTask) -> Any:
+        """The task in the cluster's memory, put there once; code of the user's plan goes along."""
+        if self._task is None or self._task[0] is not task:
+            for name, module in list(sys.modules.items()):
+                if name.startswith(PLAN_MODULES):
+                    cloudpickle.register_pickle_by_value(module)
+            self._task = (task, ray.put(task))
+        return self._task[1]
+
+    def _in_order(self, submit: Callable[[Any, int], Any], count: int) -> Iterator[_Sums]:
+        """The results of so many calls, in order; calls of lost workers are made again."""
+        waiting, running, found = deque(range(count)), {}, {}
+        free, given, lost = self._ready * AT_ONCE, 0, 0
+        while given < count:
+            while waiting and free:
+                worker, number = free.pop(), waiting.popleft()
+                running[submit(worker, number)] = (worker, number)
+            done = ray.wait([*running, *self._starting], num_returns=1)[0][0]
+            worker, number = running.pop(done, (self._starting.pop(done, None), None))
+            try:
+                value = ray.get(done)
+            except _LOST:
+                lost += 1
+                if lost > AT_ONCE * self.workers + LOSSES:
+                    raise LostWorkersError(f"a step lost {lost} calls: its workers die") from None
+                if number is not None:
+                    waiting.appendleft(number)
+                free = [other for other in free if other is not worker]
+                if number is None or worker in self._ready:  # its other call is lost as well
+                    self._ready = [other for other in self._ready if other is not worker]
+                    self._start()
+                continue
+            except RayTaskError as error:
+                raise error.cause from None
+            free += [worker] * (AT_ONCE if number is None else 1)
+            if number is None:
+                self._ready.append(worker)
+            else:
+                found[number] = value
+            while given in found:
+                yield found.pop(given)
+                given += 1

@@ -1,0 +1,24 @@
+"""Warnings of what a fit reads off private data, or has others read, that no ε covers."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+
+class UncoveredByEpsilonWarning(UserWarning):
+    """Something that a fit read off private data and no ε covers."""
+
+
+def warn_in_a_search() -> None:
+    """Warns where a search or cross-validation of scikit-learn's calls the fit."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+            message = (
+                "every fit of a search or cross-validation costs epsilon_ anew, and scores on "
+                "held-out rows are not private: epsilon_ is that of one fit alone"
+            )
+            warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=4)
+            return
+        frame = frame.f_back
