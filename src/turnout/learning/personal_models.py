@@ -31,7 +31,7 @@ from turnout.learning.algorithm import ClientState, ClientStates, ServerState
 from turnout.learning.client_work import LocalTraining
 from turnout.learning.fedsgd import FedSGD
 from turnout.learning.optimizers import Optimizer
-from turnout.learning.personal_tasks import Group, PersonalTask
+from turnout.learning.personal_tasks import ACCURACY, Group, PersonalTask
 
 SHARED_ACCURACY = "shared_accuracy"
 """Of μ for everybody, among all classes."""
@@ -141,7 +141,7 @@ class _PersonalModels:
             begun = self._begun(own, shared)
             return self._finished(begun, shared, some) if self.finish else begun
 
-        accuracy = self.task.evaluate(self.model(state))["accuracy"]
+        accuracy = self.task.evaluate(self.model(state))[ACCURACY]
         return {**self.task.judged(models), SHARED_ACCURACY: accuracy}
 
     def _begun(self, states: Sequence[ClientState], shared: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from turnout.learning.holdings import Holdings, within
 from turnout.learning.models import Model
 from turnout.learning.tasks import SupervisedTask
 
-ACCURACY, OWN_CLASSES = "accuracy", "own_class_accuracy"
+ACCURACY, OWN_CLASSES = "personal_accuracy", "own_class_accuracy"
 _LARGEST_MODELS, _LARGEST_EXAMPLES = 1 << 21, 1 << 13
 """Floats of models, and examples, that a group of clients has at once."""
 
@@ -44,9 +44,10 @@ class Group:
 class PersonalTask(SupervisedTask):
     """Clients hold labelled examples, and each is judged on held-out examples of its own.
 
-    Its metrics are means over clients, each counting the same: ``accuracy`` among all classes,
-    ``own_class_accuracy`` among the classes of the client's own training examples, and ``loss``.
-    They are for whoever runs a simulation: they are made of clients' own labels, which no ε covers.
+    Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
+    classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
+    ``loss``. They are for whoever runs a simulation: they are made of clients' own labels, which no
+    ε covers.
 
     Args beyond those of `SupervisedTask`:
         tested: which client is judged by which held-out examples; each by one at least.
@@ -109,9 +110,10 @@ class PersonalTask(SupervisedTask):
             known = self._own_classes(clients, logits.shape[-1])
             among = logits.masked_fill(~known.unsqueeze(1), -torch.inf)
             losses = -logits.log_softmax(-1).gather(-1, test.labels.unsqueeze(-1)).squeeze(-1)
+            counted = (test.weights > 0).double()
             right = [scores.argmax(-1) == test.labels for scores in (logits, among)]
             for k, each in enumerate((*right, losses)):
-                totals[k] += (each * test.weights).sum()
+                totals[k] += ((each * counted).sum(1) / counted.sum(1)).sum()
         means = (totals / self.population).tolist()
         return dict(zip((ACCURACY, OWN_CLASSES, "loss"), means, strict=True))
 
