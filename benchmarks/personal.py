@@ -65,7 +65,7 @@ def images(kept: Path | None = None) -> dict[str, NDArray[Any]]:
         )
         _IMAGES[f"{name}_labels"] = np.asarray(part.labels, dtype=np.int64)
     if kept is not None:
-        np.savez(kept, **_IMAGES)
+        np.savez(kept, allow_pickle=False, **_IMAGES)
     return _IMAGES
 
 
@@ -167,14 +167,14 @@ def algorithm(method: str, study: Study, seed: int) -> Any:
     few = study.clients < 100
     step = LocalTraining(1, 1.0)
     task = own_classes_task(study.clients, study.each, seed, study.permuted, step)
-    server = SGD(13.0, momentum=0.9)
+    server = SGD(10.0)
     if method == "fedavg":
         return FedSGD(task, SGD(64.0 if few else 256.0, momentum=0.9), 0.05)
     if method == "adaped":
         local = LocalTraining(2, 40.0)
-        return AdaPeD(task, server, 1.0, local, finish=20, shared_rate=400.0, psi=5.0)
+        return AdaPeD(task, server, 1.0, local, finish=40, shared_rate=100.0, psi=5.0)
     if method == "ridge":
-        return Ridge(task, server, 1.0, LocalTraining(2, 40.0), finish=20, strength=0.003)
+        return Ridge(task, server, 1.0, LocalTraining(2, 40.0), finish=40, strength=0.003)
     return Alone(task, SGD(1.0), 1.0, LocalTraining(60, 40.0))
 
 

@@ -79,7 +79,7 @@ class _PersonalModels:
         return self._shared.init(generator)
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """What each client of a step is sent; the shared model comes first."""
+        """The vector that each client of a step is sent; the shared model comes first."""
         return self._shared.sent(state)
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
