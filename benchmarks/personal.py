@@ -6,7 +6,8 @@ python benchmarks/personal.py [--only STUDY ...] [--seeds 5] [--json FILE] [--fe
 Logistic regression on MNIST's scattering maps averaged to 2×2 (324 numbers an image, unit norm),
 δ = 1e-5, trusted coordinator, user-level; every client is judged on 40 test images of its own
 classes. Runs that the JSON file holds are not done again; --draw makes tables and the figure of
-what is there. Settings were chosen by a few runs of seed 0, which is in no table.
+what is there. Settings were chosen by a few runs of seed 0, which is in no
+table, on the same pool of test images.
 """
 
 from __future__ import annotations
@@ -218,8 +219,8 @@ def summarized(found: list[dict[str, Any]]) -> list[tuple[str, str, float | None
         cells = []
         for metric in ("personal_accuracy", "own_class_accuracy", "shared_accuracy"):
             values = [100 * one[metric] for one in runs if metric in one]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{statistics.mean(values):.1f} ± {spread:.1f}" if values else "")
+            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            cells.append(f"{statistics.mean(values):.1f}{spread}" if values else "")
         rows.append((study, method, epsilon, [*cells, str(len(runs))]))
     return rows
 
