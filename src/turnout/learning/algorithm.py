@@ -8,7 +8,7 @@ states apart from the server's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -143,5 +143,22 @@ class Separate(Protocol):
         ``use`` gets the number of clients in the groups before and a group's updates, (c, d), in
         one of several threads; results come in the order of the groups, which is the same each
         time. Clients that hold nothing are in no group.
+        """
+        ...
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """An algorithm whose clients have states, and no randomness, and are computed many at once."""
+
+    def client_updates(
+        self,
+        sent: NDArray[np.floating],
+        states: Sequence[ClientState],
+        clients: NDArray[np.int64],
+    ) -> tuple[NDArray[np.floating], Sequence[ClientState]]:
+        """These clients' updates, not clipped, (c, d), and their states after them, in order.
+
+        A row is a function of what was sent and of that client's own state and data.
         """
         ...

@@ -102,13 +102,74 @@ class ModelSection(Section):
         return self.name or self.module or ""
 
 
-class ClientSection(Section):
-    """A client's work in a step: one gradient, or several local steps."""
+_RULE_KEYS = {
+    "fedsgd": (),
+    "fedavg": ("judged",),
+    "adaped": ("judged", "finish", "shared_rate", "psi", "psi_rate", "psi_weight"),
+    "ridge": ("judged", "finish", "strength"),
+}
+"""Keys of a client's rule that mean nothing under others."""
 
-    steps: Count = Field(1, description="gradient steps over all the client's records")
+
+class ClientSection(Section):
+    """A client's work in a step: one gradient, or several local steps; and whose models these are.
+
+    Rules but 'fedsgd' judge each client on test examples of its own classes (simulation only).
+    """
+
+    rule: Literal["fedsgd", "fedavg", "adaped", "ridge"] = Field(
+        "fedsgd",
+        description="'fedsgd': one model for all; 'fedavg': the same, each client judged by "
+        "itself; personal models that never leave: 'adaped' by distillation (DP-AdaPeD), 'ridge' "
+        "by an ℓ2 distance",
+    )
+    steps: Count = Field(
+        1, description="gradient steps over all the client's records between two messages (τ)"
+    )
     learning_rate: Positive = Field(
         1.0, description="size of each; with one step of size 1 the update is the gradient"
     )
+    judged: Count | None = Field(
+        None, description="of personal accuracy: test examples a client at most; unset: 50"
+    )
+    finish: CountFromZero | None = Field(
+        None,
+        description="of 'adaped' and 'ridge': local steps before a personal model is used, of "
+        "which nothing is sent; unset: 0",
+    )
+    shared_rate: Positive | None = Field(
+        None,
+        description="of 'adaped': step size of the copy of the shared model; unset: 0.1",
+    )
+    psi: Positive | None = Field(
+        None,
+        description="of 'adaped': how far personal models are from the shared one at first, from "
+        "0.05 to 1000; unset: 1",
+    )
+    psi_rate: NonNegative | None = Field(
+        None, description="of 'adaped': learning rate of psi; unset: 0.05"
+    )
+    psi_weight: Positive | None = Field(
+        None, description="of 'adaped': how much of a message's norm a move of psi is; unset: 1"
+    )
+    strength: Positive | None = Field(
+        None, description="of 'ridge': λ of λ/2 · squared distance; unset: 0.1"
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        known = {key for keys in _RULE_KEYS.values() for key in keys}
+        for key in sorted(known - set(_RULE_KEYS[self.rule])):
+            if getattr(self, key) is not None:
+                raise ParameterError(key, getattr(self, key), f"none with rule = {self.rule!r}")
+        return self
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The rule's own settings that are given, but for how clients are judged."""
+        keys = (key for key in _RULE_KEYS[self.rule] if key != "judged")
+        given = {key: getattr(self, key) for key in keys}
+        return {key: value for key, value in given.items() if value is not None}
 
 
 class PrivacySection(Section):

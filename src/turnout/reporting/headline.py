@@ -18,7 +18,7 @@ class Headline:
     @property
     def is_share(self) -> bool:
         """Whether it is a share of examples, which is read in per cent."""
-        return self.name == "accuracy" or self.name.startswith("top-")
+        return self.name.endswith("accuracy") or self.name.startswith("top-")
 
     @property
     def title(self) -> str:
@@ -28,7 +28,9 @@ class Headline:
     @property
     def words(self) -> str:
         """Its name within a sentence."""
-        return self.name.upper() if self.name in ("rmse", "mae", "auc") else self.name
+        if self.name in ("rmse", "mae", "auc"):
+            return self.name.upper()
+        return self.name.replace("_", " ")
 
     @property
     def axis(self) -> str:
@@ -44,8 +46,11 @@ class Headline:
         return f"{value:.{digits}%}" if self.is_share else f"{value:.{digits + 2}g}"
 
     def interval(self, value: float, records: int) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of a share of so many records; None of another metric."""
-        if not self.is_share:
+        """Wilson's 95 % interval of a share of so many records; None of another metric.
+
+        A mean over clients is none: their records are not drawn independently.
+        """
+        if not self.is_share or self.name == "personal_accuracy":
             return None
         z = 1.959963984540054
         middle = (value + z * z / (2 * records)) / (1 + z * z / records)

@@ -91,6 +91,11 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     streams = SimulationStreams(plan.run.seed)
     parameters = learning.to_bytes(task.initial_parameters(streams.generator("initial parameters")))
     curve = epsilon_curve(prepared, evaluation_interval(plan, workload.law.steps))
+    if plan.client.rule != "fedsgd":
+        raise UnsupportedError(
+            f"devices keep no personal models yet; serve client.rule = 'fedsgd', not "
+            f"{plan.client.rule!r}"
+        )
     computation = Computation.of(plan, workload.data.train.inputs.shape[1:], workload.data.outputs)
     artefacts: list[bytes] = []
     if graph:

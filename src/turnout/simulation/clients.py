@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, UnsupportedError
-from turnout.learning.algorithm import Batched
+from turnout.learning.algorithm import Batched, Grouped
 from turnout.protocol.clipping import CLIPPING_SLACK, Clipping
 from turnout.randomness import SimulationStreams
 from turnout.spec import ReleaseRule, Scheme
@@ -22,6 +22,8 @@ from turnout.spec.forms import DrawTable
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientState, ClientStates
 
+AT_ONCE = 512
+"""Clients with states that are computed in one call."""
 ASKED_ALONE = 8
 """Clients at most whose updates are looked at one by one, between two evaluations."""
 
@@ -83,23 +85,35 @@ class Clients:
         if isinstance(self.algorithm, Batched):
             return self._batched(self.algorithm, sent, ids), {}
         total, after = np.zeros(self.algorithm.dimension), {}
-        for client in ids.tolist():
-            update, state = self._one(sent, client, step, states)
-            total += update
-            if state is not None:
-                after[client] = state
+        for update, client, state in self._each(sent, ids, step, states):
+            total += clipped(update, self.bound)
+            checked = self._checked(state, client)
+            if checked is not None:
+                after[client] = checked
         return UpdateSum(total, ids.size), after
 
-    def _one(
-        self, sent: NDArray[np.floating], client: int, step: int, states: ClientStates
-    ) -> tuple[NDArray[np.float64], ClientState | None]:
-        """A client's clipped update, and a copy of its state after it that nobody can change."""
+    def _each(
+        self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
+    ) -> Iterator[tuple[NDArray[np.floating], int, ClientState | None]]:
+        """Each client's update as it is, the client and its state after it."""
+        if self.layout is None or not isinstance(self.algorithm, Grouped):
+            for client in ids.tolist():
+                generator = self.streams.generator("client", client, step)
+                state = self._before(client, states)
+                update, after = self.algorithm.client_update(sent, state, client, generator)
+                yield update, client, after
+            return
+        for start in range(0, ids.size, AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            before = [self._before(client, states) for client in some.tolist()]
+            known = [state for state in before if state is not None]
+            updates, after = self.algorithm.client_updates(sent, known, some)
+            yield from zip(updates, some.tolist(), after, strict=True)
+
+    def _before(self, client: int, states: ClientStates) -> ClientState | None:
+        """A client's state as it is kept, or as it begins."""
         state = states.get(client)
-        if state is None:
-            state = self._checked(self.algorithm.init_client(client), client)
-        generator = self.streams.generator("client", client, step)
-        update, after = self.algorithm.client_update(sent, state, client, generator)
-        return clipped(update, self.bound), self._checked(after, client)
+        return self._checked(self.algorithm.init_client(client), client) if state is None else state
 
     def _checked(self, state: ClientState | None, client: int) -> ClientState | None:
         if (None if state is None else _layout(state)) != self.layout:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.datasets import Records, deal
+from turnout.learning.algorithm import Algorithm
 from turnout.learning.compute import compute_on
 from turnout.learning.examples import Examples
 from turnout.learning.features import FeatureMap, build_features
@@ -20,6 +22,7 @@ from turnout.learning.models import Layered, build_model
 from turnout.learning.module_building import build_module
 from turnout.learning.modules import ModuleModel
 from turnout.learning.objectives import build_objective
+from turnout.learning.personal_tasks import PersonalTask, judged_on_own_classes
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
 from turnout.plans.sections import ONE_MODEL
@@ -28,15 +31,35 @@ from turnout.training.featuring import features_of
 from turnout.training.optimizers import build_optimizer_of
 from turnout.training.workload import Phase, UnseenPhase, Workload
 
+JUDGED = 50
+"""Test examples by which a client is judged, at most."""
+
 
 def build_algorithm(
     workload: Workload, module: nn.Module | None = None, phase: Phase | None = None
-) -> FedSGD:
-    """Federated SGD on the clients' data, with the plan's optimiser; else as `build_task`."""
+) -> Algorithm:
+    """The plan's algorithm on the clients' data, with its optimiser; else as `build_task`."""
     plan = workload.plan
+    if workload.engine is not None and (plan.messages is not None or plan.client.rule != "fedsgd"):
+        raise UnsupportedError(
+            "an engine computes sums of clipped updates; messages of clients "
+            "(privacy.trust) and personal models (client.rule) are computed in this process"
+        )
     moves = workload.law.steps // plan.protocol.minibatch
     optimizer = build_optimizer_of(plan.optimizer, moves)
-    return FedSGD(build_task(workload, module, phase), optimizer, plan.privacy.clip_norm)
+    task, clip_norm = build_task(workload, module, phase), plan.privacy.clip_norm
+    if plan.client.rule in ("fedsgd", "fedavg"):
+        return FedSGD(task, optimizer, clip_norm)
+    from turnout.learning.personal_models import AdaPeD, Ridge
+
+    rule = {"adaped": AdaPeD, "ridge": Ridge}[plan.client.rule]
+    assert isinstance(task, PersonalTask)
+    local = LocalTraining(plan.client.steps, plan.client.learning_rate)
+    try:
+        return rule(task, optimizer, clip_norm, local, **plan.client.settings)
+    except ParameterError as error:
+        name = "privacy" if error.name == "clip_norm" else "client"
+        raise ParameterError(f"{name}.{error.name}", error.value, error.expected) from None
 
 
 def build_task(
@@ -65,16 +88,47 @@ def build_task(
         model = _module(workload, module)
     else:
         model = _model(section.name, train.input_shape, data.outputs)
-    task = SupervisedTask(
-        model,
-        train,
-        test,
-        holdings=holdings_of(workload),
-        local=LocalTraining(plan.client.steps, plan.client.learning_rate),
-        objective=objective,
-        compute=compute_on(plan.run.device, plan.run.precision),
+    holdings = holdings_of(workload)
+    settings: dict[str, Any] = {
+        "local": LocalTraining(plan.client.steps, plan.client.learning_rate),
+        "objective": objective,
+        "compute": compute_on(plan.run.device, plan.run.precision),
+    }
+    if plan.client.rule == "fedsgd":
+        task = SupervisedTask(model, train, test, holdings=holdings, **settings)
+        return task.computed_by(workload.engine)
+    _require_personal(workload)
+    streams = SimulationStreams(plan.run.seed)
+    tested = judged_on_own_classes(
+        train.labels,
+        holdings,
+        test.labels,
+        plan.client.judged or JUDGED,
+        streams.generator("personal tests"),
     )
-    return task.computed_by(workload.engine)
+    return PersonalTask(model, train, test, holdings=holdings, tested=tested, **settings)
+
+
+def _require_personal(workload: Workload) -> None:
+    """Refuses personal models where they have no meaning, or have not been built.
+
+    Raises:
+        ParameterError: the key that does not fit.
+    """
+    plan = workload.plan
+    rule = f"with client.rule = {plan.client.rule!r}"
+    for name, given, wanted in (
+        ("data.target", workload.data.target.value, "class"),
+        ("privacy.unit", plan.privacy.unit.value, "client"),
+        ("run.device", plan.run.device, "cpu"),
+        ("run.precision", plan.run.precision, "float32"),
+    ):
+        if given != wanted:
+            raise ParameterError(name, given, f"{wanted!r} {rule}")
+    for key in ("loss", "metrics"):
+        given = getattr(plan.model, key)
+        if given is not None:
+            raise ParameterError(f"model.{key}", given, f"none {rule}")
 
 
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:

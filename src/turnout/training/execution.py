@@ -123,7 +123,7 @@ class ReadyRun:
             self.curve.steps,
             self.curve.epsilon,
             result.parameters,
-            result.last,
+            result.last[: result.parameters.size],  # DP-AdaPeD sends ψ as well
             self.test,
         )
 
@@ -195,7 +195,7 @@ def _finished(
 def _test_set(workload: Workload) -> TestSet:
     """The test records in numbers."""
     data = workload.data
-    if data.target is not Target.CLASS:
+    if data.target is not Target.CLASS or workload.plan.client.rule != "fedsgd":
         return TestSet(len(data.test))
     return TestSet(len(data.test), float(np.bincount(data.test.labels).max() / len(data.test)))
 

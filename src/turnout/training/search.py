@@ -260,6 +260,8 @@ def _check_private(held: HeldOut) -> None:
     Raises:
         UnsupportedError: another metric, or another kind of label.
     """
+    if held.workload.plan.client.rule != "fedsgd":
+        raise UnsupportedError("a search on private clients compares one model for all, not theirs")
     metrics = held.workload.plan.model.metrics
     if held.workload.data.target is not Target.CLASS or (metrics and metrics[0] != "accuracy"):
         raise UnsupportedError(

@@ -1,0 +1,344 @@
+"""Personal models: each client keeps a model of its own, and only what they share is released.
+
+Notation:
+    θ     a client's personal model, (d,): its state, which never leaves it
+    μ     the shared model, (d,)
+    ψ     how far personal models are from it, a positive number (DP-AdaPeD)
+    τ     local steps between two messages
+    η     learning rate of θ
+    C     clip norm of a message as a whole
+
+What leaves a client is one vector, which the engine clips to C and sums; the noise is added once,
+to the sum. A personal model is a function of the client's own data and of what was released, so its
+owner learns of all others what ε covers, and nobody else sees it (docs/design/personal.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, vjp, vmap
+
+from turnout.core import checks
+from turnout.core.errors import ParameterError
+from turnout.learning.algorithm import ClientState, ClientStates, ServerState
+from turnout.learning.client_work import LocalTraining
+from turnout.learning.fedsgd import FedSGD
+from turnout.learning.optimizers import Optimizer
+from turnout.learning.personal_tasks import ACCURACY, Group, PersonalTask
+
+SHARED_ACCURACY = "shared_accuracy"
+"""Of μ for everybody, among all classes."""
+LEAST_PSI, LARGEST_PSI = 0.05, 1e3
+_MODEL, _STEPS, _PSI = "model", "steps", "psi"
+_LOCAL = LocalTraining(steps=10, learning_rate=0.1)
+
+_Own = TypeVar("_Own", bound="_PersonalModels")
+
+
+@dataclass(frozen=True)
+class _PersonalModels:
+    """The common part: personal models as states, a shared model on the server.
+
+    A client that comes for the first time starts its personal model from the shared one.
+    """
+
+    task: PersonalTask
+    optimizer: Optimizer
+    clip_norm: float
+    local: LocalTraining = _LOCAL
+    finish: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count(0, finish=self.finish)
+        self._shared  # noqa: B018  (checks the clip norm)
+
+    @property
+    def _shared(self) -> FedSGD:
+        """The server's half, of the shared model."""
+        return FedSGD(self.task, self.optimizer, self.clip_norm)
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a message."""
+        return self.task.dimension
+
+    @property
+    def population(self) -> int:
+        """Clients, numbered from 0."""
+        return self.task.population
+
+    def init(self, generator: np.random.Generator) -> ServerState:
+        """The shared model's beginning."""
+        return self._shared.init(generator)
+
+    def sent(self, state: ServerState) -> NDArray[np.floating]:
+        """The vector that each client of a step is sent; the shared model comes first."""
+        return self._shared.sent(state)
+
+    def model(self, state: ServerState) -> NDArray[np.floating]:
+        """The shared model, (d,)."""
+        return self._shared.model(state)
+
+    def init_client(self, client: int) -> ClientState:
+        """A personal model that is not begun."""
+        model = np.zeros(self.task.dimension, dtype=np.float32)
+        return {_MODEL: model, _STEPS: np.array(0, dtype=np.int64)}
+
+    def client_update(
+        self,
+        sent: NDArray[np.floating],
+        client_state: ClientState | None,
+        client: int,
+        generator: np.random.Generator,
+    ) -> tuple[NDArray[np.floating], ClientState]:
+        """One client's message, not clipped, and its personal model after it."""
+        assert client_state is not None
+        messages, states = self.client_updates(sent, [client_state], np.array([client]))
+        return messages[0], states[0]
+
+    def client_updates(
+        self,
+        sent: NDArray[np.floating],
+        states: Sequence[ClientState],
+        clients: NDArray[np.int64],
+    ) -> tuple[NDArray[np.floating], list[ClientState]]:
+        """Messages of several clients, not clipped, (c, dimension), and their states after them."""
+        shared, by_client = _tensor(sent), dict(zip(clients.tolist(), states, strict=True))
+        messages, after = list[NDArray[np.float32]](), list[ClientState]()
+        for some in self.task.groups(clients):
+            own = [by_client[client] for client in some.tolist()]
+            models, message = self._worked(self._begun(own, shared), shared, some)
+            messages.append(message.numpy())
+            for model, state in zip(models.numpy(), own, strict=True):
+                after.append({_MODEL: model, _STEPS: state[_STEPS] + self.local.steps})
+        return np.concatenate(messages), after
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """The shared model after a release."""
+        return self._shared.server_update(state, direction, move)
+
+    def evaluate(
+        self, state: ServerState, clients: ClientStates | None = None
+    ) -> Mapping[str, float]:
+        """Metrics of the personal models, and the accuracy of the shared one.
+
+        Each client first takes ``finish`` local steps beside what it would be sent, which leave
+        nothing behind. A client that never came is judged by the shared model with these.
+        """
+        shared, known = _tensor(self.sent(state)), clients or {}
+
+        def models(some: NDArray[np.int64]) -> Tensor:
+            own = [known.get(client) or self.init_client(client) for client in some.tolist()]
+            begun = self._begun(own, shared)
+            return self._finished(begun, shared, some) if self.finish else begun
+
+        accuracy = self.task.evaluate(self.model(state))[ACCURACY]
+        return {**self.task.judged(models), SHARED_ACCURACY: accuracy}
+
+    def _begun(self, states: Sequence[ClientState], shared: Tensor) -> Tensor:
+        """Personal models, (c, d); the shared one where none is begun."""
+        own = torch.from_numpy(np.stack([state[_MODEL] for state in states]))
+        begun = torch.tensor([bool(state[_STEPS] > 0) for state in states])
+        return torch.where(begun.unsqueeze(1), own, shared[: self.task.dimension])
+
+    def _worked(
+        self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """Personal models and messages after τ local steps, (c, d) and (c, dimension)."""
+        held = self.task.held(clients)
+        each = vmap(self._locally, in_dims=(0, None, 0, 0, 0))
+        after, message = each(models, shared, held.inputs, held.labels, held.weights)
+        return after.detach(), message.detach()
+
+    def _finished(self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]) -> Tensor:
+        """Personal models after the last local steps, of which nothing is sent."""
+        local = LocalTraining(self.finish, self.local.learning_rate)
+        return _with_local(self, local)._worked(models, shared, clients)[0]
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One client's personal model after its local steps, and its message."""
+        raise NotImplementedError
+
+    def _fit(self, model: Tensor, held: Group) -> Tensor:
+        """A client's mean loss."""
+        outputs = self.task.model.logits(model, held.inputs)
+        return (self.task.objective.loss.each(outputs, held.labels) * held.weights).sum()
+
+
+@dataclass(frozen=True)
+class AdaPeD(_PersonalModels):
+    """DP-AdaPeD: personal models, distilled from and into a shared one, as closely as ψ says.
+
+    A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies
+    of μ and ψ. It sends the way that both moved as one vector of d + 1 coordinates, which is
+    clipped as a whole: one sensitivity C, one price for both.
+
+    Guarantee: a function of the messages' sum with noise of standard deviation σC in each of the
+    d + 1 coordinates, hence ε of the run's scheme for μ and ψ together.
+
+    Source: Girgis' thesis, Algorithm 4.4.1. There noise is added at each local step and fed back
+    into the next, of which the proof counts more than is left (docs/design/personal.md); here it is
+    added once, to what leaves. There θ moves before μ, and μ before ψ; here all three move by the
+    same answers, which halves the work.
+
+    Args:
+        task: clients' examples and the model.
+        optimizer: the server's, which follows the mean way of μ.
+        clip_norm: C, from 1e-6 to 1e6.
+        local: τ and η.
+        finish: local steps before a personal model is used, of which nothing is sent.
+        shared_rate: learning rate of a client's copy of μ.
+        psi: ψ at first, from 0.05 to 1000.
+        psi_rate: learning rate of ψ; 0 keeps it.
+        psi_weight: a move of ψ by 1 counts as that much of the message's norm.
+
+    Raises:
+        ParameterError: a value outside its domain.
+    """
+
+    shared_rate: float = 0.1
+    psi: float = 1.0
+    psi_rate: float = 0.05
+    psi_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(shared_rate=self.shared_rate, psi=self.psi, psi_weight=self.psi_weight)
+        checks.non_negative(psi_rate=self.psi_rate)
+        if not LEAST_PSI <= self.psi <= LARGEST_PSI:
+            raise ParameterError("psi", self.psi, f"from {LEAST_PSI:g} to {LARGEST_PSI:g}")
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a message: μ's and ψ's."""
+        return self.task.dimension + 1
+
+    def init(self, generator: np.random.Generator) -> ServerState:
+        """The shared model's beginning, and ψ's."""
+        return {**super().init(generator), _PSI: np.array([self.psi])}
+
+    def sent(self, state: ServerState) -> NDArray[np.floating]:
+        """μ and ψ, (d + 1,)."""
+        return np.append(super().sent(state), state[_PSI].astype(np.float32))
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """μ and ψ after a release."""
+        moved = state[_PSI] - direction[-1:] / self.psi_weight
+        shared = super().server_update(state, direction[:-1], move)
+        return {**shared, _PSI: moved.clip(LEAST_PSI, LARGEST_PSI)}
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        start, psi = shared[:-1], shared[-1]
+        way = torch.zeros_like(start)  # of μ; keeps digits that a difference would lose
+
+        def mine(outputs: Tensor, theirs: Tensor, width: Tensor) -> Tensor:
+            fit = (self.task.objective.loss.each(outputs, labels) * weights).sum()
+            return fit + _gap(outputs, theirs, weights) / (2 * width)
+
+        for _ in range(self.local.steps):
+            outputs, back = self._answers(model, inputs)
+            theirs, theirs_back = self._answers(start - way, inputs)
+            (slope,) = back(grad(mine)(outputs, theirs, psi))
+            (pull,) = theirs_back(grad(_gap, argnums=1)(outputs, theirs, weights) / (2 * psi))
+            gap = _gap(outputs, theirs, weights)
+            widening = (1 / (2 * psi) - gap / (2 * psi * psi)).clamp(-1, 1)
+            model = model - self.local.learning_rate * slope
+            way = way + self.shared_rate * pull
+            psi = (psi - self.psi_rate * widening).clamp(LEAST_PSI, LARGEST_PSI)
+        moved = self.psi_weight * (shared[-1] - psi)
+        return model, torch.cat([way, moved.unsqueeze(0)])
+
+    def _answers(self, model: Tensor, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
+        """A model's outputs, and what carries their derivatives back to it."""
+        found = vjp(lambda at: self.task.model.logits(at, inputs), model)
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Ridge(_PersonalModels):
+    """Personal models that are drawn to a shared one by a squared ℓ2 distance.
+
+    A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ; the server's model follows.
+
+    Source: Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes* (NeurIPS
+    2020), with one local solution a round; the thesis' Gaussian prior of §4.5.
+
+    Args beyond those of `AdaPeD`:
+        strength: λ.
+
+    Raises:
+        ParameterError: a value outside its domain.
+    """
+
+    strength: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(strength=self.strength)
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        held = Group(inputs, labels, weights)
+        for _ in range(self.local.steps):
+            pull = grad(self._fit)(model, held) + self.strength * (model - shared)
+            model = model - self.local.learning_rate * pull
+        return model, shared - model
+
+
+@dataclass(frozen=True)
+class Alone(_PersonalModels):
+    """Personal models that nobody helps: what they send is the number 0, and nothing is learned.
+
+    The comparison for all others: it costs no privacy whatever the scheme says.
+    """
+
+    @property
+    def dimension(self) -> int:
+        """One coordinate, which is always 0."""
+        return 1
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """The state as it was."""
+        return state
+
+    def _locally(
+        self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        held = Group(inputs, labels, weights)
+        for _ in range(self.local.steps):
+            model = model - self.local.learning_rate * grad(self._fit)(model, held)
+        return model, model.new_zeros(1)
+
+
+def _gap(outputs: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
+    """Mean Kullback–Leibler divergence of a client's own answers from the shared ones."""
+    own, shared = outputs.log_softmax(-1), theirs.log_softmax(-1)
+    return ((shared.exp() * (shared - own)).sum(-1) * weights).sum()
+
+
+def _with_local(algorithm: _Own, local: LocalTraining) -> _Own:
+    """The algorithm with other local steps."""
+    return replace(algorithm, local=local)
+
+
+def _tensor(sent: NDArray[np.floating]) -> Tensor:
+    """What was sent, as float32 in PyTorch's own memory."""
+    return torch.tensor(np.asarray(sent, dtype=np.float32))

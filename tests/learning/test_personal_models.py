@@ -1,0 +1,217 @@
+"""Personal models: promises of algorithms, what leaves a client, and wrong settings."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import turnout as tn
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.learning.client_work import LocalTraining
+from turnout.learning.examples import Examples
+from turnout.learning.holdings import Holdings
+from turnout.learning.models import logistic
+from turnout.learning.optimizers import SGD
+from turnout.learning.personal_models import AdaPeD, Alone, Ridge
+from turnout.learning.personal_tasks import PersonalTask, judged_on_own_classes
+from turnout.randomness import SimulationStreams
+from turnout.simulation import FileCheckpoints, Simulation, clients
+from turnout.testing import assert_algorithm
+
+EACH, CLASSES = 4, 3
+KINDS = (AdaPeD, Ridge)
+DATA = [0.3, -1.0, 0.7, 2.0]
+LAWS = (tn.CheckIn(window=2, windows=3), tn.PoissonSampling(0.5, 6), tn.EveryStep(4))
+
+
+def personal(kind, data=DATA, **settings):
+    """Clients whose inputs lie around a number of their own, half of whose labels are swapped."""
+    own = np.asarray(data, dtype=np.float64)
+    points = np.linspace(-1, 1, EACH)[None, :, None] * [1.0, 0.5] + own[:, None, None]
+    labels = (np.arange(EACH) // 2 + np.arange(own.size)[:, None]) % 2
+    examples = Examples(points.reshape(-1, 2), labels.reshape(-1), "class")
+    held = Holdings(np.arange(0, own.size * EACH + 1, EACH), np.arange(own.size * EACH))
+    task = PersonalTask(logistic((2,), CLASSES), examples, examples, holdings=held, tested=held)
+    settings.setdefault("local", LocalTraining(3, 0.5))
+    return kind(task, SGD(0.5), 1.0, **settings)
+
+
+def simulated(algorithm, law=LAWS[0], noise=1.0):
+    scheme = tn.Scheme(tn.GaussianNoise(noise), law, "add-remove")
+    return Simulation(scheme, algorithm, seed=3, evaluate_every=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_promises_of_an_algorithm(kind):
+    assert_algorithm(lambda data: personal(kind, data), DATA, [np.nan, 1e30, -1e12])
+
+
+class Leaking(AdaPeD):
+    """Hands ψ to the server beside the message, without noise."""
+
+    bare: ClassVar[list] = []
+
+    def client_updates(self, sent, states, clients):
+        messages, after = super().client_updates(sent, states, clients)
+        self.bare.extend(messages[:, -1])
+        return messages, after
+
+    def server_update(self, state, direction, move):
+        moved = super().server_update(state, direction, move)
+        return {**moved, "psi": moved["psi"] - np.sum(self.bare)}
+
+
+def test_a_mutant_that_sends_psi_bare_is_caught():
+    Leaking.bare.clear()
+    with pytest.raises(AssertionError):
+        assert_algorithm(lambda data: personal(Leaking, data), DATA, [1e30])
+
+
+def _sums(algorithm, monkeypatch, clip):
+    """Sums with and without client 0 of the messages of one step."""
+    with monkeypatch.context() as patched:
+        if clip is not None:
+            patched.setattr(clients, "clipped", clip)
+        run = clients.Clients.of(
+            algorithm,
+            tn.Scheme(tn.GaussianNoise(1.0), LAWS[2], "add-remove"),
+            SimulationStreams(1),
+        )
+        sent = algorithm.sent(algorithm.init(np.random.default_rng(0)))
+        return [run.updates(sent, np.arange(first, 4), 0, {})[0].total for first in (0, 1)]
+
+
+def test_mu_and_psi_of_a_client_move_the_sum_by_the_clip_norm_together(monkeypatch):
+    algorithm = personal(AdaPeD, psi_rate=1.0, psi_weight=50.0, shared_rate=20.0)
+    with_it, without = _sums(algorithm, monkeypatch, None)
+    assert 0.99 <= np.linalg.norm(with_it - without) <= 1 + 1e-9
+    assert 0 < abs(with_it[-1] - without[-1]) < 1
+
+    def bare(update, bound):
+        total = whole(update, bound).copy()
+        total[-1] = update[-1]
+        return total
+
+    whole = clients.clipped
+    with_it, without = _sums(algorithm, monkeypatch, bare)
+    assert np.linalg.norm(with_it - without) > 2
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Alone])
+@pytest.mark.parametrize("law", LAWS)
+def test_personal_models_survive_a_resume_and_learn(kind, law, tmp_path):
+    store = FileCheckpoints(tmp_path / "run.npz")
+    whole = simulated(personal(kind), law).run()
+
+    def halt(progress):
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    simulated(personal(kind), law).run(checkpoints=store, on_progress=halt)
+    rest = simulated(personal(kind), law).run(from_checkpoint=store.load())
+    assert rest.clients
+    assert rest.clients.keys() == whole.clients.keys()
+    for client, state in rest.clients.items():
+        assert np.array_equal(state["model"], whole.clients[client]["model"])
+    assert np.array_equal(rest.parameters, whole.parameters)
+    assert whole.history.metrics["loss"][-1] < whole.history.metrics["loss"][0]
+
+
+def test_nothing_shared_is_nothing_sent():
+    run = simulated(personal(Alone), LAWS[2], noise=100.0).run()
+    assert not run.parameters.any()
+    quiet = simulated(personal(Alone), LAWS[2], noise=0.01).run()
+    for client, state in run.clients.items():
+        assert np.array_equal(state["model"], quiet.clients[client]["model"])
+
+
+def test_one_model_cannot_serve_permuted_labels_and_personal_ones_can():
+    metrics = {}
+    for kind in (AdaPeD, Ridge):
+        algorithm = personal(kind, [0.0] * 4, local=LocalTraining(50, 2.0))
+        metrics[kind] = simulated(algorithm, tn.EveryStep(10), noise=0.01).run().history.metrics
+    for kind, columns in metrics.items():
+        assert columns["personal_accuracy"][-1] >= columns["shared_accuracy"][-1] + 0.2, kind
+
+
+def test_a_distillation_step_is_the_gradient_written_out():
+    algorithm = personal(AdaPeD, local=LocalTraining(1, 0.5), shared_rate=0.25, psi=2.0)
+    rng = np.random.default_rng(1)
+    shared, own = rng.normal(size=(2, CLASSES * 3)).astype(np.float32)
+    state = {"model": own, "steps": np.array(1)}
+    sent = np.append(shared, np.float32(2.0))
+    update, after = algorithm.client_update(sent, state, 0, rng)
+
+    def gap(theta, mu):
+        mine, theirs = _answers(algorithm, theta), _answers(algorithm, mu)
+        return (np.exp(theirs) * (theirs - mine)).sum(-1).mean()
+
+    def fit(theta):
+        answers = _answers(algorithm, theta)
+        return -answers[np.arange(EACH), np.arange(EACH) // 2].mean()
+
+    objective = lambda theta: fit(theta) + gap(theta, shared) / 4  # noqa: E731
+    assert after["model"] == pytest.approx(own - 0.5 * _slope(objective, own), abs=2e-5)
+    pull = _slope(lambda mu: gap(own, mu) / 4, shared)
+    assert update[:-1] == pytest.approx(0.25 * pull, abs=2e-5)
+    slope = 1 / 4 - gap(own, shared) / 8
+    assert update[-1] == pytest.approx(0.05 * slope, abs=1e-5)
+
+
+def _answers(algorithm, parameters):
+    """Logarithms of client 0's probabilities, in double precision."""
+    import torch
+
+    logits = algorithm.task.model.logits(
+        torch.tensor(np.asarray(parameters, np.float64)),
+        algorithm.task.held(np.array([0])).inputs[0].double(),
+    )
+    return logits.log_softmax(-1).numpy()
+
+
+def _slope(function, at):
+    """The gradient by central differences."""
+    steps = 1e-5 * np.eye(at.size)
+    at = at.astype(np.float64)
+    return np.array([(function(at + step) - function(at - step)) / 2e-5 for step in steps])
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "name"),
+    [
+        (AdaPeD, {"psi": 0.0}, "psi"),
+        (AdaPeD, {"psi": 0.01}, "psi"),
+        (AdaPeD, {"psi": float("nan")}, "psi"),
+        (AdaPeD, {"psi_rate": -1.0}, "psi_rate"),
+        (AdaPeD, {"shared_rate": 0.0}, "shared_rate"),
+        (AdaPeD, {"finish": -1}, "finish"),
+        (Ridge, {"strength": 0.0}, "strength"),
+    ],
+)
+def test_settings_out_of_range_are_refused(kind, settings, name):
+    with pytest.raises(ParameterError, match=name):
+        personal(kind, **settings)
+    with pytest.raises(ParameterError, match="steps"):
+        LocalTraining(0, 1.0)
+    with pytest.raises(ParameterError, match="clip_norm"):
+        replace(personal(kind), clip_norm=0.0)
+
+
+@pytest.mark.parametrize("law", [tn.KSubset(4, 2), tn.FixedSize(2, 4, 4)])
+def test_laws_under_which_memory_is_not_covered_are_refused(law):
+    with pytest.raises(UnsupportedError, match="remember earlier steps"):
+        simulated(personal(AdaPeD), law)
+
+
+def test_tasks_refuse_clients_without_examples():
+    task = personal(AdaPeD).task
+    empty = Holdings(np.array([0, 0, 2, 3, 4]), np.arange(4))
+    with pytest.raises(ParameterError, match="tested"):
+        PersonalTask(
+            task.model, task._examples, task._held_out, holdings=task._holdings, tested=empty
+        )
+    with pytest.raises(ParameterError, match="held_out"):
+        judged_on_own_classes(
+            task._examples.labels, task._holdings, np.full(3, 9), 2, np.random.default_rng(0)
+        )
