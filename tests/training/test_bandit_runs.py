@@ -26,7 +26,7 @@ seeds = 4
 """
 
 
-def quiet(done, seeds):
+def quiet(done, seeds, words):
     """Tells nobody."""
 
 
@@ -71,7 +71,8 @@ def test_a_stopped_run_ends_in_the_same_bits(tmp_path, stop):
     plan = written(tmp_path)
     whole = run_bandit(plan, tmp_path / "whole", quiet)
 
-    def interrupting(done, seeds):
+    def interrupting(done, seeds, words):
+        assert ("regret" in words) == (done > 0)
         if done == stop:
             raise KeyboardInterrupt
 

@@ -47,7 +47,8 @@ from turnout.training.execution import InterruptedRunError
 from turnout.training.runs import PLACE, place_of
 
 FloatArray = NDArray[np.float64]
-Tell = Callable[[int, int], None]
+Tell = Callable[[int, int, str], None]
+"""It is told how many of how many runs are done, and their regret so far in words."""
 CHECKPOINT = "checkpoint.npz"
 POINTS = 100
 """Points of a regret curve, evenly over the horizon."""
@@ -263,7 +264,7 @@ def _all_runs(
 
     try:
         while done < seeds:
-            tell(done, seeds)
+            tell(done, seeds, _so_far(results))
             results += _one_run(plan, log, SimulationStreams(plan.run.seed + done))
             done += 1
             if time.monotonic() - last > _SAVE_SECONDS:
@@ -274,6 +275,14 @@ def _all_runs(
         raise InterruptedBanditError(folder, done, seeds) from None
     save()
     return results, before + time.monotonic() - began
+
+
+def _so_far(results: Results) -> str:
+    """Mean regret of the finished runs, for who waits."""
+    if not results.uniform.size:
+        return "runs"
+    mean = results.regret[:, -1].mean()
+    return f"runs, regret {mean:,.0f} (uniform play {results.uniform.mean():,.0f})"
 
 
 def _one_run(
