@@ -106,7 +106,7 @@ def printed(
 
 @dataclass(frozen=True)
 class Narrowed(Widths):
-    """A third of the widths that hold: the control that coverage must catch."""
+    """A third of the widths that hold, for comparison: what is proved is that wide."""
 
     def lower(self, evidence: Any, contrasts: Any) -> Estimates:
         found = super().lower(evidence, contrasts)
