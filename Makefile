@@ -40,7 +40,7 @@ worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and li
 
 audits: $(VENV)/.dev  ## Hold bounds of many random shuffles against exact laws; play 10⁵ bandit runs.
 	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py
-	TURNOUT_BANDIT_RUNS=100000 $(BIN)/python -m pytest tests/bandits/test_audit.py
+	TURNOUT_BANDIT_RUNS=100000 $(BIN)/python -m pytest -s tests/bandits/test_audit.py
 
 flower:  ## Run the adapter for Flower on Flower itself, in an environment of its own.
 	PYTHONPATH=src "$$($(PYTHON) benchmarks/peers/environment.py flower)" -m pytest -q -c /dev/null --rootdir . benchmarks/peers/flower

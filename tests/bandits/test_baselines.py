@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from turnout.bandits import (
     BareSums,
@@ -15,8 +16,9 @@ from turnout.bandits import (
     sphere_environment,
 )
 from turnout.bandits.private_ucb import _joined
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.randomness import SimulationStreams
+from turnout.spec import TrustModel
 
 HORIZON = 5000
 
@@ -44,13 +46,42 @@ def test_policies_are_better_than_uniform_play_and_private_ones_cost_little():
 
 @pytest.mark.parametrize("model", ["central", "local", "shuffled"])
 def test_private_linucb_is_priced_by_what_it_releases(model):
-    policy = PrivateLinUCB(model, 1.0, 1e-6, batch=500)
-    assert 0.9 < policy.epsilon(HORIZON, 2) <= 1.0
-    assert share_of_uniform(policy, seeds=1) < 1.5
+    batch = 100 if model == "shuffled" else 500
+    policy = PrivateLinUCB(model, 1.0, 1e-6, batch)
+    bounds = policy.epsilon(HORIZON, 2)
+    assert 0.9 < bounds.upper <= 1.0
+    assert bounds.lower > (0.3 if model == "shuffled" else 0.9)
+    assert share_of_uniform(policy, policy.mechanism(2), seeds=1) < 1.5
+    assert policy.mechanism(2).epsilon([np.array([HORIZON])]) == bounds
     # More noise for less ε, and a deeper tree for smaller batches.
-    tighter = PrivateLinUCB(model, 0.5, 1e-6, batch=500)
+    tighter = PrivateLinUCB(model, 0.5, 1e-6, batch)
     assert tighter.deviation(HORIZON, 2) > 1.2 * policy.deviation(HORIZON, 2)
     assert PrivateLinUCB("central", 1.0, 1e-6, 10).levels(HORIZON) == 9
+
+
+def test_all_nodes_of_a_client_are_one_gaussian_release():
+    """δ(ε) of N(0, 1) against N(μ, 1) in closed form; forgetting the tree's levels is caught."""
+    policy = PrivateLinUCB("central", 1.0, 1e-6, batch=100)
+    bounds, deviation = policy.epsilon(HORIZON, 2), policy.deviation(HORIZON, 2)
+
+    def delta(epsilon, levels):
+        shift = np.sqrt(4.5 * levels) / deviation
+        low, high = norm.sf([epsilon / shift - shift / 2, epsilon / shift + shift / 2])
+        return low - np.exp(epsilon) * high
+
+    assert policy.levels(HORIZON) == 6
+    assert delta(bounds.upper, 6) <= 1e-6 <= delta(bounds.lower, 6)
+    assert delta(bounds.upper, 7) > 1e-6
+    # With one batch nothing is told anybody before the run ends, so no second level is seen.
+    assert PrivateLinUCB("central", 1.0, 1e-6, 100).epsilon(200, 2).lower < 0.8
+
+
+def test_rewards_of_real_clients_do_not_leave_without_noise():
+    mechanism = PrivateLinUCB("local", 1.0, 1e-6).mechanism(2)
+    assert mechanism.trust is TrustModel.LOCAL
+    assert mechanism.delta == 1e-6
+    with pytest.raises(UnsupportedError, match="log"):
+        mechanism.messages(np.ones(3, int), 3, SimulationStreams(0).source("x"))
 
 
 def test_two_clients_are_as_far_apart_as_the_noise_is_for():

@@ -26,7 +26,7 @@ seeds = 4
 """
 
 
-def quiet(done, seeds):
+def quiet(done, seeds, words):
     """Tells nobody."""
 
 
@@ -71,7 +71,8 @@ def test_a_stopped_run_ends_in_the_same_bits(tmp_path, stop):
     plan = written(tmp_path)
     whole = run_bandit(plan, tmp_path / "whole", quiet)
 
-    def interrupting(done, seeds):
+    def interrupting(done, seeds, words):
+        assert ("regret" in words) == (done > 0)
         if done == stop:
             raise KeyboardInterrupt
 
@@ -138,6 +139,7 @@ def test_another_plans_checkpoint_is_refused(tmp_path, capsys):
         ('name = "elimination"', "growth = 1.0", "policy.growth = 1.0"),
         ('name = "elimination"', "guard = true", "policy.guard = True"),
         ("seeds = 4", "seeds = 0", "run.seeds = 0"),
+        ('name = "elimination"', 'name = "private-linucb"', "privacy.delta = (missing)"),
     ],
 )
 def test_bad_plans_are_one_line_and_nothing_is_written(tmp_path, capsys, old, new, said):
@@ -206,6 +208,15 @@ def test_every_policy_runs_on_every_mechanism(tmp_path, name, trust):
     assert (summary.guarantee is None) == (trust == "none")
     assert summary.regret.shape[0] == 2
     assert report(tmp_path / "out")["epsilon"] == (None if trust == "none" else 1.0)
+
+
+def test_private_linucb_is_priced_with_its_own_noise(tmp_path):
+    text = PLAN.replace('"elimination"', '"private-linucb"\nfirst = 300')
+    text = text.replace("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6").replace("s = 4", "s = 1")
+    run_bandit(written(tmp_path, text), tmp_path / "out", quiet)
+    found = report(tmp_path / "out")
+    assert 0.99 < found["epsilon_lower"] <= found["epsilon"] <= 1.0
+    assert (found["delta"], found["trust_model"]) == (1e-6, "central")
 
 
 def test_the_example_is_a_plan():

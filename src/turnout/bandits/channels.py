@@ -75,14 +75,16 @@ class Channels:
         φ(x)/x² rises with |x|, so its value at the largest |x| is above all others.
         """
         variances = 1.0 - np.clip(0.0, low, high) ** 2
-        square = weights**2 @ (self.pulls * variances)
-        cube = np.abs(weights) ** 3 @ self.pulls
+        sizes = np.abs(weights)
+        squares = sizes * sizes
+        square = squares @ (self.pulls * variances)
+        cube = (squares * sizes) @ self.pulls.astype(np.float64)  # a power would take longer
         bits = 0.5 * square[:, None] * scales**2 + _CUBIC * cube[:, None] * scales**3
         if np.isinf(self.rate):
             return bits
-        most = np.maximum(np.abs(weights).max(axis=1), 1e-100)[:, None]
+        most = np.maximum(sizes.max(axis=1), 1e-100)[:, None]
         steepest = laplace_log_moments(scales * most, self.rate) / most**2
-        return bits + (weights**2).sum(axis=1)[:, None] * steepest
+        return bits + squares.sum(axis=1)[:, None] * steepest
 
 
 def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:

@@ -4,9 +4,9 @@ Notation: a client's part is s = (aaᵀ, r·a), of which the learner sees noisy 
 numbers, those off the diagonal times √2. With c = ⟨a, b⟩, ‖a‖ ≤ 1 and |r| ≤ 1 two clients' parts
 have ‖s − s'‖² ≤ 4 + 2|c| − 2c² ≤ 4.5.
 
-These protect actions and contexts besides rewards, which costs noise in every direction. They bring
-their own mechanism, so as policies they run on `BareSums`: what such a run releases is what they
-release themselves, at the ε that `PrivateLinUCB.epsilon` has.
+These protect actions and contexts besides rewards, which costs noise in every direction. The noise
+is in the policy's own statistics, so such a policy runs on its own `PrivateLinUCB.mechanism`, which
+hands over rewards as they are, in simulations alone, and has the price of what the policy releases.
 
 Source: Shariff, Sheffet, Differentially private contextual linear bandits, NeurIPS 2018 (tree-based
 Gaussian noise, joint DP); Zheng et al., Locally differentially private (contextual) bandits
@@ -17,6 +17,7 @@ learning, NeurIPS 2020; Chowdhury, Zhou, Shuffle private linear contextual bandi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -24,17 +25,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.accounting import shuffled_price
-from turnout.bandits.mechanisms import attenuation
+from turnout.accounting import gaussian_epsilon, price, shuffled_price
+from turnout.bandits.mechanisms import BareSums, attenuation
 from turnout.bandits.policy import Batch, Problem, Release
 from turnout.core import checks
-from turnout.core.errors import ParameterError
+from turnout.core.bounds import Bounds
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.noise import gaussian_noise
-from turnout.spec import KaryResponse
+from turnout.randomness import Source
+from turnout.spec import KaryResponse, TrustModel
+from turnout.spec.shuffles import shuffled
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 _SENSITIVITY = math.sqrt(4.5) * (1.0 + 1e-12)
 _STEPS = 30
+_CLOSE = 0.99  # of ε, at which no larger ε₀ is sought
+_ROUNDING = 1e-4  # relative width of the certified price of Gaussian noise, and more
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +116,32 @@ class PrivateLinUCB:
         numbers = _numbers(dimension)
         return _bit_level(self.epsilon_asked, self.delta, self.batch, numbers)
 
-    def epsilon(self, horizon: int, dimension: int) -> float:
-        """Upper bound on ε of a run: of all nodes that hold a client, or of its own message."""
+    def epsilon(self, horizon: int, dimension: int) -> Bounds:
+        """Bounds on ε of a run, under replace-one of a client's action, context and reward.
+
+        The upper bound is that of all nodes that hold a client together, or of its own message. The
+        lower bound is attained, but for that of shuffled bits, which is one number's alone: the
+        Gaussian ones' by two clients √4.5 apart, in the first of at least two batches.
+
+        Args:
+            horizon: clients, T.
+            dimension: d of an action.
+        """
         if self.model == "shuffled":
-            law = KaryResponse(self.bit_level(dimension), 2)
-            return shuffled_price([(law, _numbers(dimension))], self.batch, self.delta)
+            law, numbers = KaryResponse(self.bit_level(dimension), 2), _numbers(dimension)
+            upper = shuffled_price([(law, numbers)], self.batch, self.delta)
+            lower = price(shuffled(law, self.batch), self.delta).epsilon.lower
+            return Bounds(min(lower, upper), upper)
         nodes = self.levels(horizon) if self.model == "central" else 1
-        sensitivity = _SENSITIVITY * math.sqrt(nodes)
-        return _noise_of(self.epsilon_asked, self.delta, sensitivity).epsilon
+        noise = _noise_of(self.epsilon_asked, self.delta, _SENSITIVITY * math.sqrt(nodes))
+        seen = (math.ceil(horizon / self.batch) - 1).bit_length() if nodes > 1 else nodes
+        multiple = noise.deviation / (_SENSITIVITY * math.sqrt(max(seen, 1)))
+        lower = gaussian_epsilon(multiple, self.delta) * (1.0 - _ROUNDING)
+        return Bounds(min(lower, noise.epsilon), noise.epsilon)
+
+    def mechanism(self, dimension: int) -> StatisticsOfPolicy:
+        """The mechanism to run on, with the price of the policy's own releases."""
+        return StatisticsOfPolicy(self, dimension)
 
     def plan(self, state: PrivateState, generator: np.random.Generator) -> Batch:
         """A batch of the action of the largest upper confidence bound."""
@@ -169,17 +194,51 @@ class PrivateLinUCB:
         return 1.0 / self.failure if self.failure else float(state.problem.horizon + 1)
 
 
+@dataclass(frozen=True)
+class StatisticsOfPolicy(BareSums):
+    """The mechanism of a `PrivateLinUCB`, whose noise is added by the policy; simulations only.
+
+    Attributes:
+        policy: the policy that releases.
+        dimension: d of its actions.
+    """
+
+    policy: PrivateLinUCB
+    dimension: int
+
+    @property
+    def trust(self) -> TrustModel:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Who sees rewards as they are."""
+        return TrustModel(self.policy.model)
+
+    @property
+    def delta(self) -> float:
+        """δ of the policy's releases."""
+        return self.policy.delta
+
+    def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
+        """Unsupported: rewards of real clients would leave them without noise."""
+        raise UnsupportedError("private-linucb is simulated by sums; it replays no log")
+
+    def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
+        """The policy's, over the horizon that the batches make."""
+        horizon = sum(int(pulls.sum()) for pulls in batches)
+        return self.policy.epsilon(horizon, self.dimension)
+
+
 _noise_of = lru_cache(maxsize=256)(gaussian_noise)
 
 
 @lru_cache(maxsize=256)
 def _bit_level(epsilon: float, delta: float, clients: int, numbers: int) -> float:
-    low, high = epsilon / numbers, 12.0
+    low, high = epsilon / numbers, max(epsilon, math.log(clients))
     for _ in range(_STEPS):
+        if high - low < 1e-3:
+            break
         middle = 0.5 * (low + high)
         cost = shuffled_price([(KaryResponse(middle, 2), numbers)], clients, delta)
         low, high = (middle, high) if cost <= epsilon else (low, middle)
-        if high - low < 1e-3:
+        if _CLOSE * epsilon <= cost <= epsilon:
             break
     return low
 

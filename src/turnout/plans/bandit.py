@@ -12,6 +12,7 @@ from turnout.plans.fields import Count, CountFromZero, OpenUnit, Positive, Proba
 from turnout.plans.plan import TomlPlan
 
 ActionRow = tuple[float, ...]
+_FIRST = {"thompson": 20, "private-linucb": 1000}
 
 
 class EnvironmentSection(Section):
@@ -53,6 +54,13 @@ class EnvironmentSection(Section):
         self._check_features(self.features)
         return self
 
+    @property
+    def numbers(self) -> int:
+        """Numbers that an action is made of."""
+        if self.features is not None:
+            return len(self.features[0])
+        return 2 if self.gap is not None else self.dimension
+
     def _check_features(self, rows: tuple[ActionRow, ...]) -> None:
         named = [(f"features[{i}]", row) for i, row in enumerate(rows)]
         if self.parameter is not None:
@@ -72,28 +80,29 @@ class RewardPrivacySection(Section):
         ..., description="who is trusted; none: no privacy"
     )
     epsilon: Positive | None = Field(None, description="ε under replace-one of a client's reward")
-    delta: OpenUnit | None = Field(None, description="δ; of shuffled messages alone")
+    delta: OpenUnit | None = Field(
+        None, description="δ; of shuffled messages and of private-linucb alone"
+    )
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if (self.epsilon is None) != (self.trust == "none"):
             expected = "none without privacy" if self.epsilon else "a number above 0"
             raise ParameterError("epsilon", self.epsilon, expected)
-        if (self.delta is None) == (self.trust == "shuffled"):
-            expected = "none: ε is pure" if self.delta else "a number strictly between 0 and 1"
-            raise ParameterError("delta", self.delta, expected)
         return self
 
 
 class PolicySection(Section):
     """The choice of what is pulled."""
 
-    name: Literal["elimination", "thompson", "linucb", "phased-elimination"] = Field(
-        "elimination", description="a policy that is known by name"
+    name: Literal["elimination", "thompson", "linucb", "phased-elimination", "private-linucb"] = (
+        Field("elimination", description="a policy that is known by name")
     )
     growth: Positive = Field(1.5, description="ratio of the sizes of successive batches, above 1")
     first: Count | None = Field(
-        None, description="pulls of the first batch; unset: 50, of thompson 20"
+        None,
+        description="pulls of the first batch, of private-linucb of every one; unset: 50, of "
+        "thompson 20, of private-linucb 1000",
     )
     commit: Probability = Field(
         0.3, description="share of the horizon in which the action that looks best is pulled alone"
@@ -116,7 +125,7 @@ class PolicySection(Section):
     @property
     def first_batch(self) -> int:
         """Pulls of the first batch."""
-        return self.first or (20 if self.name == "thompson" else 50)
+        return self.first or _FIRST.get(self.name, 50)
 
 
 class BanditRunSection(Section):
@@ -145,6 +154,18 @@ class BanditPlan(TomlPlan):
     privacy: RewardPrivacySection
     policy: PolicySection = Field(default_factory=lambda: PolicySection.model_validate({}))
     run: BanditRunSection = Field(default_factory=lambda: BanditRunSection.model_validate({}))
+
+    @model_validator(mode="after")
+    def _fitting_delta(self) -> Self:
+        privacy, own = self.privacy, self.policy.name == "private-linucb"
+        if own and privacy.trust == "none":
+            raise ParameterError("privacy.trust", privacy.trust, "a trust model of private-linucb")
+        if own and self.environment.log is not None:
+            raise ParameterError("policy.name", self.policy.name, "another: it replays no log")
+        if (privacy.delta is None) == (own or privacy.trust == "shuffled"):
+            expected = "none: ε is pure" if privacy.delta else "a number strictly between 0 and 1"
+            raise ParameterError("privacy.delta", privacy.delta, expected)
+        return self
 
     @model_validator(mode="after")
     def _whole_batch(self) -> Self:

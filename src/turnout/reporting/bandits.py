@@ -29,6 +29,7 @@ POLICIES = {
     "thompson": "batched Thompson sampling; its regret is measured, not proved",
     "linucb": "LinUCB with rare switches; its width is proved without privacy alone",
     "phased-elimination": "phased elimination as in textbooks",
+    "private-linucb": "LinUCB on noisy statistics, which protects actions and contexts too",
 }
 _PUBLIC = (
     "ε covers what the runs release: the noisy sums of each batch, hence all actions that are "

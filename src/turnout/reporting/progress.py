@@ -11,8 +11,11 @@ _PATIENCE_SECONDS = 2.0
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar, once something has taken a while; it is told how many of how many parts are done."""
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
+    """A bar, once something has taken a while; it is told how many of how many parts are done.
+
+    A third argument, if there is one, is what to call it from now on.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -20,7 +23,9 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
     with _late(bar.start, bar.stop):
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+        yield lambda done, of, named=what: bar.update(
+            task, completed=done, total=of, description=named
+        )
 
 
 @contextmanager

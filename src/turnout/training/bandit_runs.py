@@ -23,6 +23,7 @@ from turnout.bandits import (
     LoggedEnvironment,
     Mechanism,
     Policy,
+    PrivateLinUCB,
     ShuffledBits,
     phased_elimination,
     read_log,
@@ -30,6 +31,7 @@ from turnout.bandits import (
     sphere_environment,
     two_best_environment,
 )
+from turnout.bandits.private_ucb import StatisticsOfPolicy
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.identity import identity_of
@@ -45,7 +47,8 @@ from turnout.training.execution import InterruptedRunError
 from turnout.training.runs import PLACE, place_of
 
 FloatArray = NDArray[np.float64]
-Tell = Callable[[int, int], None]
+Tell = Callable[[int, int, str], None]
+"""It is told how many of how many runs are done, and their regret so far in words."""
 CHECKPOINT = "checkpoint.npz"
 POINTS = 100
 """Points of a regret curve, evenly over the horizon."""
@@ -134,6 +137,8 @@ def mechanism_of(plan: BanditPlan) -> Mechanism:
     """
     privacy = plan.privacy
     try:
+        if plan.policy.name == "private-linucb":
+            return private_linucb(plan).mechanism(plan.environment.numbers)
         match privacy.trust:
             case "central":
                 return CentralSums(privacy.epsilon or 0.0)
@@ -162,6 +167,16 @@ def policy_of(plan: BanditPlan) -> Policy[Any]:
             return LinUCB(asked.failure)
         case "phased-elimination":
             return phased_elimination(asked.failure, asked.growth)
+        case "private-linucb":
+            return private_linucb(plan)
+
+
+def private_linucb(plan: BanditPlan) -> PrivateLinUCB:
+    """LinUCB with noise of its own, in the plan's trust model."""
+    privacy, asked = plan.privacy, plan.policy
+    assert privacy.trust != "none"
+    epsilon, delta = privacy.epsilon or 0.0, privacy.delta or 0.0
+    return PrivateLinUCB(privacy.trust, epsilon, delta, asked.first_batch, asked.failure)
 
 
 def environment_of(
@@ -249,7 +264,7 @@ def _all_runs(
 
     try:
         while done < seeds:
-            tell(done, seeds)
+            tell(done, seeds, _so_far(results))
             results += _one_run(plan, log, SimulationStreams(plan.run.seed + done))
             done += 1
             if time.monotonic() - last > _SAVE_SECONDS:
@@ -260,6 +275,14 @@ def _all_runs(
         raise InterruptedBanditError(folder, done, seeds) from None
     save()
     return results, before + time.monotonic() - began
+
+
+def _so_far(results: Results) -> str:
+    """Mean regret of the finished runs, for who waits."""
+    if not results.uniform.size:
+        return "runs"
+    mean = results.regret[:, -1].mean()
+    return f"runs, regret {mean:,.0f} (uniform play {results.uniform.mean():,.0f})"
 
 
 def _one_run(
@@ -285,6 +308,9 @@ def _guarantee(mechanism: Mechanism, results: Results) -> Guarantee | None:
     if mechanism.trust is None:
         return None
     lower, upper = results.epsilon.max(axis=0)
+    method = "one batch a client: the costliest batch, by the exact law of its sums"
+    if isinstance(mechanism, StatisticsOfPolicy):
+        method = "action, context and reward of a client: all noisy statistics that hold them"
     bounds = Bounds(float(lower), float(upper))
     return Guarantee(
         bounds,
@@ -293,7 +319,7 @@ def _guarantee(mechanism: Mechanism, results: Results) -> Guarantee | None:
         Relation.REPLACE_ONE,
         PrivacyUnit.CLIENT,
         mechanism.trust,
-        "one batch a client: the costliest batch, by the exact law of its sums",
+        method,
         tolerance=0.01,
         exact=False,
     )
