@@ -1,7 +1,7 @@
 """MNIST without a trusted coordinator at ε ≤ 1: accuracy of messages of 38 bits, and of how many.
 
 python benchmarks/private_messages.py [--seeds 3] [--rounds 30,60,120,240,480,960]
-                                      [--json FILE] [--out docs/figures/private_messages.svg]
+                                      [--json FILE] [--out private_messages.svg]
 
 The plans are the examples `mnist-shuffled`, `mnist-sampled` and `mnist-self-sampling`; clients send
 messages, and no sum of updates is drawn in any other way. The rounds are those of
@@ -27,7 +27,7 @@ from turnout.plans import Plan, example_plan
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import LOOKS
 
-FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "private_messages.svg"
+FIGURE = Path("private_messages.svg")
 EXAMPLES = ("mnist-shuffled", "mnist-sampled", "mnist-self-sampling")
 STUDY = "mnist-sampled"
 TRUSTS = {"shuffled": "check-in", "central": "Poisson"}

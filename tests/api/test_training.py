@@ -102,7 +102,7 @@ def test_a_run_without_a_folder_leaves_nothing_to_go_on_with(monkeypatch):
         (
             {"example": "mnits"},
             ParameterError,
-            "one of digits, fashion, mnist, phones, trial",
+            "one of digits, fashion, mnist, mnist-sampled, ",
         ),
         ({"plan": "none.toml"}, ParameterError, "a TOML file that exists"),
         ({"plan": {**TABLES, "model": {}}}, ParameterError, "model.name"),

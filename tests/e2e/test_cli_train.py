@@ -222,7 +222,7 @@ def test_a_folder_that_holds_something_is_left_alone(turnout, plan, tmp_path):
         (["--resume", "x", "--out", "y"], "out = 'y': expected none beside resume"),
         (
             ["--example", "x"],
-            "example = 'x': expected one of digits, fashion, mnist, phones, trial",
+            "example = 'x': expected one of digits, fashion, mnist, mnist-sampled, ",
         ),
         (["--resume", "x", "--print-plan"], "--print-plan prints PLAN or --example NAME"),
     ],

@@ -65,7 +65,7 @@ REFUSED = [
     (f"{FREQUENCIES} object.npy --size 3 {LOCAL}", "no array of numbers"),
     (f"{FREQUENCIES} empty.npy --size 3 {LOCAL}", "no array of numbers"),
     (f"{FREQUENCIES} none.npy --size 3 {LOCAL}", "it holds no values"),
-    (f"{FREQUENCIES} folder.csv --size 3 {LOCAL}", "is a directory"),
+    (f"{FREQUENCIES} folder.csv --size 3 {LOCAL}", "is a directory without .parquet files"),
     (f"{FREQUENCIES} towns.csv --labels bom.txt --column home {LOCAL}", "column = 'home'"),
     (f"{FREQUENCIES} towns.csv --labels twice.txt --column town {LOCAL}", "all different"),
     (f"{FREQUENCIES} towns.csv --labels latin.txt --column town {LOCAL}", "no UTF-8 text"),

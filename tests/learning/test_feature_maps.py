@@ -124,7 +124,8 @@ def test_each_channel_of_a_colour_image_is_scattered_by_itself():
 
 def test_refusals():
     with pytest.raises(
-        ParameterError, match="pixels, standardized, deskewed, scattering, hog or module:function"
+        ParameterError,
+        match="pixels, standardized, deskewed, scattering, hog, hog-cells or module:function",
     ):
         apply_features("fourier", images(1))
     with pytest.raises(ParameterError, match="square images"):

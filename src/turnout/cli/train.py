@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.option(
     "--example",
     metavar="NAME",
-    help="An example in place of PLAN: digits, fashion, mnist, phones or trial; into runs/NAME by "
-    "default.",
+    help="An example in place of PLAN: digits, fashion, mnist, mnist-shuffled, mnist-sampled, "
+    "mnist-self-sampling, phones or trial; into runs/NAME by default.",
 )
 @click.option("--print-plan", is_flag=True, help="Print the plan, and do nothing else.")
 @click.option("--out", metavar="DIR", type=PATH, help="Where the run goes.")

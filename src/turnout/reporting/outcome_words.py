@@ -84,7 +84,7 @@ def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, 
     """The noise of the coordinator, or what clients send in its place, row by row."""
     messages = prepared.messages(dimension)
     if messages is None:
-        return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.6g}")]
+        return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.5g}")]
     shorter = 32 * dimension / messages.message_bits
     return [
         (

@@ -96,6 +96,8 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         raise InputFileError(
             f"{path}: expected a .npy, .csv or .parquet file, or a folder of .parquet files"
         )
+    if path.is_dir() and not _parquet_files(path):
+        raise InputFileError(f"{path} is a directory without .parquet files")
     empty = True
     try:
         for block in blocks():
