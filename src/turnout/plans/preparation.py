@@ -155,7 +155,8 @@ def _in_its_place(plan: Plan, population: int, chosen: ParticipationLaw) -> str:
         return "privacy.trust = 'local' needs none"
     return (
         f"with privacy.trust = 'local' the plan has ε = {_above(found.guarantee.epsilon.upper)}, "
-        f"ε₀ = {found.epsilon0:.4g} a message"
+        f"ε₀ = {found.epsilon0:.4g} a message ({plan.privacy.relation.value}, "
+        f"{plan.privacy.unit.value}, δ = {plan.privacy.delta:g})"
     )
 
 

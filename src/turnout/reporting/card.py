@@ -69,7 +69,7 @@ def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
         return {"noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms"}
     return {
         "message of a client": f"{facts['message']}, {facts['message_bits']} bits",
-        "ε₀ of a message alone": rounded_up(facts["epsilon0"], 5),
+        "ε₀ of a message alone": f"{rounded_up(facts['epsilon0'], 5)} (replace-one, local trust)",
     }
 
 

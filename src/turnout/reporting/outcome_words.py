@@ -92,5 +92,5 @@ def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, 
             f"{type(messages).__name__}, {messages.message_bits} bits, "
             f"1/{shorter:,.0f} of the update in float32",
         ),
-        ("ε₀ of a message alone", rounded_up(messages.epsilon0)),
+        ("ε₀ of a message alone", f"{rounded_up(messages.epsilon0)} (replace-one, local trust)"),
     ]

@@ -93,16 +93,17 @@ class _Kept:
     """Messages that are summed many at a time, which short ones gain by."""
 
     def __init__(self, mechanism: Randomized) -> None:
-        self.count = 0
+        self.count = self._numbers = 0
         self._mechanism, self._total = mechanism, mechanism.zero()
         self._parts: list[NDArray[Any]] = []
 
     def add(self, messages: NDArray[Any]) -> None:
         """Keeps messages, or sums all that are kept."""
         self.count += len(messages)
+        self._numbers += messages.size
         self._parts.append(messages)
-        if sum(part.size for part in self._parts) > _NUMBERS_KEPT:
-            self._total, self._parts = self.total(), []
+        if self._numbers > _NUMBERS_KEPT:
+            self._total, self._parts, self._numbers = self.total(), [], 0
 
     def total(self) -> UpdateSum:
         """The sum that all messages stand for."""

@@ -18,10 +18,10 @@ EPSILON0, VARIATION = 1.2, 0.3
 LAW = AttainedVariation(EPSILON0, VARIATION)
 
 
-def laws(variation: float = VARIATION) -> tuple[np.ndarray, np.ndarray]:
+def laws(variation: float = VARIATION, epsilon0: float = EPSILON0) -> tuple[np.ndarray, np.ndarray]:
     """Three messages under the two records."""
-    share = variation / math.expm1(EPSILON0)
-    preferred = share * math.exp(EPSILON0)
+    share = variation / math.expm1(epsilon0)
+    preferred = share * math.exp(epsilon0)
     rest = 1 - share - preferred
     return np.array([preferred, share, rest]), np.array([share, preferred, rest])
 
@@ -36,9 +36,11 @@ def epsilon_of(p: np.ndarray, q: np.ndarray, delta: float) -> float:
     return high
 
 
-def shuffled_laws(clients: int, variation: float = VARIATION) -> tuple[np.ndarray, np.ndarray]:
+def shuffled_laws(
+    clients: int, variation: float = VARIATION, epsilon0: float = EPSILON0
+) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the three messages; all others hold one record, the victim the other in p."""
-    own, others = laws(variation)
+    own, others = laws(variation, epsilon0)
     p: dict[tuple[int, ...], float] = {}
     q: dict[tuple[int, ...], float] = {}
     for messages in itertools.product(range(3), repeat=clients):
@@ -58,6 +60,19 @@ def test_the_lower_bound_is_what_identical_others_give(clients, delta):
     assert epsilon.lower <= exact <= epsilon.upper
     assert epsilon.lower == pytest.approx(exact, rel=1e-4)
     p, q = shuffled_laws(clients, 0.9 * VARIATION)  # negative control: a law less far apart
+    assert epsilon.lower > max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
+
+
+@pytest.mark.parametrize("clients", [2, 4])
+@pytest.mark.parametrize("delta", [1e-3, 0.05])
+def test_messages_that_are_taken_for_one_still_bound_from_below(clients, delta):
+    epsilon0, variation = 3.0, 0.5
+    p, q = shuffled_laws(clients, variation, epsilon0)
+    exact = max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
+    law = AttainedVariation(epsilon0, variation)
+    epsilon = tn.price(shuffled(law, clients), delta=delta).epsilon
+    assert 0.7 * exact < epsilon.lower <= exact <= epsilon.upper
+    p, q = shuffled_laws(clients, 0.1 * variation, epsilon0)  # negative control
     assert epsilon.lower > max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
 
 
