@@ -31,9 +31,9 @@ from turnout.randomizers.vectors import SeededCode
 from turnout.spec.shuffles import shuffled
 
 CLIENTS, FEATURES, DIAMETER = 4000, 20, 8.0
-ROUNDS, SAMPLED, LEVEL = 1000, 1000, 1.0
+ROUNDS, SAMPLED, LEVEL = 500, 1000, 1.0
 DECADES = {
-    "T": [(rounds, SAMPLED, LEVEL) for rounds in (200, 430, 930, 2000)],
+    "T": [(rounds, SAMPLED, LEVEL) for rounds in (100, 215, 465, 1000)],
     "k": [(ROUNDS, sampled, LEVEL) for sampled in (200, 430, 930, 2000)],
     "ε₀": [(ROUNDS, SAMPLED, level) for level in (0.3, 0.65, 1.4, 3.0)],
 }
