@@ -153,7 +153,10 @@ def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
     [
         ((), "turnout-charter-2"),
         (("model",), "float32-le-1"),
-        (("model", "architecture"), "logistic-1, tanh-cnn-13k-1, tanh-cnn-26k-1, onnx-update-1"),
+        (
+            ("model", "architecture"),
+            "logistic-1, tanh-cnn-13k-1, tanh-cnn-26k-1, onnx-update-1, onnx-update-2",
+        ),
         (
             ("model", "features"),
             "pixels-1, standardized-1, deskewed-1, scattering-1, hog-1, hog-cells-1, "

@@ -146,7 +146,7 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path):
     for arrays in (
         {"inputs": good},
         {"inputs": good, "labels": np.array([1])},
-        {"inputs": good, "labels": np.array([1.0, 2.0])},
+        {"inputs": good, "labels": np.ones((2, 1, 1))},
         {"inputs": good[:0], "labels": np.array([], dtype=np.int64)},
         {"inputs": good, "labels": np.array([None, None])},
         {"inputs": np.array(1.0), "labels": np.array([1, 2])},

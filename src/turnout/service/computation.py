@@ -22,6 +22,7 @@ from turnout.core.feature_expressions import (
 from turnout.core.feature_expressions import (
     FEATURES as FEATURE_NAMES,
 )
+from turnout.service.labels import Labels
 
 if TYPE_CHECKING:
     from turnout.plans import Plan
@@ -31,10 +32,15 @@ ARCHITECTURES = {name: f"{name}-1" for name in ("logistic", "tanh-cnn-13k", "tan
 FEATURES = {name: f"{name}-1" for name in FEATURE_NAMES}
 """Formats by the names that a plan has for them; an expression of names is one of formats."""
 
-UPDATE_GRAPH, FEATURES_GRAPH = "onnx-update-1", "onnx-features-1"
-"""Formats of what the charter names by digest: a graph that devices run, whatever computes it."""
+UPDATE_GRAPH, LABELLED_GRAPH = "onnx-update-1", "onnx-update-2"
+FEATURES_GRAPH = "onnx-features-1"
+"""Formats of what the charter names by digest: a graph that devices run, whatever computes it.
 
-KNOWN_ARCHITECTURES = (*ARCHITECTURES.values(), UPDATE_GRAPH)
+The second of an update takes other labels than one class a record.
+"""
+
+UPDATE_GRAPHS = (UPDATE_GRAPH, LABELLED_GRAPH)
+KNOWN_ARCHITECTURES = (*ARCHITECTURES.values(), *UPDATE_GRAPHS)
 KNOWN_FEATURES = (*FEATURES.values(), FEATURES_GRAPH)
 """All formats that a charter may name; of features expressions too."""
 
@@ -119,10 +125,11 @@ class Computation:
     Attributes:
         architecture: format of the model: what the parameters are, and in which order.
         features: format of the function from a record's input to the model's.
-        classes: labels are 0 … classes − 1.
-        update: the graph of the architecture `UPDATE_GRAPH`; None with all others.
+        classes: labels are 0 … classes − 1; with ``labels``, outputs of the model.
+        update: the graph of an architecture of `UPDATE_GRAPHS`; None with all others.
         vectors: what it must give for known parameters and records; as ``update``.
         feature_map: the graph of the features `FEATURES_GRAPH`; None with all others.
+        labels: of the architecture `LABELLED_GRAPH`; None with all others, one class a record.
     """
 
     architecture: str = ARCHITECTURES["logistic"]
@@ -134,6 +141,7 @@ class Computation:
     update: Artefact | None = None
     vectors: Artefact | None = None
     feature_map: Artefact | None = None
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         if self.architecture not in KNOWN_ARCHITECTURES:
@@ -142,13 +150,15 @@ class Computation:
         if not is_known_features(self.features):
             raise ParameterError("features", self.features, f"one of {', '.join(KNOWN_FEATURES)}")
         for name, artefact, is_due in (
-            ("update", self.update, self.architecture == UPDATE_GRAPH),
-            ("vectors", self.vectors, self.architecture == UPDATE_GRAPH),
+            ("update", self.update, self.architecture in UPDATE_GRAPHS),
+            ("vectors", self.vectors, self.architecture in UPDATE_GRAPHS),
             ("feature_map", self.feature_map, self.features == FEATURES_GRAPH),
         ):
             if (artefact is not None) is not is_due:
                 expected = "an artefact" if is_due else "none: the format has a name of its own"
                 raise ParameterError(name, artefact, expected)
+        if (self.labels is not None) is not (self.architecture == LABELLED_GRAPH):
+            raise ParameterError("labels", self.labels, f"given for {LABELLED_GRAPH} alone")
         if self.vectors is not None:
             checks.at_most(
                 "the largest vectors in bytes", MOST_VECTOR_BYTES, size=self.vectors.size
@@ -156,7 +166,7 @@ class Computation:
         if not self.input_shape:
             raise ParameterError("input_shape", self.input_shape, "at least one side")
         checks.count(**{f"input_shape[{i}]": side for i, side in enumerate(self.input_shape)})
-        checks.count(2, classes=self.classes)
+        checks.count(2 if self.labels is None else 1, classes=self.classes)
         checks.count(steps=self.steps)
         checks.positive(learning_rate=self.learning_rate)
 
@@ -182,7 +192,7 @@ class Computation:
             "format": PARAMETERS_FORMAT,
             "digest": first.hex(),
             "architecture": {"format": self.architecture, "classes": self.classes}
-            | _named(artefact=self.update, vectors=self.vectors),
+            | _named(artefact=self.update, vectors=self.vectors, labels=self.labels),
             "features": {"format": self.features, "input_shape": list(self.input_shape)}
             | _named(artefact=self.feature_map),
         }
@@ -215,10 +225,11 @@ class Computation:
             _artefact(architecture, "artefact"),
             _artefact(architecture, "vectors"),
             _artefact(features, "artefact"),
+            Labels.from_document(architecture["labels"]) if "labels" in architecture else None,
         )
 
 
-def _named(**artefacts: Artefact | None) -> dict[str, Any]:
+def _named(**artefacts: Artefact | Labels | None) -> dict[str, Any]:
     """Their documents; nothing of those that are not there."""
     return {name: one.document() for name, one in artefacts.items() if one is not None}
 

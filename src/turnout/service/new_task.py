@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.extras import require
 from turnout.core.feature_expressions import names_code
-from turnout.datasets import Target
+from turnout.datasets import ClientData, Target
 from turnout.plans import Plan, prepare
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
@@ -19,6 +19,7 @@ from turnout.randomness import SimulationStreams
 from turnout.service import learner as learning
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
+from turnout.service.labels import Labels
 from turnout.service.signatures import SigningKey
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from turnout.learning.features import FeatureMap
-    from turnout.learning.models import Model
+    from turnout.learning.tasks import SupervisedTask
     from turnout.training.workload import Workload
 
 
@@ -77,6 +78,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         )
     # Devices do not have the user's own code.
     graph = graph or plan.model.name is None or names_code(plan.model.features)
+    graph = graph or plan.model.loss not in {None, "cross-entropy"}
     if graph:
         require("export", what="a task whose model is a graph")
     from turnout.training.building import build_task
@@ -85,7 +87,9 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     from turnout.training.workload import gather
 
     workload = gather(plan, folder)
-    _require_class_labels(plan, workload.data.target)
+    if workload.data.target is not Target.CLASS and not graph:
+        require("export", what="a task whose labels are not classes")
+        graph = True
     prepared = prepare(plan, workload.population, workload.law)
     task = build_task(workload)
     streams = SimulationStreams(plan.run.seed)
@@ -99,7 +103,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     computation = Computation.of(plan, workload.data.train.inputs.shape[1:], workload.data.outputs)
     artefacts: list[bytes] = []
     if graph:
-        computation, artefacts = _as_graph(computation, task.model, workload)
+        computation, artefacts = _as_graph(computation, task, workload)
     key = SigningKey.new()
     charter = Charter(
         plan=text,
@@ -124,27 +128,35 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     return NewTask(charter, key, parameters, tuple(artefacts))
 
 
-def _require_class_labels(plan: Plan, target: Target) -> None:
-    """Refuses what devices cannot compute: other labels, and losses of the user's own."""
-    if target is not Target.CLASS or plan.model.loss not in (None, "cross-entropy"):
-        said = plan.model.loss or target.value
-        raise UnsupportedError(
-            f"devices train on one class a record, by cross-entropy; the plan says {said!r}"
-        )
-
-
 def _as_graph(
-    computation: Computation, model: Model, workload: Workload
+    computation: Computation, task: SupervisedTask, workload: Workload
 ) -> tuple[Computation, list[bytes]]:
     """The computation with the model as a graph, and what devices fetch."""
     from turnout.learning.examples import as_floats, as_tensor
     from turnout.learning.features import apply_features, build_features
+    from turnout.learning.losses import LOSSES
+    from turnout.service.artefacts.exporting import cross_entropy
     from turnout.service.artefacts.of_model import as_graph
 
     features = build_features(workload.plan.model.features, workload.folder)
     one = apply_features(features, workload.data.train.inputs[:1])
     own = _kept(features) if features is not None and features.code else None
-    return as_graph(computation, model, as_floats(as_tensor(one))[0], features=own)
+    example, loss = as_floats(as_tensor(one))[0], task.objective.loss
+    return as_graph(
+        computation,
+        task.model,
+        example,
+        loss=cross_entropy if loss is LOSSES["cross-entropy"] else loss.each,
+        labels=_labels(workload.data),
+        features=own,
+    )
+
+
+def _labels(data: ClientData) -> Labels | None:
+    """What a record's label is; None for one class."""
+    if data.target is Target.CLASS:
+        return None
+    return Labels(data.target.value, data.train.labels.shape[1])
 
 
 def _kept(features: FeatureMap) -> Callable[[Tensor], Tensor]:

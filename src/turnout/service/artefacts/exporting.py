@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.export import Dim, default_decompositions
@@ -18,6 +19,7 @@ from torch.func import grad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from turnout.core.errors import UnsupportedError
 from turnout.learning.clipping import MARGIN
@@ -25,11 +27,12 @@ from turnout.learning.local_updates import LocalTraining
 from turnout.learning.models import Model
 from turnout.service.artefacts.derivatives import DERIVATIVES
 from turnout.service.artefacts.graphs import IR_VERSIONS, OPSETS
+from turnout.service.labels import Labels
 
 UPDATE_INPUTS = ("parameters", "inputs", "labels", "weights", "clip_norm")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Loss (n,) of each record, from scores (n, …) and labels (n,)."""
+"""Loss (n,) of each record, from scores (n, …) and labels (n,) or (n, count)."""
 
 _MOST_RECORDS = 1 << 16
 
@@ -40,16 +43,23 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def update_function(
-    model: Model, local: LocalTraining | None = None, loss: Loss = cross_entropy
+    model: Model,
+    local: LocalTraining | None = None,
+    loss: Loss = cross_entropy,
+    form: Labels | None = None,
 ) -> Callable[..., Tensor]:
     """The clipped update as a function of `UPDATE_INPUTS`; ``weights`` sum to 1."""
     local = local or LocalTraining()
 
+    tags = form is not None and form.kind == "tags"
+
     def update(
         parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
     ) -> Tensor:
+        known = labels.to(torch.uint8) if tags else labels  # as a simulation has them
+
         def total(at: Tensor) -> Tensor:
-            return (loss(model.logits(at, inputs), labels) * weights).sum()
+            return (loss(model.logits(at, inputs), known) * weights).sum()
 
         moved = local.learning_rate * grad(total)(parameters)
         for _ in range(1, local.steps):
@@ -65,28 +75,37 @@ def update_graph(
     example: Tensor,
     local: LocalTraining | None = None,
     loss: Loss = cross_entropy,
+    form: Labels | None = None,
 ) -> bytes:
-    """The graph ``onnx-update-1`` of a model.
+    """The graph of a model's update.
 
     Args:
         model: any whose scores PyTorch can trace.
         example: a record as the model sees it, float32 or int64; only type and shape count.
         local: what a client does in a step.
         loss: of each record.
+        form: of labels that are not classes.
 
     Raises:
         UnsupportedError: the model uses what a graph cannot say; the message names it.
     """
-    count = _unlike(model.dimension, *example.shape)
+    count = _unlike(model.dimension, *example.shape, *(() if form is None else (form.count,)))
     arguments = (
         torch.linspace(-0.1, 0.1, model.dimension),
         torch.zeros(count, *example.shape, dtype=example.dtype),
-        torch.zeros(count, dtype=torch.int64),
+        _blank_labels(form, count),
         torch.full((count,), 1 / count),
         torch.ones((), dtype=torch.float64),
     )
-    function = update_function(model, local, loss)
+    function = update_function(model, local, loss, form)
     return _exported(function, arguments, {1, 2, 3}, UPDATE_INPUTS, "update")
+
+
+def _blank_labels(form: Labels | None, count: int) -> Tensor:
+    """Labels of so many records, all 0."""
+    if form is None:
+        return torch.zeros(count, dtype=torch.int64)
+    return torch.from_numpy(np.zeros((count, form.count), form.dtype))
 
 
 def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> bytes:
@@ -120,7 +139,7 @@ def _exported(
     level = noisy.level
     noisy.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), _OpenLinear():
             warnings.simplefilter("ignore")  # of PyTorch about its own parts
             traced = make_fx(function, decomposition_table=table, tracing_mode="symbolic")(
                 *arguments
@@ -143,6 +162,23 @@ def _exported(
         noisy.setLevel(level)
     assert made is not None
     return _bare(_folded(made.model))
+
+
+class _OpenLinear(TorchFunctionMode):
+    """Dense layers of sequences as a product: PyTorch's own freeze the number of records."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is functional.linear and args[0].ndim > 2:
+            return _linear(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`functional.linear`, (…, k) from (…, d)."""
+    made = inputs @ weight.T
+    return made if bias is None else made + bias
 
 
 def _folded(model: Any) -> Any:

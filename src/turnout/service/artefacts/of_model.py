@@ -23,7 +23,14 @@ from turnout.service.artefacts.exporting import (
 )
 from turnout.service.artefacts.graphs import read_graph
 from turnout.service.artefacts.vectors import Vector, formula
-from turnout.service.computation import FEATURES_GRAPH, UPDATE_GRAPH, Artefact, Computation
+from turnout.service.computation import (
+    FEATURES_GRAPH,
+    LABELLED_GRAPH,
+    UPDATE_GRAPH,
+    Artefact,
+    Computation,
+)
+from turnout.service.labels import Labels
 
 _NUMBERS_KEPT = 200
 """Of each vector's update; more would tell no more."""
@@ -35,6 +42,7 @@ def as_graph(
     example: Tensor,
     *,
     loss: Loss = cross_entropy,
+    labels: Labels | None = None,
     features: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Computation, list[bytes]]:
     """The same computation with the model as a graph, and the contents to hand out.
@@ -44,6 +52,7 @@ def as_graph(
         model: the model itself.
         example: a record as the model sees it, float32 or int64; only type and shape count.
         loss: of each record.
+        labels: what they are, where they are not classes.
         features: a feature function that has no name, from float32 ``(n, *input_shape)``.
 
     Raises:
@@ -52,12 +61,14 @@ def as_graph(
     """
     local = LocalTraining(computation.steps, computation.learning_rate)
     blank = torch.zeros_like(example)
-    graph = update_graph(model, blank, local, loss)
+    graph = update_graph(model, blank, local, loss, labels)
     read_graph(graph)
-    known = vectors.encoded(_vectors(model, blank, local, loss, computation.classes))
+    function = update_function(model, local, loss, labels)
+    known = vectors.encoded(_vectors(model, blank, function, labels, computation.classes))
     made = replace(
         computation,
-        architecture=UPDATE_GRAPH,
+        architecture=UPDATE_GRAPH if labels is None else LABELLED_GRAPH,
+        labels=labels,
         update=Artefact.of(graph),
         vectors=Artefact.of(known),
     )
@@ -71,14 +82,18 @@ def as_graph(
 
 
 def _vectors(
-    model: Model, example: Tensor, local: LocalTraining, loss: Loss, classes: int
+    model: Model,
+    example: Tensor,
+    function: Callable[..., Tensor],
+    form: Labels | None,
+    classes: int,
 ) -> list[Vector]:
     """A vector that is clipped, and one of three records that is not."""
     made = []
     for records, clip_norm in ((1, 1e-3), (3, 1e6)):
         parameters = formula(model.dimension, 7919, 10007, 0.2)
         inputs = tuple(_input(example, 31 + 2 * i) for i in range(records))
-        labels = tuple((5 * i + 1) % classes for i in range(records))
+        labels = tuple(_label(form, i, classes) for i in range(records))
         vector = Vector(
             parameters,
             inputs,
@@ -88,11 +103,23 @@ def _vectors(
             ceil(model.dimension / _NUMBERS_KEPT),
             (),
             0.0,
+            form,
         )
-        update = _computed(model, local, loss, vector)
+        update = _computed(function, vector)
         kept = tuple(float(number) for number in update[:: vector.every])
         made.append(replace(vector, update=kept, norm=float(np.linalg.norm(update))))
     return made
+
+
+def _label(form: Labels | None, i: int, outputs: int) -> int | list[float] | list[int]:
+    """The label of a vector's record."""
+    if form is None:
+        return (5 * i + 1) % outputs
+    if form.kind == "numbers":
+        return [(7 * (i + j) % 11) / 8 - 0.5 for j in range(form.count)]
+    if form.kind == "tags":
+        return [float((i + j) % 3 == 0) for j in range(form.count)]
+    return [(5 * (i + j) + 1) % (outputs + 1) - 1 for j in range(form.count)]
 
 
 def _input(example: Tensor, multiplier: int) -> object:
@@ -103,13 +130,13 @@ def _input(example: Tensor, multiplier: int) -> object:
     return formula(count, multiplier, 257, 1.0)
 
 
-def _computed(model: Model, local: LocalTraining, loss: Loss, vector: Vector) -> np.ndarray:
+def _computed(function: Callable[..., Tensor], vector: Vector) -> np.ndarray:
     """The clipped update, by PyTorch itself and not by the graph."""
     parameters, inputs, labels = vector.arrays()
     arguments = [torch.from_numpy(each) for each in (parameters, inputs, labels)]
     weights = torch.full((len(labels),), 1 / len(labels))
     bound = torch.tensor(vector.clip_norm, dtype=torch.float64)
-    update = update_function(model, local, loss)(*arguments, weights, bound)
+    update = function(*arguments, weights, bound)
     made = update.detach().double().numpy()
     if not np.isfinite(made).all():
         raise NumericalError("the model's update is not finite for the vectors of a charter")

@@ -18,6 +18,7 @@ from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
 from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
 from turnout.service.device.clipping import clipped
+from turnout.service.labels import Labels, checked_labels
 
 Fetch = Callable[[Artefact], Awaitable[bytes]]
 """The bytes of an artefact, checked against its digest."""
@@ -37,7 +38,7 @@ class GraphUpdates:
         charter: names the graph.
         inputs: shape ``(m, *input_shape)``: uint8 (fractions of 255), floats, or whole numbers
             where the graph takes them.
-        labels: whole numbers, ``(m,)``.
+        labels: ``(m,)`` or ``(m, count)``, as the charter says.
         client: whose records they are.
         bounds: of the process that runs the graph.
     """
@@ -46,7 +47,7 @@ class GraphUpdates:
         self,
         charter: Charter,
         inputs: NDArray[Any],
-        labels: NDArray[np.int64],
+        labels: NDArray[Any],
         client: int,
         bounds: Bounds | None = None,
     ) -> None:
@@ -55,10 +56,9 @@ class GraphUpdates:
         if inputs.shape[1:] != held.input_shape:
             expected = f"the charter's shape of a record, {held.input_shape}"
             raise ParameterError("inputs", inputs.shape[1:], expected)
-        if labels.min() < 0 or labels.max() >= held.classes:
-            raise ParameterError("labels", int(labels.max()), f"classes 0 to {held.classes - 1}")
         self._charter, self._client, self._bounds = charter, client, bounds
-        self._inputs, self._labels = inputs, labels.astype(np.int64)
+        self._inputs = inputs
+        self._labels = checked_labels(labels, held.labels, held.classes)
         self._graph = b""
         self._featured: NDArray[Any] | None = None
         self._sandbox: Sandbox | None = None
@@ -74,7 +74,7 @@ class GraphUpdates:
         assert held.update is not None
         assert held.vectors is not None
         graph, known = await fetch(held.update), await fetch(held.vectors)
-        taken = require_update_face(read_graph(graph), self._charter.lattice.dimension)
+        taken = require_update_face(read_graph(graph), self._charter.lattice.dimension, held.labels)
         shape = tuple(side for side in taken.sides[1:] if isinstance(side, int))
         features = await self._features(fetch, taken.type == INT64)
         blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
@@ -84,7 +84,10 @@ class GraphUpdates:
             )
         self._graph = graph
         vectors.require_all(
-            vectors.decoded(known), self._run, self._charter.lattice.dimension, shape
+            vectors.decoded(known, held.labels),
+            self._run,
+            self._charter.lattice.dimension,
+            shape,
         )
         # From here on nothing that fails may show: it would tell something of the records.
         with suppress(ExhaustedError):
@@ -111,7 +114,7 @@ class GraphUpdates:
         self,
         parameters: NDArray[np.float32],
         inputs: NDArray[Any],
-        labels: NDArray[np.int64],
+        labels: NDArray[Any],
         clip_norm: float,
     ) -> NDArray[np.float32]:
         """The output of the graph; its process is ended after a failure."""
@@ -151,8 +154,13 @@ class GraphUpdates:
         return mapped
 
 
-def require_update_face(graph: Graph, dimension: int) -> Port:
-    """The graph's input of records, where it has the face of ``onnx-update-1``.
+def require_update_face(graph: Graph, dimension: int, labels: Labels | None = None) -> Port:
+    """The graph's input of records, where it has the face of an update.
+
+    Args:
+        graph: that was read.
+        dimension: d.
+        labels: those of ``onnx-update-2``; None for the classes of ``onnx-update-1``.
 
     Raises:
         RemoteProtocolError: it has another.
@@ -161,7 +169,7 @@ def require_update_face(graph: Graph, dimension: int) -> Port:
     records = ports.get("inputs")
     due = {
         "parameters": (FLOAT, (dimension,)),
-        "labels": (INT64, (None,)),
+        "labels": _label_face(labels),
         "weights": (FLOAT, (None,)),
         "clip_norm": (DOUBLE, ()),
     }
@@ -174,6 +182,13 @@ def require_update_face(graph: Graph, dimension: int) -> Port:
     if kind not in (FLOAT, INT64) or sides[:1] != (None,) or None in sides[1:]:
         raise RemoteProtocolError("the charter's graph takes no records of one shape")
     return records
+
+
+def _label_face(labels: Labels | None) -> tuple[int, tuple[int | None, ...]]:
+    """Type and sides of the graph's input of labels."""
+    if labels is None:
+        return INT64, (None,)
+    return INT64 if labels.dtype is np.int64 else FLOAT, (None, labels.count)
 
 
 def require_features_face(graph: Graph, input_shape: tuple[int, ...]) -> None:

@@ -16,15 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import RemoteProtocolError
+from turnout.service.labels import Labels
 
-FORMAT = "update-vectors-1"
+FORMAT, LABELLED_FORMAT = "update-vectors-1", "update-vectors-2"
+"""Of classes; of other labels, each a list."""
 TOLERANCE = 1e-4
 """Largest difference of two computations of an update, in units of its norm."""
 
 _MOST_CASES = 16
 
-Updates = Callable[[NDArray[np.float32], NDArray[Any], NDArray[np.int64], float], NDArray[Any]]
-"""The clipped update of parameters (d,), featured records (m, …), labels (m,) and clip norm."""
+Updates = Callable[[NDArray[np.float32], NDArray[Any], NDArray[Any], float], NDArray[Any]]
+"""The clipped update of parameters (d,), featured records (m, …), labels (m, …) and clip norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +37,29 @@ class Vector:
         parameters: formula of the parameters.
         inputs: formulas or lists of the records' numbers as the model sees them.
         shape: the shape of each.
-        labels: of the records.
+        labels: of the records: classes, or rows of numbers.
         clip_norm: C.
         every: the update's coordinates 0, every, 2·every, … are in ``update``.
         update: those of the clipped update.
         norm: ℓ2 norm of the whole clipped update.
+        form: of labels that are not classes.
     """
 
     parameters: dict[str, Any]
     inputs: tuple[Any, ...]
     shape: tuple[int, ...]
-    labels: tuple[int, ...]
+    labels: tuple[Any, ...]
     clip_norm: float
     every: int
     update: tuple[float, ...]
     norm: float
+    form: Labels | None = None
 
-    def arrays(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
-        """Parameters (d,), inputs (m, …) and labels (m,)."""
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]:
+        """Parameters (d,), inputs (m, …) and labels, (m,) or (m, count)."""
         rows = [filled(given).reshape(self.shape) for given in self.inputs]
-        return filled(self.parameters), np.stack(rows), np.array(self.labels, np.int64)
+        kind = np.int64 if self.form is None else self.form.dtype
+        return filled(self.parameters), np.stack(rows), np.array(self.labels, kind)
 
     def require_fit(self, dimension: int, shape: tuple[int, ...]) -> None:
         """Nothing where its sizes are those of the model: only then is it made.
@@ -65,7 +70,9 @@ class Vector:
         sizes = [_length(given) for given in self.inputs]
         few = 0 < len(sizes) == len(self.labels) <= _MOST_CASES
         fits = _length(self.parameters) == dimension and set(sizes) <= {prod(shape)}
-        if not (few and fits and self.shape == shape and self.every > 0):
+        sides = () if self.form is None else (self.form.count,)
+        labelled = all(np.shape(label) == sides for label in self.labels)
+        if not (few and fits and labelled and self.shape == shape and self.every > 0):
             raise ValueError("a vector is of another model")
 
     def document(self) -> dict[str, Any]:
@@ -106,35 +113,37 @@ def filled(given: Any) -> NDArray[np.float32]:
 
 def encoded(vectors: Sequence[Vector]) -> bytes:
     """The file that the charter names."""
-    document = {"format": FORMAT, "vectors": [each.document() for each in vectors]}
+    form = FORMAT if vectors[0].form is None else LABELLED_FORMAT
+    document = {"format": form, "vectors": [each.document() for each in vectors]}
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def decoded(data: bytes) -> list[Vector]:
-    """The vectors in a file.
+def decoded(data: bytes, labels: Labels | None = None) -> list[Vector]:
+    """The vectors in a file, for such labels; None for classes.
 
     Raises:
         RemoteProtocolError: it holds something else.
     """
     try:
-        document = json.loads(data)
-        if document["format"] != FORMAT or not 0 < len(document["vectors"]) <= _MOST_CASES:
-            raise ValueError(f"not {FORMAT}")
-        return [_vector(each) for each in document["vectors"]]
+        document, form = json.loads(data), FORMAT if labels is None else LABELLED_FORMAT
+        if document["format"] != form or not 0 < len(document["vectors"]) <= _MOST_CASES:
+            raise ValueError(f"not {form}")
+        return [_vector(each, labels) for each in document["vectors"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RemoteProtocolError(f"the charter's vectors are none: {error}") from None
 
 
-def _vector(fields: dict[str, Any]) -> Vector:
+def _vector(fields: dict[str, Any], labels: Labels | None) -> Vector:
     return Vector(
         fields["parameters"],
         tuple(fields["inputs"]),
         tuple(int(side) for side in fields["shape"]),
-        tuple(int(label) for label in fields["labels"]),
+        tuple(int(each) if labels is None else list(each) for each in fields["labels"]),
         float.fromhex(fields["clip_norm"]),
         int(fields["every"]),
         tuple(float(number) for number in fields["update"]),
         float(fields["norm"]),
+        labels,
     )
 
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.extras import require
 from turnout.service.charter import Charter
-from turnout.service.computation import UPDATE_GRAPH, Computation
+from turnout.service.computation import UPDATE_GRAPHS, Computation
 from turnout.service.device.turns import TrainerOf, Updates
+from turnout.service.labels import checked_labels
 from turnout.spec import GaussianNoise
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # What training takes is loaded when there is something to tr
     from turnout.training.workload import Workload
 
 
-OwnRecords = tuple[NDArray[Any], NDArray[np.int64]]
+OwnRecords = tuple[NDArray[Any], NDArray[Any]]
 """Inputs and labels of one client, as `turnout.datasets.Records` has them."""
 
 
@@ -54,7 +55,7 @@ def own_records(path: Path) -> OwnRecords:
 
     Args:
         path: holds ``inputs``, uint8 (fractions of 255), float16 or float32, shape
-            ``(records, …)``, and ``labels``, whole numbers, shape ``(records,)``.
+            ``(records, …)``, and ``labels``, a number or a row of numbers a record.
 
     Raises:
         ParameterError: no such file, or other arrays.
@@ -77,16 +78,17 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
     """One client's records, if they are some.
 
     Raises:
-        ParameterError: no records, labels that are not whole numbers, or not one a record.
+        ParameterError: no records, or labels that are not a number or a row of numbers a record.
     """
     inputs, labels = np.asarray(inputs), np.asarray(labels)
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) == 0:
-        raise ParameterError("labels", (labels.dtype, labels.shape), "one whole number a record")
+    if labels.ndim not in {1, 2} or labels.dtype.kind not in "fiub" or labels.size == 0:
+        expected = "a number, or a row of numbers, a record"
+        raise ParameterError("labels", (labels.dtype, labels.shape), expected)
     if inputs.ndim < 2:
         raise ParameterError("inputs", inputs.shape, "a shape (records, …)")
     if len(inputs) != len(labels):
         raise ParameterError("labels", len(labels), f"one for each of {len(inputs)} inputs")
-    return inputs, labels.astype(np.int64)
+    return inputs, labels
 
 
 def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
@@ -96,7 +98,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     """
 
     def build(charter: Charter) -> Updates:
-        if charter.computation.architecture == UPDATE_GRAPH:
+        if charter.computation.architecture in UPDATE_GRAPHS:
             from turnout.service.artefacts.updates import GraphUpdates
 
             return GraphUpdates(charter, *records, client)
@@ -106,11 +108,9 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
         from turnout.training.workload import Workload
 
         plan = Plan.from_toml(charter.plan, "the charter's plan")
-        own = Records(*records)
+        inputs, labels = records
+        own = Records(inputs, checked_labels(labels, None, charter.computation.classes))
         data = ClientData(plan.data.title, own, own, charter.computation.classes)
-        if own.labels.min() < 0 or own.labels.max() >= data.outputs:
-            top = data.outputs - 1
-            raise ParameterError("labels", int(own.labels.max()), f"classes 0 to {top}")
         workload = Workload(plan, data, 1, charter.scheme.participation)
         return Trainer(_task(workload, charter), client)
 
