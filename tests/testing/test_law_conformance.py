@@ -37,7 +37,7 @@ LAWS = [
     (PoissonSampling(0.25, 3), 2),
     (SelfSampling(0.5, 2), 2),
     (FixedSize(1, 3, 2), 3),
-    (CheckIn(2, 2, 0.5), 2),
+    (CheckIn(2, 1, 0.5), 2),
     (SlidingWindow(2, 4), 4),
     (KSubset(3, 2), 2),
     (FixedAssignment(2, 2, 0.5), 2),
