@@ -39,8 +39,9 @@ class Device:
     Guarantees:
         Its steps are drawn from the operating system's randomness and stored before the first
         byte goes to the coordinator, and never drawn again.
-        What it sends has ℓ2 norm at most the task's clip norm, whatever ``update`` gives; an
-        update that is not finite is the zero vector.
+        What it sends has norm at most the task's clip norm, whatever ``update`` gives (ℓ2, but for
+        messages of another norm); an update that is not finite is the zero vector. Under local
+        trust it sends one message made of that, with the operating system's randomness.
 
     Args:
         url: the coordinator's address.
@@ -125,11 +126,10 @@ class _Bounded:
     """A user's update function within the charter's bound."""
 
     def __init__(self, update: Update, charter: Charter) -> None:
-        self._update, self._lattice = update, charter.lattice
+        self._update, self._charter = update, charter
 
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The clipped update, shape ``(d,)``."""
-        from turnout.service.device.clipping import clipped
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
+        """The update as it may be encoded, shape ``(d,)``."""
+        from turnout.service.device.clipping import bounded
 
-        made = self._update(parameters.copy(), client)
-        return clipped(made, self._lattice.dimension, self._lattice.clip_norm)
+        return bounded(self._update(parameters.copy(), client), self._charter)

@@ -13,6 +13,7 @@ from turnout.core.extras import require
 from turnout.core.feature_expressions import names_code
 from turnout.datasets import Target
 from turnout.plans import Plan, prepare
+from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
@@ -23,6 +24,7 @@ from turnout.service.signatures import SigningKey
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
+from turnout.spec import TrustModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
     from turnout.learning.features import FeatureMap
     from turnout.learning.models import Model
+    from turnout.plans.preparation import PreparedPlan
+    from turnout.protocol.encodings import UpdateEncoding
     from turnout.training.workload import Workload
 
 
@@ -70,10 +74,10 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         NumericalError: nothing can be certified.
     """
     plan = Plan.from_toml(text)
-    if plan.messages is not None:
+    if plan.privacy.trust is TrustModel.SHUFFLED:
         raise UnsupportedError(
-            f"devices send updates to a trusted coordinator; privacy.trust = "
-            f"{plan.privacy.trust.value!r} is for simulations"
+            "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, which "
+            "is for simulations; devices take part with 'local' or 'central'"
         )
     # Devices do not have the user's own code.
     graph = graph or plan.model.name is None or names_code(plan.model.features)
@@ -109,9 +113,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         target=plan.privacy.epsilon or prepared.guarantee.epsilon.upper,
         charged_steps=tuple(int(step) for step in curve.steps),
         charged=tuple(float(epsilon) for epsilon in curve.epsilon),
-        lattice=Lattice.for_noise(
-            prepared.noise.noise_multiplier, plan.privacy.clip_norm, task.dimension
-        ),
+        encoding=_encoding(prepared, task.dimension),
         expected_check_ins=public_divisor(
             prepared.scheme, workload.population, plan.protocol.expected_check_ins
         ),
@@ -122,6 +124,24 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         computation=computation,
     )
     return NewTask(charter, key, parameters, tuple(artefacts))
+
+
+def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
+    """The bytes of an update: whole numbers, or messages where the plan has some.
+
+    Raises:
+        UnsupportedError: messages that devices do not send.
+    """
+    messages = prepared.messages(dimension)
+    if messages is None:
+        noise, clip_norm = prepared.noise.noise_multiplier, prepared.plan.privacy.clip_norm
+        return Lattice.for_noise(noise, clip_norm, dimension)
+    section = prepared.plan.messages
+    if section is not None and section.as_printed:
+        raise UnsupportedError(
+            "randomizer.as_printed is for comparisons in simulations; devices send the default"
+        )
+    return MessageEncoding(messages)
 
 
 def _require_class_labels(plan: Plan, target: Target) -> None:
