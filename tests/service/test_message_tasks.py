@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from memory_storage import MemoryStorage
 
+from turnout.accounting import price
 from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
+from turnout.device import priced, require_price
 from turnout.learning.tasks import SupervisedTask
 from turnout.participation.drawing import draw_run
 from turnout.plans import Plan, prepare
@@ -23,8 +25,10 @@ from turnout.service.engine import Engine
 from turnout.service.new_task import new_task
 from turnout.service.wire import Answer
 from turnout.simulation import Simulation
+from turnout.spec import CheckIn, EveryStep, KSubset
 from turnout.training.building import build_algorithm
 from turnout.training.workload import gather
+from turnout.verification.cost import least_bound
 
 PLAN = """
 [data]
@@ -272,3 +276,30 @@ def test_a_device_refuses_a_charter_whose_plan_says_another_message():
         assert plan != charter.plan
         with pytest.raises(ParameterError, match=why):
             trainer_on_dealt()(replace(charter, plan=plan))
+
+
+def test_a_device_works_its_price_out_itself():
+    """A charter that is whole, and charges too little for its messages."""
+    charter = task("linf").charter
+    require_price(charter)
+    less = tuple(0.9 * e for e in charter.charged)
+    liar = replace(charter, charged=less)
+    with pytest.raises(RemoteProtocolError, match="are worth"):
+        require_price(liar)
+    built = []
+    with pytest.raises(RemoteProtocolError, match="are worth"):
+        priced(built.append)(liar)
+    assert built == []
+    assert priced(lambda given: given)(charter) is charter
+
+
+@pytest.mark.parametrize("norm", KINDS)
+def test_an_honest_price_is_never_refused(norm):
+    """Two proved bounds: no tolerance is needed, however long the run is."""
+    charter = task(norm).charter
+    message = replace(charter.encoding.randomizer, epsilon=0.3).law
+    for law in (CheckIn(9, 8, 0.3), EveryStep(25), KSubset(4, 2, 3)):
+        scheme = replace(charter.scheme, randomizer=message, participation=law)
+        charged = price(scheme, charter.delta).epsilon.upper
+        least = least_bound(scheme, law.steps, charter.delta)
+        assert 0.97 * charged < least <= charged

@@ -78,6 +78,20 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
     return max(bounds, default=0.0)
 
 
+@_certified()
+def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
+    """A lower bound on ε of the one bounding run, whoever works it out.
+
+    For schemes that are priced by a pair that nothing is known to attain: who charges less than
+    this has not charged for the pair. Raises as `recomputed`; also where two runs bound ε.
+    """
+    found = analysis(scheme, steps)
+    if len(found.bounds) != 1:
+        raise UnsupportedError("two runs bound this scheme's epsilon, one after the other")
+    run = found.bounds[0]
+    return epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta) if run else 0.0
+
+
 def _most(found: Analysis, delta: float) -> float:
     if not found.bounds[0]:
         return 0.0
