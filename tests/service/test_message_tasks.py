@@ -255,6 +255,11 @@ def test_the_charter_states_the_price_of_messages_that_are_seen():
         ('norm = "l2"', 'norm = "linf"\nas_printed = true', "as_printed"),
         ("windows = 2", 'windows = 2\n[protocol]\nrelease = "one-client"', "aggregated"),
         ('norm = "l2"', 'norm = "l2"\nbits = 30', "bits = 30"),
+        (
+            'law = "check-in"\nwindow = 3\nwindows = 2',
+            'law = "fixed-size"\nsize = 3\nsteps = 2',
+            "under FixedSize no device can draw its own steps",
+        ),
     ],
 )
 def test_what_devices_do_not_do_is_refused_in_one_line(said, instead, why):

@@ -24,7 +24,9 @@ from turnout.service.signatures import SigningKey
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
-from turnout.spec import TrustModel
+from turnout.spec import ParticipationLaw, TrustModel
+from turnout.spec.draws import Cohort
+from turnout.spec.forms import normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +91,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     from turnout.training.workload import gather
 
     workload = gather(plan, folder)
+    _require_own_draws(workload.law)
     _require_class_labels(plan, workload.data.target)
     prepared = prepare(plan, workload.population, workload.law)
     task = build_task(workload)
@@ -124,6 +127,15 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         computation=computation,
     )
     return NewTask(charter, key, parameters, tuple(artefacts))
+
+
+def _require_own_draws(law: ParticipationLaw) -> None:
+    """Refuses laws under which a device cannot draw its own steps."""
+    if any(isinstance(span.draw, Cohort) for span in normal_form(law).spans):
+        raise UnsupportedError(
+            f"under {type(law).__name__} no device can draw its own steps, since sizes are fixed; "
+            "self-sampling has the same number of clients on average"
+        )
 
 
 def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
