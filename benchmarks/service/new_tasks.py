@@ -44,7 +44,7 @@ def main() -> None:
     population, size, steps, seconds, stored = map(int, numbers)
     charter, key = _charter(population, size // 4, steps, float(seconds))
     _store(url, charter, key, population, stored)
-    print(json.dumps({"task": charter.task, "size": charter.lattice.encoded_size}))
+    print(json.dumps({"task": charter.task, "size": charter.encoding.encoded_size}))
 
 
 def _charter(population: int, dimension: int, steps: int, seconds: float):
@@ -64,7 +64,7 @@ def _charter(population: int, dimension: int, steps: int, seconds: float):
         target=10.0,
         charged_steps=(steps,),
         charged=(9.0,),
-        lattice=Lattice.for_noise(1.0, 1.0, dimension),
+        encoding=Lattice.for_noise(1.0, 1.0, dimension),
         expected_check_ins=100.0,
         minibatch=1,
         initial_model=hashlib.sha256(bytes(4 * dimension)).digest(),
@@ -78,7 +78,7 @@ def _store(url: str, charter, key, population: int, stored: int) -> None:
     from turnout.service.signatures import SigningKey
     from turnout.service.storage.opening import open_storage
 
-    device, size = SigningKey(DEVICE_SEED), charter.lattice.encoded_size
+    device, size = SigningKey(DEVICE_SEED), charter.encoding.encoded_size
     storage = open_storage(url, serving=True)
     with storage.transaction() as tx:
         tx.create_task(charter.canonical(), key.private, bytes(size))

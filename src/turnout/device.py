@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, RemoteProtocolError
 from turnout.core.extras import require
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from turnout.service.charter import Charter
     from turnout.service.device import Diary
-    from turnout.service.device.turns import TrainerOf
+    from turnout.service.device.turns import TrainerOf, Updates
 
 __all__ = ["Device"]
 
@@ -39,8 +39,10 @@ class Device:
     Guarantees:
         Its steps are drawn from the operating system's randomness and stored before the first
         byte goes to the coordinator, and never drawn again.
-        What it sends has ℓ2 norm at most the task's clip norm, whatever ``update`` gives; an
-        update that is not finite is the zero vector.
+        What it sends has norm at most the task's clip norm, whatever ``update`` gives (ℓ2, but for
+        messages of another norm); an update that is not finite is the zero vector. Under local
+        trust it sends one message made of that, with the operating system's randomness, and none
+        of a task whose messages cost more than the task says.
 
     Args:
         url: the coordinator's address.
@@ -103,9 +105,8 @@ class Device:
 
         async with device.connection(self._ca) as http:
             link = device.Link(http, self._url, allow_http=self._allow_http)
-            client = device.Device(
-                self._invitation, diary, link, self._trainer_of, cover=self._cover
-            )
+            trainer_of = priced(self._trainer_of)
+            client = device.Device(self._invitation, diary, link, trainer_of, cover=self._cover)
             return await client.run()
 
     def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
@@ -121,15 +122,47 @@ class Device:
         return lambda charter: _Bounded(update, charter)
 
 
+def priced(trainer_of: TrainerOf) -> TrainerOf:
+    """The same trainers, of no task of local trust whose ε is more than its charter says.
+
+    Nobody is trusted then, with the price neither: the device works it out by the verifier's own
+    analysis, before it says anything.
+    """
+
+    def build(charter: Charter) -> Updates:
+        if charter.randomized:
+            require_price(charter)
+        return trainer_of(charter)
+
+    return build
+
+
+def require_price(charter: Charter) -> None:
+    """Nothing where ε of all messages of a charter is what it allows.
+
+    Raises:
+        RemoteProtocolError: it is more, surely: a sound price is above what the charter says.
+        UnsupportedError: no independent analysis is written for this scheme.
+        NumericalError: nothing can be certified.
+    """
+    from turnout.verification.cost import least_bound
+
+    epsilon = least_bound(charter.scheme, charter.steps, charter.delta)
+    if not epsilon <= charter.spent(charter.steps):
+        raise RemoteProtocolError(
+            f"the charter charges epsilon = {charter.charged[-1]:.6g}, but its messages are worth "
+            f"{epsilon:.6g} at delta = {charter.delta:g}"
+        )
+
+
 class _Bounded:
     """A user's update function within the charter's bound."""
 
     def __init__(self, update: Update, charter: Charter) -> None:
-        self._update, self._lattice = update, charter.lattice
+        self._update, self._charter = update, charter
 
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The clipped update, shape ``(d,)``."""
-        from turnout.service.device.clipping import clipped
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
+        """The update as it may be encoded, shape ``(d,)``."""
+        from turnout.service.device.clipping import bounded
 
-        made = self._update(parameters.copy(), client)
-        return clipped(made, self._lattice.dimension, self._lattice.clip_norm)
+        return bounded(self._update(parameters.copy(), client), self._charter)

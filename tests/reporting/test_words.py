@@ -59,3 +59,15 @@ def test_how_sure_somebody_becomes(posterior, percent):
     assert "60 % sure that its record was empty" in words
     assert "δ = 1e-05" in words
     assert RELATIONS[Relation.ZERO_OUT] in words
+    assert "Somebody who sees every released model and knows" in words
+
+
+def test_who_sees_what_goes_by_the_trust():
+    said = {
+        trust: certainty_in_words((0.9, 0.9), 1e-5, Relation.REPLACE_ONE, trust=trust)
+        for trust in TrustModel
+    }
+    assert "sees every message of the client's own and knows" in said[TrustModel.LOCAL]
+    assert "sees all shuffled messages and knows" in said[TrustModel.SHUFFLED]
+    assert "model" in said[TrustModel.CENTRAL]
+    assert "model" not in said[TrustModel.LOCAL]

@@ -57,7 +57,7 @@ def charter(step_seconds: float) -> Charter:
         target=3.0,
         charged_steps=tuple(range(10, 301, 10)),
         charged=tuple(0.009 * steps for steps in range(10, 301, 10)),
-        lattice=LATTICE,
+        encoding=LATTICE,
         expected_check_ins=2.0,
         minibatch=1,
         initial_model=hashlib.sha256(FIRST).digest(),

@@ -24,7 +24,7 @@ class StubTrainer:
     """An update that follows from parameters and client, of norm just above half the bound."""
 
     def __init__(self, charter, salt=0):
-        self._norm, self._salt = 0.55 * charter.lattice.clip_norm, salt
+        self._norm, self._salt = 0.55 * charter.encoding.clip_norm, salt
         self.calls = 0
 
     def update(self, parameters, client):
@@ -119,6 +119,7 @@ class World:
                     cover=cover,
                     pace=Pace(random_bytes=self.dice.randbytes),
                     random_bytes=self.dice.randbytes,
+                    source=Repeatable(self.dice),
                 )
                 return await device.run()
 

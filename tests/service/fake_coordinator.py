@@ -11,6 +11,7 @@ from functools import cache
 import httpx
 import numpy as np
 
+from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
@@ -28,7 +29,7 @@ from turnout.service.wire import (
     SignedRequest,
     head_bytes,
 )
-from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.spec import CheckIn, GaussianNoise, Relation, ReleaseRule, Scheme, TrustModel
 from turnout.spec.codec import scheme_to_dict
 
 KEY = SigningKey(bytes(range(32)))
@@ -50,17 +51,24 @@ def charter_of(
     plan="",
     step_seconds=8.0,
     computation=None,
+    messages=None,
 ):
+    """The terms; with a randomizer in ``messages`` under local trust."""
     law = CheckIn(3, 2) if law is None else law
+    scheme = Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule)
+    encoding = Lattice.for_noise(1.0, 0.5, dimension)
+    if messages is not None:
+        scheme = Scheme(messages.law, law, Relation.REPLACE_ONE, rule, trust=TrustModel.LOCAL)
+        encoding = MessageEncoding(messages)
     return Charter(
         plan=plan,
         population=population,
-        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule),
+        scheme=scheme,
         delta=1e-5,
         target=3.0,
         charged_steps=(law.steps,),
         charged=(2.5,),
-        lattice=Lattice.for_noise(1.0, 0.5, dimension),
+        encoding=encoding,
         expected_check_ins=5.0 if rule is ReleaseRule.AGGREGATED else None,
         minibatch=1,
         initial_model=hashlib.sha256(parameters(0, dimension)).digest(),
@@ -118,7 +126,7 @@ class FakeCoordinator:
         """The first records; `salt` says from which step on history is another one."""
         found, previous = [], hashlib.sha256(self.charter.canonical()).digest()
         for step in range(steps):
-            model = parameters(step + 1, self.charter.lattice.dimension)
+            model = parameters(step + 1, self.charter.encoding.dimension)
             text = b"sum %d %s" % (step, self.salt.get(step, b""))
             record = Record(
                 self.charter.task,
@@ -174,7 +182,7 @@ class FakeCoordinator:
             page = self.records(step)[first : first + self._page]
             return 200, json.dumps({"records": [record.document() for record in page]}).encode()
         if path == f"/v1/models/{step}":
-            model = parameters(step, self.charter.lattice.dimension)
+            model = parameters(step, self.charter.encoding.dimension)
             return 200, bytes(len(model)) if self.wrong_model else model
         if path.startswith("/v1/artefacts/") and path.split("/")[3] in self.artefacts:
             return 200, self.artefacts[path.split("/")[3]]
@@ -186,7 +194,7 @@ class FakeCoordinator:
         key = bytes.fromhex(json.loads(body)["public_key"]) if enrols else self.keys.get(client)
         head = headers.get("turnout-head", "")
         nonce = bytes.fromhex(headers["turnout-nonce"])
-        told = "enrolment-1" if enrols else "int32-lattice-1" if body else ""
+        told = "enrolment-1" if enrols else self.charter.update_format if body else ""
         assert headers.get("turnout-format", "") == told
         assert headers["turnout-digest"] == hashlib.sha256(body).hexdigest()
         request = SignedRequest.posting(task, path, client, nonce, body, format=told, head=head)
@@ -228,7 +236,7 @@ class FakeCoordinator:
         wrong = self._wrong_time(client, step, Phase.ANSWERS if one else Phase.CHECK_INS)
         if wrong is not None:
             return wrong
-        self.charter.lattice.decode(body)
+        self.charter.encoding.decode(body)
         self.rows[client, step] = body
         return self._receipt(Answer.ACCEPTED, client, step, digest=digest)
 

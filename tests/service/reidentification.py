@@ -28,9 +28,11 @@ def data_set(number: int) -> bytes:
 def update_of(charter: Charter, model: bytes, records: bytes) -> bytes:
     """The update that a device with these records sends for a model: no coin is tossed."""
     seed = int.from_bytes(hashlib.sha256(model + records).digest(), "big")
-    drawn = np.random.default_rng(seed).normal(size=charter.lattice.dimension)
-    longest = 0.9 * charter.lattice.clip_norm / charter.lattice.step
-    return charter.lattice.encode(np.rint(drawn / np.linalg.norm(drawn) * longest).astype(np.int32))
+    drawn = np.random.default_rng(seed).normal(size=charter.encoding.dimension)
+    longest = 0.9 * charter.encoding.clip_norm / charter.encoding.step
+    return charter.encoding.encode(
+        np.rint(drawn / np.linalg.norm(drawn) * longest).astype(np.int32)
+    )
 
 
 @dataclass(frozen=True)

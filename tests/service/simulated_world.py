@@ -17,67 +17,26 @@ from unittest import mock
 
 import numpy as np
 from memory_storage import MemoryStorage
+from world_scenes import DEVICES, DIMENSION, EPSILON_A_STEP, MESSAGES, SCENES, charter_of
 
 from turnout.core.errors import RemoteProtocolError
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
-from turnout.protocol.lattice import Lattice
 from turnout.randomness import SimulationRandomness
 from turnout.service import learner as learning
-from turnout.service.charter import Charter, Timing
+from turnout.service.charter import Charter
 from turnout.service.engine import Engine
 from turnout.service.ledger import Head, require_chain
 from turnout.service.storage.interface import Participation
 from turnout.service.wire import Answer, Phase, Receipt
-from turnout.spec import (
-    CheckIn,
-    FixedAssignment,
-    GaussianNoise,
-    KSubset,
-    Relation,
-    ReleaseRule,
-    Scheme,
-    SlidingWindow,
-)
-
-DEVICES, DIMENSION = 6, 2
-SCENES = (
-    (CheckIn(3, 2), ReleaseRule.AGGREGATED, 1),
-    (KSubset(4, 2), ReleaseRule.AGGREGATED, 1),
-    (SlidingWindow(3, 6, 1), ReleaseRule.AGGREGATED, 1),
-    (FixedAssignment(3, 2), ReleaseRule.AGGREGATED, 1),
-    (CheckIn(3, 2), ReleaseRule.ONE_CLIENT, 1),
-    (CheckIn(3, 2), ReleaseRule.ONE_CLIENT, 2),
-)
-EPSILON_A_STEP = 0.25
-
-
-@cache
-def charter_of(law, rule, minibatch) -> Charter:
-    steps = law.steps
-    return Charter(
-        plan="",
-        population=DEVICES,
-        scheme=Scheme(GaussianNoise(1.0), law, Relation.ADD_REMOVE, rule),
-        delta=1e-5,
-        target=EPSILON_A_STEP * steps,
-        charged_steps=tuple(range(steps + 1)),
-        charged=tuple(EPSILON_A_STEP * s for s in range(steps + 1)),
-        lattice=Lattice(1 / 64, 1.0, DIMENSION),
-        expected_check_ins=2.0 if rule is ReleaseRule.AGGREGATED else None,
-        minibatch=minibatch,
-        initial_model=hashlib.sha256(bytes(4 * DIMENSION)).digest(),
-        timing=Timing(),
-        coordinator_key=bytes(32),
-    )
-
+from turnout.spec import FixedAssignment, KSubset, ReleaseRule
 
 written = cache(Charter.canonical)
 
 
 @cache
 def terms_of(data: bytes) -> Charter:
-    """A charter as it reads back; there are six, and each world would read one again and again."""
+    """A charter as it reads back; there are few, and each world would read one again and again."""
     return READ(data)
 
 
@@ -139,8 +98,9 @@ class World:
     def __init__(self, seed: int, **parts) -> None:
         self.dice = random.Random(seed)
         self.parts = parts
-        self.law, rule, minibatch = SCENES[self.dice.randrange(len(SCENES))]
-        self.charter = charter_of(self.law, rule, minibatch)
+        scene = SCENES[self.dice.randrange(len(SCENES))]
+        self.law, rule, *_ = scene
+        self.charter = charter_of(*scene)
         self.asks_one = rule is ReleaseRule.ONE_CLIENT
         self.storage = parts.get("storage", MemoryStorage)()
         self.noise_drawn: list[np.ndarray] = []
@@ -230,8 +190,9 @@ class World:
     def body(self, device: Device, step: int) -> bytes:
         """Her update: computed once, sent as often as need be."""
         if step not in device.sent:
-            update = np.array([self.dice.randrange(-40, 41) for _ in range(DIMENSION)], np.int32)
-            device.sent[step] = self.charter.lattice.encode(update)
+            update = np.array([self.dice.randrange(-40, 41) for _ in range(DIMENSION)]) / 64
+            source = SimulationRandomness(np.random.default_rng(self.dice.getrandbits(64)))
+            device.sent[step] = self.charter.encoding.packed(update, source)
         self.honest_bodies[device.client, step] = device.sent[step]
         return device.sent[step]
 
@@ -248,14 +209,20 @@ class World:
             return
         step = self.dice.choice((self.dice.randrange(self.law.steps), self.engine.step))
         kind = self.dice.choice(("update", "update", "check-in"))
-        body = self.dice.choice(
-            (
-                self.charter.lattice.encode(np.array([7, -9], np.int32)),
-                np.array([64, 64], "<i4").tobytes(),
-                b"\x00" * 7,
-            )
-        )
+        body = self.dice.choice((self.other_body(), self.body_of_nobody(), b"\x00" * 7))
         self.send(Message(kind, device.client, step, body))
+
+    def other_body(self) -> bytes:
+        """One that a client may send, and no device does."""
+        if self.charter.randomized:
+            return bytes(5)
+        return self.charter.encoding.encode(np.array([7, -9], np.int32))
+
+    def body_of_nobody(self) -> bytes:
+        """As long as an update, and none: not clipped, or with bits behind its last number."""
+        if self.charter.randomized:
+            return b"\x00\x00\x00\x00\x04"
+        return np.array([64, 64], "<i4").tobytes()
 
     def deliver(self) -> None:
         """One message is handled; the coordinator may die before or after the commit."""
@@ -388,6 +355,9 @@ class World:
     def check_sums(self, releases, everybody) -> None:
         """Every release is the exact sum of stored updates plus a draw that no other has."""
         self.check_asked(everybody)
+        if self.charter.randomized:
+            self.check_messages(releases, everybody)
+            return
         draws = {drawn.astype("<i8").tobytes() for drawn in self.noise_drawn}
         used: set[bytes] = set()
         sums = []
@@ -395,7 +365,7 @@ class World:
             total = np.zeros(DIMENSION, np.int64)
             for row in everybody:
                 if row.step == step and row.digest is not None:
-                    total += self.body_of(row)
+                    total += np.frombuffer(self.body_of(row), "<i4").astype(np.int64)
             for drawn in draws - used:
                 noisy = total + np.frombuffer(drawn, "<i8")
                 if hashlib.sha256(noisy.astype("<i8").tobytes()).digest() == (
@@ -408,6 +378,21 @@ class World:
                 raise BrokenError(f"step {step} is no sum of stored updates and a fresh draw")
         self.check_models(releases, sums)
 
+    def check_messages(self, releases, everybody) -> None:
+        """Every release is what the stored messages stand for, in whichever order, and no noise."""
+        sums = []
+        for step, release in enumerate(releases):
+            stored = [self.body_of(row) for row in reversed(everybody) if row.step == step]
+            rows = [self.charter.encoding.decode(body) for body in stored]
+            total = MESSAGES.total(np.array(rows).reshape(-1, 2))
+            summed = MESSAGES.mean(total, 1)
+            digest = hashlib.sha256(summed.astype("<f8").tobytes()).digest()
+            promise(digest == release.record.sum_digest, f"step {step} is no sum of messages")
+            promise(release.served == len(stored), f"step {step} has another number of messages")
+            sums.append(summed)
+        promise(not self.noise_drawn, "noise was added to messages")
+        self.check_models(releases, sums)
+
     def check_asked(self, everybody) -> None:
         for step in range(self.law.steps):
             answered = [r for r in everybody if r.step == step and r.digest is not None]
@@ -418,7 +403,8 @@ class World:
         learner, pending = Momentum(), np.zeros(DIMENSION)
         parameters, state = np.zeros(DIMENSION, np.float32), None
         state = learner.init(parameters)
-        minibatch, step_size = self.charter.minibatch, self.charter.lattice.step
+        minibatch = self.charter.minibatch
+        step_size = 1.0 if self.charter.randomized else self.charter.encoding.step
         divisor = self.charter.expected_check_ins or minibatch
         for step, (release, noisy) in enumerate(zip(releases, sums, strict=True)):
             pending = pending + noisy
@@ -428,12 +414,10 @@ class World:
                 pending = np.zeros(DIMENSION)
             promise(release.parameters == learning.to_bytes(parameters), f"another model at {step}")
 
-    def body_of(self, row) -> np.ndarray:
-        bodies = [self.honest_bodies.get((row.client, row.step))]
-        bodies.append(self.charter.lattice.encode(np.array([7, -9], np.int32)))
-        for body in bodies:
+    def body_of(self, row) -> bytes:
+        for body in (self.honest_bodies.get((row.client, row.step)), self.other_body()):
             if body is not None and hashlib.sha256(body).digest() == row.digest:
-                return np.frombuffer(body, "<i4").astype(np.int64)
+                return body
         raise BrokenError("an update is stored that nobody may send")
 
 

@@ -10,6 +10,7 @@ from web_world import TIMING, world
 
 from turnout.core.errors import MissingExtraError, ParameterError
 from turnout.plans import Plan
+from turnout.randomness import SimulationStreams
 from turnout.service import new_task as founding
 from turnout.service.artefacts.updates import GraphUpdates
 from turnout.service.charter import Charter
@@ -165,3 +166,35 @@ def test_a_file_of_records_is_what_a_device_trains_on(new, tmp_path):
     names = json.loads(new.charter.canonical())["model"]
     assert names["architecture"]["format"] == "onnx-update-1"
     assert names["features"] == {"format": "standardized-1", "input_shape": [8, 8]}
+
+
+def test_a_graph_s_update_is_clipped_in_the_norm_of_its_message_alone(simulated, tmp_path):
+    """ℓ2 in the graph would make other messages of ℓ∞; the sandbox gives it as it is."""
+    local = PLAN.replace('relation = "add-remove"', 'relation = "replace-one"\ntrust = "local"')
+    local = local.replace("noise_multiplier = 1.0", '[randomizer]\nnorm = "linf"')
+    local = local.replace("clip_norm = 0.5\n", "epsilon0 = 4.0\n", 1)
+    local = local.replace("delta = 1e-5\n", "delta = 1e-5\nclip_norm = 0.05\n")
+    new = new_task(local, tmp_path, TIMING, graph=True)
+    held = {hashlib.sha256(content).digest(): content for content in new.artefacts}
+
+    async def fetch(named):
+        return held[named.digest]
+
+    workload, algorithm = simulated
+    updates = trainer_on(records_of(workload, algorithm, 7), 7)(new.charter)
+    parameters = np.zeros(650, np.float32)
+    try:
+        asyncio.run(updates.fetch(fetch))
+        made = updates.update(parameters, 7)
+    finally:
+        updates.close()
+    (row,) = np.concatenate(list(algorithm.updates(parameters, np.array([7]), lambda _, r: r)))[:1]
+    assert np.linalg.norm(row) > 0.1
+    assert np.abs(made - row).max() < 1e-5
+    encoding = new.charter.encoding
+    sent = [
+        encoding.packed(update, SimulationStreams(i).source("message"))
+        for update in (made, row)
+        for i in range(20)
+    ]
+    assert sent[:20] == sent[20:]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_world import SCENES, charter_of
+from world_scenes import SCENES, charter_of
 
 from turnout.core.errors import (
     BudgetExceededError,
@@ -163,7 +163,10 @@ def test_a_task_of_the_format_before_is_neither_served_nor_joined(tmp_path):
             "onnx-features-1",
         ),
         (("client",), "gradient-descent-1"),
-        (("messages", "update"), "int32-lattice-1"),
+        (
+            ("messages", "update"),
+            "int32-lattice-1, seeded-code-1, sampled-bit-1, hadamard-bit-1",
+        ),
         (("messages", "enrolment"), "enrolment-1"),
         (("messages", "record"), "record-1"),
         (("messages", "head"), "turnout-head-1"),

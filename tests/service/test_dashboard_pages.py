@@ -86,6 +86,15 @@ def test_the_public_page_says_what_a_visitor_came_for() -> None:
         assert fact in text, fact
 
 
+def test_under_local_trust_nothing_is_said_of_noise_that_a_coordinator_adds() -> None:
+    view = sample.public_view(trust_model="local", relation="replace-one", sure_in_all=(0.9, 0.9))
+    page = pages.public_page(view)
+    assert "each a message that it randomized itself" in page
+    assert "noisy sum" not in page
+    assert "sees every message of the client" in page
+    assert "noisy sum" in pages.public_page(sample.public_view())  # negative control
+
+
 def test_every_epsilon_stands_beside_its_relation_unit_and_trust_model() -> None:
     for page in all_pages(sample.operator_view())[:4]:
         text = Seen(page).text

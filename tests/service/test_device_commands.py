@@ -1,5 +1,7 @@
 """`turnout join` and `turnout fleet` against a coordinator on a real socket."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_coordinator import charter_of, invitation
@@ -9,6 +11,7 @@ from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 from turnout import datasets
 from turnout.cli.main import main
 from turnout.core.errors import ParameterError
+from turnout.randomizers.vectors import L1Randomizer
 from turnout.service.device.fleet import tokens_from
 from turnout.service.wire import Answer, Receipt
 from turnout.spec import CheckIn
@@ -201,3 +204,43 @@ def test_a_missing_package_says_how_to_get_it(capsys, monkeypatch, records, tmp_
     code, _, err = ran(capsys, "join", "https://x", "--token", "x", "--data", records)
     assert code == 2
     assert err == "turnout: turnout join needs httpx: pip install 'turnout[device]'\n"
+
+
+MESSAGES = L1Randomizer(DIMENSION, 4.0, 0.5)
+LOCAL = replace(
+    charter_of(
+        CheckIn(2),
+        dimension=DIMENSION,
+        population=40,
+        step_seconds=0.2,
+        computation=COMPUTATION,
+        messages=MESSAGES,
+    ),
+    plan=PLAN.replace("window = 3", "window = 2")
+    .replace('relation = "add-remove"', 'relation = "replace-one"\ntrust = "local"')
+    .replace("noise_multiplier = 1.0", "epsilon = 4.5")
+    .replace("[client]", '[randomizer]\nnorm = "l1"\nepsilon0 = 4.0\n[client]'),
+    target=4.5,
+    charged=(4.5,),
+)
+
+
+def test_join_sends_messages_under_local_trust(tmp_path, capsys, records):
+    state, token = tmp_path / "state.json", invitation(LOCAL).encoded()
+    with ServedFake(LOCAL, 1, tmp_path) as served:
+        how = ("--token", token, "--data", records, "--state", state)
+        code, out, err = ran(capsys, "join", served.url, *how)
+    assert (code, out, err) == (0, "turns: 1 accepted\n", "")
+    (body,) = served.coordinator.rows.values()
+    assert LOCAL.encoding.decode(body) < MESSAGES.radices
+
+
+def test_join_refuses_messages_that_cost_more_than_the_charter_says(tmp_path, capsys, records):
+    liar = replace(LOCAL, charged=(2.0,))
+    state, token = tmp_path / "state.json", invitation(liar).encoded()
+    with ServedFake(liar, 1, tmp_path) as served:
+        how = ("--token", token, "--data", records, "--state", state)
+        code, out, err = ran(capsys, "join", served.url, *how)
+    assert (code, out, err.count("\n")) == (5, "", 1)
+    assert "charges epsilon = 2, but its messages are worth 3.99" in err
+    assert {method for method, *_ in served.coordinator.requests} == {"GET"}  # not even enrolled

@@ -47,7 +47,7 @@ def test_a_function_of_the_user_s_own_takes_part_within_the_bound(tmp_path):
         )
     assert (done.returncode, done.stdout) == (0, "{'accepted': 1}\n"), done.stderr
     (body,) = served.coordinator.rows.values()
-    sent = CHARTER.lattice.step * np.frombuffer(body, "<i4")
+    sent = CHARTER.encoding.step * np.frombuffer(body, "<i4")
     assert 0.499 < np.linalg.norm(sent) <= 0.5
 
 

@@ -5,6 +5,7 @@ import textwrap
 from types import FunctionType
 
 import pytest
+import test_device_messages as sending
 import test_device_refusals as refusals
 import test_device_state as states
 import test_device_turns as turning
@@ -243,6 +244,29 @@ MUTANTS = {
     "uses a nonce again": (
         turning.test_a_busy_coordinator_gets_the_same_bytes_with_a_new_nonce,
         (link.Link, "post", "self._random_bytes(NONCE_BYTES)", "bytes(NONCE_BYTES)"),
+    ),
+    "randomizes again after a restart": (
+        sending.a_message_is_drawn_once,
+        (turns.Turns, "_body", "if stored is not None:", "if False:"),
+    ),
+    "randomizes again after a restart, and sends that too": (
+        sending.a_message_is_drawn_once,
+        (turns.Turns, "_body", "if stored is not None:", "if False:"),
+        (turns.Turns, "_send", "elif memory.digests.get(step) != digest:", "elif False:"),
+    ),
+    "does not keep its message": (
+        sending.a_message_is_drawn_once,
+        (turns.Turns, "_send", "memory.messages[step] = body", "pass"),
+    ),
+    "randomizes every copy": (
+        sending.a_message_that_may_be_out_is_not_drawn_again,
+        (turns.Turns, "_body", "messages.get(status.step)",
+         "messages.get(-1)\n    self._computed = None"),
+        (turns.Turns, "_send", "elif memory.digests.get(step) != digest:", "elif False:"),
+    ),
+    "randomizes from a seed": (
+        sending.draws_of_messages_come_from_the_system,
+        (turns.Turns, "__init__", "charter.randomized and not self._source.secure", "False"),
     ),
     "takes part without being enrolled": (
         one_invitation_one_key,

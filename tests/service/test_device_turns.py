@@ -61,7 +61,7 @@ def test_devices_of_one_slot_do_not_come_at_once(tmp_path):
 def test_every_update_is_one_that_a_client_may_send(tmp_path):
     world = World(tmp_path, charter_of(EveryStep(4)))
     world.start(1, 2)
-    lattice = world.charter.lattice
+    lattice = world.charter.encoding
     assert len(world.coordinator.rows) == 8
     for body in world.coordinator.rows.values():
         update = lattice.decode(body)

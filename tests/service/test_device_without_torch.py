@@ -31,7 +31,7 @@ class TowardsZero:
     \"\"\"The update that moves a model towards zero, clipped to the charter's norm.\"\"\"
 
     def __init__(self, charter):
-        self._norm = charter.lattice.clip_norm
+        self._norm = charter.encoding.clip_norm
 
     def update(self, parameters, client):
         update = -parameters.astype(np.float64)

@@ -51,7 +51,7 @@ class Noise:
 def update_of(engine, client, step):
     """What a client sends in a step."""
     update = np.array([client + step, client - 3 * step], np.int32)
-    return engine.inspect(engine.charter.lattice.encode(update))
+    return engine.inspect(engine.charter.encoding.encode(update))
 
 
 def start(storage):

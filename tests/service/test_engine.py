@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from memory_storage import MemoryStorage
-from simulated_world import EPSILON_A_STEP, Momentum, charter_of
+from simulated_world import Momentum
+from world_scenes import EPSILON_A_STEP, charter_of
 
 from turnout.core.errors import BudgetExceededError, RemoteProtocolError, StorageError
 from turnout.protocol.lattice import Lattice

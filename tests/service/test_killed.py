@@ -144,7 +144,7 @@ def killed(tmp_path):
     serve += ["--witness", f"http://127.0.0.1:{beside}", "--witness-key", key]
     server = Server(serve, log, with_tagging_noise)
     witness = Server(["witness", "--db", witnessed, "--port", beside], tmp_path / "witness.txt")
-    crowds = [Crowd(invitations[half::2], charter.lattice, 8, port, half) for half in range(2)]
+    crowds = [Crowd(invitations[half::2], charter.encoding, 8, port, half) for half in range(2)]
     try:
         for crowd in crowds:
             crowd.start()
@@ -173,7 +173,7 @@ def ledger(run, view):
 
 def clients_of(record: Record, before: bytes, after: bytes, charter: Charter) -> np.ndarray:
     """How often each client was counted in a release: exactly, by the record's own digest."""
-    total = counted(before, after, charter.lattice)
+    total = counted(before, after, charter.encoding)
     assert hashlib.sha256(total.astype("<i8").tobytes()).digest() == record.sum_digest
     marks, tags = total[:CLIENTS], total[-TAGS:]
     assert not total[CLIENTS:-TAGS].any()

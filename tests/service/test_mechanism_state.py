@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from memory_storage import MemoryStorage
-from simulated_world import Momentum, charter_of
+from simulated_world import Momentum
 from test_storage_upgrades import Shell
+from world_scenes import charter_of
 
 from turnout.core.errors import StorageError
 from turnout.protocol.mechanisms.aggregated import Aggregated
@@ -54,7 +55,7 @@ def go_on(engine: Engine, storage, came: bool) -> None:
     """The rest of a step in which client = step comes, and has come where ``came``."""
     client = step = engine.step
     update = np.array([3 + client, -4 * client], np.int32)
-    upload = engine.inspect(engine.charter.lattice.encode(update))
+    upload = engine.inspect(engine.charter.encoding.encode(update))
     with storage.transaction() as tx:
         if engine.charter.asks_one:
             if not came:

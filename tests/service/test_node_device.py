@@ -138,7 +138,7 @@ def test_it_takes_part_in_a_task_beside_devices_in_python(tmp_path):
     assert len(recorder.updates) == 12
     assert set(recorder.statuses) == {200}
     trainer = trainer_on_dealt()(charter)
-    lattice = charter.lattice
+    lattice = charter.encoding
     for (client, step), bodies in recorder.updates.items():
         parameters = np.frombuffer(recorder.models[step], "<f4")
         expected = lattice.quantise(trainer.update(parameters, client)).astype(int)

@@ -88,7 +88,7 @@ def test_it_takes_part_with_the_charter_s_graph(tmp_path):
         parameters = np.random.default_rng(step).standard_normal(DIMENSION).astype(np.float32)
         by_hand = update_by_hand(parameters, INPUTS, LABELS)
         expected = by_hand * min(1.0, 0.5 * (1 - 2.0**-20) / np.linalg.norm(by_hand))
-        units = np.frombuffer(body, "<i4") - np.trunc(expected / terms.lattice.step)
+        units = np.frombuffer(body, "<i4") - np.trunc(expected / terms.encoding.step)
         assert np.abs(units).max() <= 1
 
 

@@ -57,7 +57,7 @@ def refused(*arguments, capsys, code):
 
 def test_a_signal_ends_it_well_and_nothing_acknowledged_is_lost(folder):
     charter = charter_of()
-    body = charter.lattice.encode(charter.lattice.zero().total.astype("int32"))
+    body = charter.encoding.encode(charter.encoding.zero().total.astype("int32"))
     path = updates_path(0)
     with serving(folder) as (process, url, log):
         answer = httpx.post(

@@ -234,7 +234,7 @@ def _sums_what_is_in_memory(self, tx, step):
     """Counts one stored update twice."""
     updates = Releases_received(self, tx, step)
     for _, body in tx.bodies(step):
-        total = updates.sum.total + self._charter.lattice.decode(body)
+        total = updates.sum.total + self._charter.encoding.decode(body)
         return replace(updates, sum=IntegerSum(total, updates.sum.count))
     return updates
 

@@ -12,6 +12,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+import message_vectors
 import numpy as np
 import pytest
 import update_vectors
@@ -93,6 +94,7 @@ def vectors():
         },
         "updates": update_vectors.vectors(),
         "lattice": _lattice(),
+        "messages": message_vectors.vectors(),
         "client_table": {
             state.value: {
                 event.value: "refuse" if isinstance(cell, Fault) else cell.value
@@ -145,7 +147,7 @@ def _requests(head, invited):
         "secret": invited.secret.hex(),
     }
     enrolment = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-    update = CHARTER.lattice.encode(np.array([1, -2, 300, 0], np.int32))
+    update = CHARTER.encoding.encode(np.array([1, -2, 300, 0], np.int32))
     cases = [
         (enrolments_path(), "", enrolment),
         (updates_path(2), head, update),

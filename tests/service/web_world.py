@@ -61,7 +61,7 @@ def charter_of(rule=ReleaseRule.AGGREGATED, dimension=DIMENSION, law=LAW, popula
         target=3.0,
         charged_steps=tuple(range(1, steps + 1)),
         charged=tuple(2.5 * s / steps for s in range(1, steps + 1)),
-        lattice=Lattice.for_noise(1.0, 0.5, dimension),
+        encoding=Lattice.for_noise(1.0, 0.5, dimension),
         expected_check_ins=5.0 if rule is ReleaseRule.AGGREGATED else None,
         minibatch=1,
         initial_model=hashlib.sha256(bytes(4 * dimension)).digest(),
@@ -132,7 +132,7 @@ def task_storage(path, charter, enrolled=20, invited=30):
     """A database with a task, in which clients 0 … enrolled − 1 have keys."""
     storage = open_storage(path, serving=True)
     with storage.transaction() as tx:
-        tx.create_task(charter.canonical(), KEY.private, bytes(4 * charter.lattice.dimension))
+        tx.create_task(charter.canonical(), KEY.private, bytes(4 * charter.encoding.dimension))
         tx.invite([hashlib.sha256(secret_of(i)).digest() for i in range(invited)])
         for client in range(enrolled):
             tx.enrol(client, key_of(client).public)
@@ -166,7 +166,9 @@ class World:
 
     def body(self, value=1):
         """An update."""
-        return self.charter.lattice.encode(np.full(self.charter.lattice.dimension, value, np.int32))
+        return self.charter.encoding.encode(
+            np.full(self.charter.encoding.dimension, value, np.int32)
+        )
 
     async def post(self, path, client, body=b"", **how):
         headers = signed(self.task, path, client, body, **how)

@@ -79,7 +79,7 @@ def test_a_resumed_run_ends_in_the_same_bits(run, tmp_path):
     assert np.array_equal(again.parameters, run.parameters)
 
 
-def test_devices_have_no_messages_yet(tmp_path):
+def test_devices_have_no_shuffler_yet(tmp_path):
     text = Plan.from_mapping(TABLES).to_toml()
-    with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'shuffled' is for simulations"):
+    with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'shuffled' needs a shuffler"):
         new_task(text, tmp_path, Timing(60.0, 40.0, 10.0))

@@ -45,7 +45,7 @@ def charter(scheme: Scheme = SCHEME, *, charged_steps=(0, 3, 6, 9, 12), **terms)
         "target": max(charged) + 0.5,
         "charged_steps": charged_steps,
         "charged": charged,
-        "lattice": Lattice(2.0**-10, 1.0, DIMENSION),
+        "encoding": Lattice(2.0**-10, 1.0, DIMENSION),
         "expected_check_ins": 20 / 6,
         "minibatch": 1,
         "initial_model": hashlib.sha256(parameters(-1)).digest(),

@@ -33,7 +33,6 @@ from turnout.spec import (
     LaplaceNoise,
     Relation,
     Scheme,
-    TrustModel,
 )
 from turnout.verification import KnownHead, Outcome, verify
 
@@ -424,10 +423,9 @@ def test_a_model_that_is_none_is_found_though_its_digest_is_right(tmp_path, brok
     [
         replace(SCHEME, participation=AvailabilityCheckIn(np.ones((20, 12), bool), 6)),
         Scheme(LaplaceNoise(2.0), CheckIn(6, 2), Relation.ADD_REMOVE),
-        replace(SCHEME, trust=TrustModel.LOCAL),
         TOO_LITTLE,
     ],
-    ids=["trace", "Laplace", "local", "hardly any noise"],
+    ids=["trace", "Laplace", "hardly any noise"],
 )
 def test_a_cost_that_is_not_recomputed_is_said_so(scheme):
     terms = charter(scheme, charged=(0.0, 1.0, 2.0, 3.0, 4.0))

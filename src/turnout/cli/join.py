@@ -62,6 +62,7 @@ def join(
     require("device", what="turnout join")
     import asyncio
 
+    from turnout.device import priced
     from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
     from turnout.service.device.trainer import trainer_on_file
     from turnout.service.wire import Invitation
@@ -72,7 +73,7 @@ def join(
     async def take_part(diary: Diary) -> Counter[str]:
         async with connection(ca) as http:
             link = Link(http, url, allow_http=allow_http)
-            return await Device(invitation, diary, link, trainer_of, cover=cover).run()
+            return await Device(invitation, diary, link, priced(trainer_of), cover=cover).run()
 
     from rich.console import Console
 

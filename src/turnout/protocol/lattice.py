@@ -7,6 +7,7 @@ sums and noise have another: docs/design/lattice.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,6 +20,7 @@ from turnout.core import checks
 from turnout.core.aggregates import IntegerSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from turnout.protocol.clipping import CLIPPING_SLACK
+from turnout.randomness import Source
 
 FINENESS = 1024
 """Of `Lattice.for_noise`: truncation moves no update by more than this part of the clip norm."""
@@ -195,6 +197,22 @@ class Lattice:
         if len(data) != self.encoded_size:
             raise RemoteProtocolError(f"an update has {len(data)} bytes, not {self.encoded_size}")
         return np.frombuffer(data, dtype=_WIRE)
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """The bytes of a clipped update; nothing is drawn.
+
+        Raises:
+            LocalProtocolError: as `quantise`.
+        """
+        return self.encode(self.quantise(update))
+
+    def summed(self, bodies: Iterable[bytes]) -> IntegerSum:
+        """The exact sum of updates that `decode` let through."""
+        total, count = np.zeros(self.dimension, np.int64), 0
+        for body in bodies:
+            total += self.read(body)
+            count += 1
+        return IntegerSum(total, count)
 
     def zero(self) -> IntegerSum:
         """The sum of nobody's updates, to which updates and noise are added."""

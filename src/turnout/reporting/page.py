@@ -187,7 +187,7 @@ def _certainty(prepared: PreparedPlan) -> str:
             "become of one of them cannot be certified here; (ε, δ) below is.",
             unit,
         )
-    return certainty_in_words(found.sides, delta, relation, unit)
+    return certainty_in_words(found.sides, delta, relation, unit, guarantee.trust)
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:

@@ -36,6 +36,11 @@ WATCHERS = {
 }
 """The adversary against whom the guarantee holds."""
 
+_SEEN = {
+    TrustModel.CENTRAL: "every released model",
+    TrustModel.LOCAL: "every message of the client's own",
+    TrustModel.SHUFFLED: "all shuffled messages",
+}
 DIRECTIONS = {
     "remove": "the client took part; could anybody tell?",
     "add": "the client did not take part; could anybody tell?",
@@ -69,6 +74,7 @@ def certainty_in_words(
     delta: float,
     relation: Relation,
     unit: PrivacyUnit = PrivacyUnit.CLIENT,
+    trust: TrustModel = TrustModel.CENTRAL,
 ) -> str:
     """The guarantee to one client, or record, about an attacker with even odds.
 
@@ -78,9 +84,9 @@ def certainty_in_words(
     presence, absence = map(sure, sides)
     claim, denial = CLAIMS[relation]
     said = (
-        f"Take any one client and two worlds: {RELATIONS[relation]}. Somebody who sees every "
-        f"released model and knows everything about all other clients, and who first thought "
-        f"the two worlds equally likely, can become at most {presence} sure that "
+        f"Take any one client and two worlds: {RELATIONS[relation]}. Somebody who sees "
+        f"{_SEEN[trust]} and knows everything about all other clients, and who first thought the "
+        f"two worlds equally likely, can become at most {presence} sure that "
         f"{claim}, and at most {absence} sure that {denial}; for either claim, "
         f"a chance of at most δ = {delta:g} that this fails is left. This follows from δ at every "
         "ε, not from the one ε that is quoted."

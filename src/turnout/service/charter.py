@@ -23,18 +23,19 @@ from turnout.service.computation import (
     Computation,
     is_known_features,
 )
+from turnout.service.encodings import UPDATE_FORMATS, document_of, encoding_of
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
     HEAD_FORMAT,
     RECORD_FORMAT,
     REQUEST_FORMAT,
-    UPDATE_FORMAT,
 )
-from turnout.spec import PrivacyUnit, Scheme
+from turnout.spec import PrivacyUnit, Scheme, TrustModel
 from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 if TYPE_CHECKING:
     from turnout.protocol.coordinator import Coordinator
+    from turnout.protocol.encodings import UpdateEncoding
     from turnout.protocol.mechanisms import Mechanism
 
 FORMAT, FORMAT_BEFORE = "turnout-charter-2", "turnout-charter-1"
@@ -88,12 +89,14 @@ class Charter:
     Attributes:
         plan: the plan's TOML text, as it was written.
         population: client ids are 0 … population − 1; also what n̄ was worked out from.
-        scheme: participation law, noise multiplier, relation and release rule.
+        scheme: participation law, noise multiplier or law of messages, relation, release rule and
+            trust.
         delta: the δ of (ε, δ).
         target: the ε that must not be exceeded.
         charged_steps, charged: ε spent once so many steps are released: proved upper bounds at
             rising numbers of steps, the last one the whole run. In between the next one counts.
-        lattice: what updates are multiples of.
+        encoding: the bytes of an update: whole numbers under central trust (`Lattice`), a message
+            that the client randomized under local trust (`MessageEncoding`).
         expected_check_ins: public divisor of aggregated sums; None with other rules.
         minibatch: steps accumulated before the model moves (one-client).
         initial_model: SHA-256 of the first parameters, little-endian float32.
@@ -109,7 +112,7 @@ class Charter:
     target: float
     charged_steps: tuple[int, ...]
     charged: tuple[float, ...]
-    lattice: Lattice
+    encoding: UpdateEncoding
     expected_check_ins: float | None
     minibatch: int
     initial_model: bytes
@@ -130,6 +133,7 @@ class Charter:
                 "averaged check-ins show how many came in every step; serve release = 'aggregated' "
                 "or 'one-client'"
             )
+        self._require_trust()
         if self.scheme.unit is not PrivacyUnit.CLIENT:
             raise UnsupportedError(
                 "a device draws one step for all its records, which protects clients and not "
@@ -143,6 +147,22 @@ class Charter:
             raise ParameterError("charged", self.charged, "rising bounds at rising steps")
         if self.charged_steps[-1] != self.steps:
             raise ParameterError("charged_steps", self.charged_steps, f"{self.steps} at the end")
+
+    def _require_trust(self) -> None:
+        """Refuses updates that are not what the scheme's trust lets a client send."""
+        trust = self.scheme.trust
+        if trust is TrustModel.SHUFFLED:
+            raise UnsupportedError(
+                "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, "
+                "which is not served yet; serve 'local' or 'central'"
+            )
+        if (trust is TrustModel.CENTRAL) is not isinstance(self.encoding, Lattice):
+            expected = f"updates as clients send them under {trust.value} trust"
+            raise ParameterError("encoding", type(self.encoding).__name__, expected)
+        if trust is TrustModel.LOCAL:
+            if self.expected_check_ins is None:
+                raise ParameterError("expected_check_ins", None, "a number with messages")
+            self.mechanism  # noqa: B018 the scheme is one of these messages, or is refused
 
     @cached_property
     def steps(self) -> int:
@@ -174,15 +194,33 @@ class Charter:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step, on the lattice."""
+        """The mechanism of a step, on the lattice, or of messages."""
         from turnout.protocol.mechanisms import mechanism_for
 
+        if not isinstance(self.encoding, Lattice):
+            return self._of_messages()
         return mechanism_for(
             self.scheme,
-            self.lattice,
+            self.encoding,
             expected_check_ins=self.expected_check_ins,
             minibatch=self.minibatch,
         )
+
+    def _of_messages(self) -> Mechanism:
+        """The sum of what clients' messages stand for.
+
+        Raises:
+            ParameterError, UnsupportedError: messages that are not the scheme's.
+        """
+        from turnout.protocol.encodings import MessageEncoding
+        from turnout.protocol.mechanisms.randomized import Randomized, require_messages
+
+        assert isinstance(self.encoding, MessageEncoding)
+        assert self.expected_check_ins is not None
+        if self.minibatch != 1:
+            raise ParameterError("minibatch", self.minibatch, "1 with messages")
+        require_messages(self.scheme, self.encoding.randomizer)
+        return Randomized(self.encoding.randomizer, self.expected_check_ins)
 
     def coordinator(self, **progress: Any) -> Coordinator:
         """The protocol's coordinator; ``progress`` as for a restart."""
@@ -221,16 +259,20 @@ class Charter:
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
+    @cached_property
+    def randomized(self) -> bool:
+        """Whether clients randomize their updates themselves, so that two are never the same."""
+        return not isinstance(self.encoding, Lattice)
+
+    @cached_property
+    def update_format(self) -> str:
+        """The name of an update's format, as requests say it."""
+        return document_of(self.encoding)["format"]
+
     def _messages(self) -> dict[str, dict[str, Any]]:
         """The formats of messages, and the settings of an update's."""
-        lattice = self.lattice
-        update = {
-            "format": UPDATE_FORMAT,
-            "step": lattice.step,
-            "clip_norm": lattice.clip_norm,
-            "dimension": lattice.dimension,
-        }
-        return {name: {"format": named} for name, named in _MESSAGES.items()} | {"update": update}
+        named = {name: {"format": each} for name, each in _MESSAGES.items()}
+        return named | {"update": document_of(self.encoding)}
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Self:
@@ -242,7 +284,6 @@ class Charter:
         try:
             fields = json.loads(data)
             _require_known(fields)
-            update = {k: v for k, v in fields["messages"]["update"].items() if k != "format"}
             charter = cls(
                 plan=fields["plan"],
                 population=fields["population"],
@@ -251,7 +292,7 @@ class Charter:
                 target=float.fromhex(fields["target"]),
                 charged_steps=tuple(fields["charged_steps"]),
                 charged=tuple(float.fromhex(text) for text in fields["charged"]),
-                lattice=Lattice(**_unhexed(update)),
+                encoding=encoding_of(_unhexed(fields["messages"]["update"])),
                 expected_check_ins=_unhexed(fields["expected_check_ins"]),
                 minibatch=fields["minibatch"],
                 initial_model=bytes.fromhex(fields["model"]["digest"]),
@@ -299,7 +340,8 @@ def _require_known(fields: dict[str, Any]) -> None:
             "run it to its end with that version"
         )
     _require_named("", said, FORMAT)
-    model, messages = fields["model"], _MESSAGES | {"update": UPDATE_FORMAT}
+    model, messages = fields["model"], {name: (known,) for name, known in _MESSAGES.items()}
+    messages |= {"update": UPDATE_FORMATS}
     _require_named("model", model["format"], PARAMETERS_FORMAT)
     _require_named("model.architecture", model["architecture"]["format"], *KNOWN_ARCHITECTURES)
     features = str(model["features"]["format"])
@@ -309,7 +351,7 @@ def _require_known(fields: dict[str, Any]) -> None:
     for name, message in fields["messages"].items():
         if name not in messages:
             raise StorageError(f"this version knows no messages.{name}, which the charter has")
-        _require_named(f"messages.{name}", message["format"], messages[name])
+        _require_named(f"messages.{name}", message["format"], *messages[name])
 
 
 def _require_named(what: str, said: object, *known: str) -> None:

@@ -172,7 +172,7 @@ class Engine:
         Raises:
             RemoteProtocolError: not an update that a client may send.
         """
-        self.charter.lattice.decode(body)
+        self.charter.encoding.decode(body)
         return Upload(body, digest or hashlib.sha256(body).digest())
 
     def check_in(self, tx: Transaction, client: int, step: int) -> Receipt:

@@ -44,7 +44,8 @@ class Record:
 
     Attributes:
         task: the charter's digest, hexadecimal.
-        sum_digest: SHA-256 of the noisy sum, little-endian int64 in units of the lattice.
+        sum_digest: SHA-256 of what was released: the noisy sum, little-endian int64 in units of the
+            lattice; of messages the sum that they stand for, little-endian float64.
         model_digest: SHA-256 of the parameters after it, little-endian float32.
         epsilon: what has been spent with this release, a proved upper bound.
         previous: digest of the record before; of the charter for step 0.

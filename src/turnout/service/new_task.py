@@ -13,6 +13,7 @@ from turnout.core.extras import require
 from turnout.core.feature_expressions import names_code
 from turnout.datasets import ClientData, Target
 from turnout.plans import Plan, prepare
+from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
@@ -24,6 +25,9 @@ from turnout.service.signatures import SigningKey
 from turnout.service.storage.database import Storage
 from turnout.service.storage.writes import Transaction
 from turnout.service.wire import SECRET_BYTES, Invitation
+from turnout.spec import ParticipationLaw, TrustModel
+from turnout.spec.draws import Cohort
+from turnout.spec.forms import normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
     from turnout.learning.features import FeatureMap
     from turnout.learning.tasks import SupervisedTask
+    from turnout.plans.preparation import PreparedPlan
+    from turnout.protocol.encodings import UpdateEncoding
     from turnout.training.workload import Workload
 
 
@@ -71,10 +77,10 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         NumericalError: nothing can be certified.
     """
     plan = Plan.from_toml(text)
-    if plan.messages is not None:
+    if plan.privacy.trust is TrustModel.SHUFFLED:
         raise UnsupportedError(
-            f"devices send updates to a trusted coordinator; privacy.trust = "
-            f"{plan.privacy.trust.value!r} is for simulations"
+            "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, which "
+            "is for simulations; devices take part with 'local' or 'central'"
         )
     # Devices do not have the user's own code.
     graph = graph or plan.model.name is None or names_code(plan.model.features)
@@ -87,6 +93,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     from turnout.training.workload import gather
 
     workload = gather(plan, folder)
+    _require_own_draws(workload.law)
     if workload.data.target is not Target.CLASS and not graph:
         require("export", what="a task whose labels are not classes")
         graph = True
@@ -113,9 +120,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         target=plan.privacy.epsilon or prepared.guarantee.epsilon.upper,
         charged_steps=tuple(int(step) for step in curve.steps),
         charged=tuple(float(epsilon) for epsilon in curve.epsilon),
-        lattice=Lattice.for_noise(
-            prepared.noise.noise_multiplier, plan.privacy.clip_norm, task.dimension
-        ),
+        encoding=_encoding(prepared, task.dimension),
         expected_check_ins=public_divisor(
             prepared.scheme, workload.population, plan.protocol.expected_check_ins
         ),
@@ -126,6 +131,33 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         computation=computation,
     )
     return NewTask(charter, key, parameters, tuple(artefacts))
+
+
+def _require_own_draws(law: ParticipationLaw) -> None:
+    """Refuses laws under which a device cannot draw its own steps."""
+    if any(isinstance(span.draw, Cohort) for span in normal_form(law).spans):
+        raise UnsupportedError(
+            f"under {type(law).__name__} no device can draw its own steps, since sizes are fixed; "
+            "self-sampling has the same number of clients on average"
+        )
+
+
+def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
+    """The bytes of an update: whole numbers, or messages where the plan has some.
+
+    Raises:
+        UnsupportedError: messages that devices do not send.
+    """
+    messages = prepared.messages(dimension)
+    if messages is None:
+        noise, clip_norm = prepared.noise.noise_multiplier, prepared.plan.privacy.clip_norm
+        return Lattice.for_noise(noise, clip_norm, dimension)
+    section = prepared.plan.messages
+    if section is not None and section.as_printed:
+        raise UnsupportedError(
+            "randomizer.as_printed is for comparisons in simulations; devices send the default"
+        )
+    return MessageEncoding(messages)
 
 
 def _as_graph(

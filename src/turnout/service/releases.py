@@ -6,13 +6,13 @@ Nothing here talks to anybody. A release that is stored is read back, never draw
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.aggregates import IntegerSum, Noise
+from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.messages import Release as StepRelease
@@ -87,7 +87,7 @@ class Releases:
         record = Record(
             task=self._task,
             step=step,
-            sum_digest=hashlib.sha256(outcome.total.astype("<i8").tobytes()).digest(),
+            sum_digest=hashlib.sha256(_little(outcome.total).tobytes()).digest(),
             model_digest=hashlib.sha256(parameters).digest(),
             epsilon=epsilon,
             delta=self._charter.delta,
@@ -107,19 +107,22 @@ class Releases:
         return stored
 
     def _received(self, tx: Transaction, step: int) -> Updates:
-        """The exact sum of the stored updates.
+        """The sum of the stored updates.
 
         Each was decoded and checked before it was acknowledged, and is sealed since: what opens
-        is the same bytes for the same client, so they are only added.
+        is the same bytes for the same client, so they are only added, some at a time.
         """
-        lattice, clients = self._charter.lattice, []
-        total = np.zeros(lattice.dimension, np.int64)
-        for client, body in tx.bodies(step):
-            total += lattice.read(body)
-            clients.append(client)
+        clients: list[int] = []
+
+        def bodies() -> Iterator[bytes]:
+            for client, body in tx.bodies(step):
+                clients.append(client)
+                yield body
+
+        total = self._charter.encoding.summed(bodies())
         if not self._charter.asks_one and not np.array_equal(clients, tx.arrived(step)):
             raise StorageError(f"step {step} has check-ins without updates, or the reverse")
-        return Updates(step, np.array(clients, np.int64), IntegerSum(total, len(clients)))
+        return Updates(step, np.array(clients, np.int64), total)
 
     def _moved(self, outcome: StepRelease) -> tuple[bytes, learning.State]:
         """Parameters and optimiser state after a release."""

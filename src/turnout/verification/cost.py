@@ -20,7 +20,11 @@ from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme, TrustMode
 from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf, Staggered
 from turnout.spec.forms import DrawTable, Form, normal_form
 from turnout.verification.ratios import Side
+from turnout.verification.seen_messages import METHOD, seen_runs
 from turnout.verification.windows import Run, Window, epsilon, run_law, two_bound_epsilon
+
+Windows = tuple[Window, ...]
+"""A run of noisy releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,20 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
     return max(bounds, default=0.0)
 
 
+@_certified()
+def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
+    """A lower bound on ε of the one bounding run, whoever works it out.
+
+    For schemes that are priced by a pair that nothing is known to attain: who charges less than
+    this has not charged for the pair. Raises as `recomputed`; also where two runs bound ε.
+    """
+    found = analysis(scheme, steps)
+    if len(found.bounds) != 1:
+        raise UnsupportedError("two runs bound this scheme's epsilon, one after the other")
+    run = found.bounds[0]
+    return epsilon(run_law(run, Side.LOWER, delta), Side.LOWER, delta) if run else 0.0
+
+
 def _most(found: Analysis, delta: float) -> float:
     if not found.bounds[0]:
         return 0.0
@@ -90,6 +108,9 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
     """
+    if scheme.trust is TrustModel.LOCAL:
+        least_seen, most_seen = seen_runs(scheme, steps)
+        return Analysis(() if least_seen is None else (least_seen,), (most_seen,), METHOD)
     noise = scheme.randomizer
     if not isinstance(noise, GaussianNoise):
         raise UnsupportedError(f"{type(noise).__name__} has no independent analysis")
@@ -126,7 +147,7 @@ def _sum_opposed(window: Window) -> Window:
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
-def _runs(law: Form, noise: float, steps: int) -> tuple[Run, Run]:
+def _runs(law: Form, noise: float, steps: int) -> tuple[Windows, Windows]:
     """Presence against absence after ``steps`` steps: (no worse than true, no better)."""
     lower: list[Window] = []
     upper: list[Window] = []
@@ -137,32 +158,32 @@ def _runs(law: Form, noise: float, steps: int) -> tuple[Run, Run]:
     return tuple(lower), tuple(upper)
 
 
-def _possible(run: Run) -> Iterator[Window]:
+def _possible(run: Windows) -> Iterator[Window]:
     return (window for window in run if window.count > 0 and window.probability > 0)
 
 
-def _every_step(draw: Always, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+def _every_step(draw: Always, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
     run = (Window(noise / full**0.5),)  # Gaussians add up to one
     return run, run
 
 
-def _coins(draw: Bernoulli, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+def _coins(draw: Bernoulli, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
     run = (Window(noise, 1, float(draw.rate), full),)
     return run, run
 
 
-def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
     run = _check_ins(noise, draw.steps, float(draw.probability), full, rest)
     return run, run
 
 
-def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Run:
+def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Windows:
     """Whole windows, and the one that was begun: the client has come by now if its slot is past."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
-def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
     """The client's own window, of which as many slots are past as steps at most."""
     whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
     run = (
@@ -172,7 +193,7 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Run
     return run, run
 
 
-def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
     """The slot comes again in every epoch: in one that was begun surely or not at all."""
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
@@ -184,7 +205,7 @@ def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Run, Run]:
     return (whole, least), (whole, most if left else least)
 
 
-def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
+def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
     """Above: a random partition into k blocks, one step in each, all shown. Below: plain sums.
 
     A uniformly drawn partition of the window into k blocks whose sizes differ by at most one,
@@ -206,7 +227,7 @@ def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Run, Run]:
     return (Window(noise * (draw.steps / full) ** 0.5 / draw.picks),), upper
 
 
-_WINDOWS: DrawTable[Callable[[Any, float, int, int], tuple[Run, Run]]] = DrawTable(
+_WINDOWS: DrawTable[Callable[[Any, float, int, int], tuple[Windows, Windows]]] = DrawTable(
     "an independent analysis",
     {
         Always: _every_step,

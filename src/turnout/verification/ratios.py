@@ -158,6 +158,21 @@ def opposed(noise: float, probability: float, side: Side) -> Law:
     return Cells(np.append(0.0, here / there), masses, means).settled(side, 0.0)
 
 
+def message(epsilon0: float, total_variation: float, probability: float) -> Law:
+    """The ratio of one message that is sent with a probability; `seen_messages` says why.
+
+    Raises:
+        NumericalError: ratios leave float64.
+    """
+    if not epsilon0 <= _LARGEST / 1.5:
+        raise NumericalError(f"epsilon0 = {epsilon0:g}: ratios are too large for float64")
+    high = probability * total_variation / math.expm1(epsilon0)
+    low = high * math.exp(epsilon0)
+    values = np.array([math.exp(-epsilon0), 1.0, math.exp(epsilon0)])
+    masses = np.array([low, max(1.0 - low - high, 0.0), high])
+    return Law(values, masses, 0.0, _ROUNDING, _ROUNDING)
+
+
 def _require_noise(noise: float, log_ratio: float) -> None:
     if not log_ratio <= _LARGEST / 1.5:
         raise NumericalError(f"noise multiplier {noise:g}: ratios are too large for float64")

@@ -13,7 +13,7 @@ import numpy as np
 
 from turnout import spec
 from turnout.core.errors import ParameterError
-from turnout.spec import Scheme
+from turnout.spec import Scheme, TrustModel
 from turnout.spec.registry import law_class
 from turnout.verification.document import (
     DamagedError,
@@ -42,6 +42,13 @@ _FORMATS = {
     "turnout-charter-2": {"model", "client", "messages"},
 }
 """The formats that are read, and the fields that each has beside those of both."""
+_UPDATES = {
+    "int32-lattice-1": TrustModel.CENTRAL,
+    "seeded-code-1": TrustModel.LOCAL,
+    "sampled-bit-1": TrustModel.LOCAL,
+    "hadamard-bit-1": TrustModel.LOCAL,
+}
+"""The formats of an update, and the trust under which clients send it."""
 _CLASSES: Mapping[str, type] = {
     name: value
     for name, value in vars(spec).items()
@@ -95,6 +102,7 @@ def decoded(charter: bytes) -> Terms:
         scheme = _rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
             raise ValueError("the scheme is none")
+        _require_trust(fields, scheme)
         terms = Terms(
             scheme,
             number_of(fields["delta"]),
@@ -117,9 +125,16 @@ def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
         return fields["lattice"]["dimension"], fields["initial_model"]
     model, update = fields["model"], fields["messages"]["update"]
     named = model["format"], update["format"], fields["messages"]["record"]["format"]
-    if named != ("float32-le-1", "int32-lattice-1", "record-1"):
+    if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
         raise ValueError(f"formats that are not known here: {', '.join(map(str, named))}")
     return update["dimension"], model["digest"]
+
+
+def _require_trust(fields: dict[str, Any], scheme: Scheme) -> None:
+    """Refuses updates that are not what clients send under the scheme's trust."""
+    update = "int32-lattice-1" if "lattice" in fields else fields["messages"]["update"]["format"]
+    if scheme.trust is not _UPDATES[update]:
+        raise ValueError(f"updates of the format {update} are not sent under {scheme.trust} trust")
 
 
 def _require_consistent(terms: Terms) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from turnout.core.errors import NumericalError
-from turnout.verification.ratios import Law, Side, added, gaussian, multiplied, opposed
+from turnout.verification.ratios import Law, Side, added, gaussian, message, multiplied, opposed
 
 _NEGLIGIBLE = 1e-8  # part of δ that all cut tails together may take
 
@@ -39,7 +39,24 @@ class Window:
     opposed: bool = False
 
 
-Run = tuple[Window, ...]
+@dataclass(frozen=True, slots=True)
+class SeenMessage:
+    """So many messages, each of which is seen with its sender.
+
+    Attributes:
+        epsilon0: ε₀ of one.
+        total_variation: τ of one, at most tanh(ε₀/2).
+        probability: that one is sent.
+        count: how many.
+    """
+
+    epsilon0: float
+    total_variation: float
+    probability: float = 1.0
+    count: int = 1
+
+
+Run = tuple[Window | SeenMessage, ...]
 
 
 def run_law(run: Run, side: Side, delta: float) -> Law:
@@ -60,7 +77,9 @@ def run_law(run: Run, side: Side, delta: float) -> Law:
     return law
 
 
-def _window(window: Window, side: Side, cut: float) -> Law:
+def _window(window: Window | SeenMessage, side: Side, cut: float) -> Law:
+    if isinstance(window, SeenMessage):
+        return message(window.epsilon0, window.total_variation, window.probability)
     if window.opposed:
         return opposed(window.noise, window.probability, side)
     total = _power(gaussian(window.noise, side), window.steps, added, side, cut)

@@ -17,7 +17,7 @@ from turnout.service.artefacts.inputs import featured
 from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
 from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
-from turnout.service.device.clipping import clipped
+from turnout.service.device.clipping import LARGEST_NORM, bounded
 from turnout.service.labels import Labels, checked_labels
 
 Fetch = Callable[[Artefact], Awaitable[bytes]]
@@ -74,7 +74,9 @@ class GraphUpdates:
         assert held.update is not None
         assert held.vectors is not None
         graph, known = await fetch(held.update), await fetch(held.vectors)
-        taken = require_update_face(read_graph(graph), self._charter.lattice.dimension, held.labels)
+        taken = require_update_face(
+            read_graph(graph), self._charter.encoding.dimension, held.labels
+        )
         shape = tuple(side for side in taken.sides[1:] if isinstance(side, int))
         features = await self._features(fetch, taken.type == INT64)
         blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
@@ -86,23 +88,25 @@ class GraphUpdates:
         vectors.require_all(
             vectors.decoded(known, held.labels),
             self._run,
-            self._charter.lattice.dimension,
+            self._charter.encoding.dimension,
             shape,
         )
         # From here on nothing that fails may show: it would tell something of the records.
         with suppress(ExhaustedError):
             self._featured = features(self._inputs)
 
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
+        """The client's update, clipped to the charter's norm, shape ``(d,)``; not for messages."""
         if client != self._client:
             raise ParameterError("client", client, f"{self._client}, whose records are at hand")
-        lattice = self._charter.lattice
-        made: NDArray[Any] = np.zeros(lattice.dimension)
+        encoding = self._charter.encoding
+        # A graph clips in ℓ2, a message in its own norm: then the graph shall leave all as it is.
+        norm = LARGEST_NORM if self._charter.randomized else encoding.clip_norm
+        made: NDArray[Any] = np.zeros(encoding.dimension)
         if self._featured is not None:
             with suppress(ExhaustedError):
-                made = self._run(parameters, self._featured, self._labels, lattice.clip_norm)
-        return clipped(made, lattice.dimension, lattice.clip_norm)
+                made = self._run(parameters, self._featured, self._labels, norm)
+        return bounded(made, self._charter)
 
     def close(self) -> None:
         """End the graph's process."""
@@ -127,7 +131,7 @@ class GraphUpdates:
         }
         try:
             self._sandbox = self._sandbox or Sandbox(self._graph, self._bounds)
-            made = self._sandbox.run(arrays, 4 * self._charter.lattice.dimension)
+            made = self._sandbox.run(arrays, 4 * self._charter.encoding.dimension)
             if made.shape != parameters.shape:
                 raise ExhaustedError(f"a graph of the charter gave a shape {made.shape}")
         except ExhaustedError:

@@ -134,7 +134,10 @@ def _guarantee(view: PublicView) -> str:
     """The guarantee of the whole plan, in a sentence."""
     if view.sure_in_all is None:
         return "How sure anybody can become about one client is still being worked out."
-    return certainty_in_words(view.sure_in_all, view.delta, Relation(view.relation))
+    trust = TrustModel(view.trust_model)
+    return certainty_in_words(
+        view.sure_in_all, view.delta, Relation(view.relation), PrivacyUnit(view.unit), trust
+    )
 
 
 def _words(view: PublicView) -> tuple[tuple[str, str], ...]:
@@ -155,12 +158,19 @@ def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
     return (("accuracy", accuracy), ("loss", loss), ("after releases", f"{last.steps:,}"))
 
 
+def _rule(view: PublicView) -> str:
+    """A release of a step, in words."""
+    if view.trust_model == TrustModel.LOCAL.value:
+        return "the sum of what all who came sent, each a message that it randomized itself"
+    return _RULES[view.release]
+
+
 def _terms(view: PublicView) -> tuple[tuple[str, str], ...]:
     kinds = kind_rows(Relation(view.relation), PrivacyUnit(view.unit), TrustModel(view.trust_model))
     return (
         ("Task", view.task),
         ("Clients n", f"{view.population:,}; n counts honest devices"),
-        ("A step releases", f"{view.release}: {_RULES[view.release]}"),
+        ("A step releases", f"{view.release}: {_rule(view)}"),
         ("A step lasts", f"{view.step_seconds:g} s"),
         *((name.capitalize(), value) for name, value in kinds),
         ("ε allowed", rounded_up(view.epsilon_target)),

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from turnout.core import checks
 from turnout.core.errors import RemoteProtocolError
-from turnout.randomness import ByteStream, system_bytes
+from turnout.randomness import ByteStream, Source, system_bytes
 from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
@@ -135,6 +135,7 @@ class Device:
         trainer_of: builds what computes its updates, once the charter is known.
         cover: in every step that is not its own, send as much as if it were.
         random_bytes: what is sent as cover; the operating system's.
+        source: what a client's own messages are drawn from; the operating system's.
     """
 
     def __init__(
@@ -147,11 +148,12 @@ class Device:
         cover: bool = False,
         pace: Pace | None = None,
         random_bytes: ByteStream = system_bytes,
+        source: Source | None = None,
     ) -> None:
         diary.memory.require(invitation)
         self._invitation, self._diary, self._link = invitation, diary, link
         self._trainer_of, self._cover = trainer_of, cover
-        self._pace, self._random_bytes = pace or Pace(), random_bytes
+        self._pace, self._random_bytes, self._source = pace or Pace(), random_bytes, source
         self._remote = Remote(link, diary)
 
     async def run(self) -> Counter[str]:
@@ -181,6 +183,7 @@ class Device:
             trainer,
             cover=self._cover,
             random_bytes=self._random_bytes,
+            source=self._source,
         )
         if isinstance(trainer, FetchingUpdates):
             await trainer.fetch(self._artefact)

@@ -21,7 +21,6 @@ from turnout.service.wire import (
     HEADS_PATH,
     NONCE_BYTES,
     STATUS_CODES,
-    UPDATE_FORMAT,
     Answer,
     Receipt,
     SignedRequest,
@@ -89,8 +88,10 @@ class Link:
             raise RemoteProtocolError(f"the coordinator answered GET with HTTP {status}")
         return body
 
-    async def post(self, memory: Memory, path: str, step: int, body: bytes) -> Receipt:
-        """The outcome of a signed request.
+    async def post(
+        self, memory: Memory, path: str, step: int, body: bytes, body_format: str = ""
+    ) -> Receipt:
+        """The outcome of a signed request; ``body_format`` names that of an update.
 
         Raises:
             UnreachableError: nothing came back; it may have arrived or not.
@@ -99,7 +100,7 @@ class Link:
         head = "" if memory.head is None else str(memory.head)
         nonce = self._random_bytes(NONCE_BYTES)
         enrols = path == enrolments_path()
-        body_format = ENROLMENT_FORMAT if enrols else UPDATE_FORMAT if body else ""
+        body_format = ENROLMENT_FORMAT if enrols else body_format
         request = SignedRequest.posting(
             memory.task, path, memory.client, nonce, body, format=body_format, head=head
         )

@@ -41,6 +41,8 @@ class Memory:
         enrolled: whether the coordinator knows its key.
         head: the highest signed head that it saw; None before the first.
         digests: slot → SHA-256 of the one update that it may send for it.
+        messages: slot → the one update itself, where it is random and cannot be computed again;
+            kept until it is answered.
         answers: slot → what became of what it sent.
     """
 
@@ -54,6 +56,7 @@ class Memory:
     enrolled: bool = False
     head: SignedHead | None = None
     digests: dict[int, bytes] = field(default_factory=dict)
+    messages: dict[int, bytes] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
     receipt: Receipt | None = None
 
@@ -95,6 +98,7 @@ class Memory:
                     "digest": self.digests[slot].hex() if slot in self.digests else None,
                     "answer": self.answers[slot].value if slot in self.answers else None,
                 }
+                | ({"message": self.messages[slot].hex()} if slot in self.messages else {})
                 for slot, stands in self.turns.slots.items()
             ],
         }
@@ -125,6 +129,7 @@ class Memory:
                 state["enrolled"],
                 None if state["head"] is None else SignedHead.parsed(state["head"]),
                 {t["slot"]: bytes.fromhex(t["digest"]) for t in turns if t["digest"]},
+                {t["slot"]: bytes.fromhex(t["message"]) for t in turns if "message" in t},
                 {t["slot"]: Answer(t["answer"]) for t in turns if t["answer"]},
                 None if state["receipt"] is None else Receipt.decoded(state["receipt"].encode()),
             )

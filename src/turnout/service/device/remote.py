@@ -175,7 +175,7 @@ class Remote:
         """The parameters that the step in progress begins with, shape ``(d,)``."""
         charter = await self.charter()
         digest = await self._model_digest(status.head.head, charter)
-        size = 4 * charter.lattice.dimension
+        size = 4 * charter.encoding.dimension
         data = await self.link.get(model_path(status.step), size)
         if len(data) != size or hashlib.sha256(data).digest() != digest:
             raise RemoteProtocolError(

@@ -1,4 +1,4 @@
-"""The computation of a device: the clipped update of the charter's model on its own records."""
+"""The computation of a device: the update of the charter's model on its own records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.extras import require
+from turnout.protocol.encodings import MessageEncoding
 from turnout.service.charter import Charter
 from turnout.service.computation import UPDATE_GRAPHS, Computation
 from turnout.service.device.turns import TrainerOf, Updates
 from turnout.service.labels import checked_labels
-from turnout.spec import GaussianNoise
+from turnout.spec import GaussianNoise, NonAdaptiveRandomizer
 
 if TYPE_CHECKING:  # What training takes is loaded when there is something to train.
     from turnout.learning.fedsgd import FedSGD
@@ -37,17 +38,23 @@ class Trainer:
         task: model and records.
         only: whose records ``task`` holds as its client 0; None where it holds everybody's, each
             under its own id.
+        clips: whether updates are clipped in ℓ2; a message clips its own in its own norm.
     """
 
-    def __init__(self, task: FedSGD, only: int | None = None) -> None:
-        self._task, self._only = task, only
+    def __init__(self, task: FedSGD, only: int | None = None, *, clips: bool = True) -> None:
+        self._task, self._only, self._clips = task, only, clips
 
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
+        """The client's update, shape ``(d,)``; zero for a client without records."""
         if self._only is not None and client != self._only:
             raise ParameterError("client", client, f"{self._only}, whose records are at hand")
         position = client if self._only is None else 0
-        return self._task.clipped_sum(parameters, np.array([position])).total
+        chosen = np.array([position])
+        if self._clips:
+            return self._task.clipped_sum(parameters, chosen).total
+        parts = list(self._task.updates(parameters, chosen, lambda _, rows: rows))
+        rows = np.concatenate(parts) if parts else np.zeros((0, self._task.dimension))
+        return rows[0] if len(rows) else np.zeros(self._task.dimension, np.float32)
 
 
 def own_records(path: Path) -> OwnRecords:
@@ -112,7 +119,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
         own = Records(inputs, checked_labels(labels, None, charter.computation.classes))
         data = ClientData(plan.data.title, own, own, charter.computation.classes)
         workload = Workload(plan, data, 1, charter.scheme.participation)
-        return Trainer(_task(workload, charter), client)
+        return _trainer(workload, charter, client)
 
     return build
 
@@ -164,29 +171,39 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
                 )
             law = charter.scheme.participation
             workload = Workload(plan, data, charter.population, law)
-            built[charter.task] = Trainer(_task(workload, charter))
+            built[charter.task] = _trainer(workload, charter)
         return built[charter.task]
 
     return build
 
 
-def _task(workload: Workload, charter: Charter) -> FedSGD:
+def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> Trainer:
     """The plan's model over these records, if it is the one of the charter."""
+    trainer = Trainer(_task(workload, charter), only, clips=not charter.randomized)
+    # The first update of a process takes longest; let it not be one that is waited for.
+    trainer.update(np.zeros(charter.encoding.dimension, np.float32), only or 0)
+    return trainer
+
+
+def _task(workload: Workload, charter: Charter) -> FedSGD:
+    """The model, which is that of the charter."""
+    from turnout.learning.fedsgd import FedSGD
     from turnout.training.building import build_algorithm
 
     _require_no_code(workload.plan)
     _require_agreement(workload.plan, charter)
-    task, lattice = build_algorithm(workload), charter.lattice
+    task, encoding = build_algorithm(workload), charter.encoding
+    if not isinstance(task, FedSGD):
+        rule = workload.plan.client.rule
+        raise ParameterError("client.rule", rule, "'fedsgd': devices keep no personal models yet")
     shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
-    if task.dimension != lattice.dimension:
-        expected = f"records for a model of {lattice.dimension} parameters, not {task.dimension}"
+    if task.dimension != encoding.dimension:
+        expected = f"records for a model of {encoding.dimension} parameters, not {task.dimension}"
         raise ParameterError("inputs", shape, expected)
     if shape != held:
         raise ParameterError("inputs", shape, f"the charter's shape of a record, {held}")
-    if task.clip_norm != lattice.clip_norm:
-        raise ParameterError("clip_norm", task.clip_norm, f"the charter's, {lattice.clip_norm}")
-    # The first update of a process takes longest; let it not be one that is waited for.
-    task.clipped_sum(np.zeros(task.dimension, np.float32), np.array([0]))
+    if task.clip_norm != encoding.clip_norm:
+        raise ParameterError("clip_norm", task.clip_norm, f"the charter's, {encoding.clip_norm}")
     return task
 
 
@@ -213,6 +230,7 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     said_and_held: list[tuple[str, object, object]] = [
         ("privacy.relation", privacy.relation.value, scheme.relation.value),
         ("privacy.unit", privacy.unit.value, scheme.unit.value),
+        ("privacy.trust", privacy.trust.value, scheme.trust.value),
         ("privacy.delta", privacy.delta, charter.delta),
         ("protocol.release", plan.protocol.release.value, scheme.release.value),
         ("protocol.minibatch", plan.protocol.minibatch, charter.minibatch),
@@ -229,12 +247,27 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
     if privacy.noise_multiplier is not None:
         noise = GaussianNoise(privacy.noise_multiplier)
         said_and_held.append(("privacy.noise_multiplier", noise, scheme.randomizer))
+    said_and_held += _message_alike(plan, charter)
     if not isinstance(plan.participation, AvailabilitySection):  # whose law is in a trace
         law = plan.law(charter.population)
         said_and_held.append(("participation", law, scheme.participation))
     for name, in_plan, in_charter in said_and_held:
         if in_plan != in_charter:
             raise ParameterError(name, in_plan, f"the charter's, {in_charter!r}")
+
+
+def _message_alike(plan: Plan, charter: Charter) -> list[tuple[str, object, object]]:
+    """The randomizer that the plan asks for at the charter's ε₀, and the charter's."""
+    held, section = charter.scheme.randomizer, plan.messages
+    if section is None or not isinstance(held, NonAdaptiveRandomizer):
+        return []
+    encoding = charter.encoding
+    made = section.build(encoding.dimension, held.epsilon0, encoding.clip_norm)
+    pairs: list[tuple[str, object, object]] = [("randomizer", MessageEncoding(made), encoding)]
+    if section.epsilon0 is not None:
+        law = section.law(section.epsilon0)
+        pairs.append(("randomizer.epsilon0", law, held))
+    return pairs
 
 
 def _named_alike(said: Computation, held: Computation) -> list[tuple[str, object, object]]:

@@ -10,12 +10,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.aggregates import UpdateSum
-from turnout.core.errors import RemoteProtocolError, UnsupportedError
-from turnout.protocol.lattice import LatticeUpdate
+from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
 from turnout.protocol.messages import StepOpened, UpdateRequests
 from turnout.protocol.tables import ClientState
-from turnout.randomness import ByteStream, system_bytes
+from turnout.randomness import ByteStream, OSRandomness, Source, system_bytes
 from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
 from turnout.service.device.diary import Diary
@@ -35,8 +33,10 @@ from turnout.service.wire import (
 class Updates(Protocol):
     """A device's update function: `Trainer`, or one of the user's own, which needs no PyTorch."""
 
-    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.float64]:
-        """The client's update, clipped to the charter's norm, shape ``(d,)``."""
+    def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
+        """The client's update, shape ``(d,)``: clipped to the charter's norm where it is sent as
+        whole numbers, as it is where a message is made of it, which clips it.
+        """
         ...
 
 
@@ -76,8 +76,10 @@ class Turns:
     Guarantees:
         Nothing is sent for a slot that is not its own, and for each of its own one update at most:
         copies of it are the same bytes, also after a restart.
+        A message is randomized once, from ``source``, and durable before its first byte leaves.
 
     Raises:
+        ParameterError: messages, and draws that can be foretold.
         UnsupportedError: cover where one of many is asked; it would hide nothing.
     """
 
@@ -89,8 +91,12 @@ class Turns:
         *,
         cover: bool = False,
         random_bytes: ByteStream = system_bytes,
+        source: Source | None = None,
     ) -> None:
-        self._asks_one = charter.asks_one
+        self._asks_one, self._source = charter.asks_one, source or OSRandomness()
+        if charter.randomized and not self._source.secure:
+            expected = "draws that nobody can foretell"
+            raise ParameterError("source", type(self._source).__name__, expected)
         if cover and self._asks_one:
             raise UnsupportedError(
                 "cover traffic looks like an update of release = 'aggregated'; with 'one-client' "
@@ -100,7 +106,7 @@ class Turns:
         self._link: Link = remote.link
         self._diary: Diary = remote.diary
         self._cover, self._random_bytes = cover, random_bytes
-        self._computed: tuple[int, LatticeUpdate] | None = None
+        self._computed: tuple[int, bytes] | None = None
         self._covering: tuple[int, bytes] | None = None
         self._covered_until = -1
         self._checked_in = -1
@@ -162,20 +168,23 @@ class Turns:
 
     async def _take(self, status: Status) -> After:
         """Its turn, or what is left of it."""
-        update = await self._update(status)
+        body = await self._body(status)
         stands = self._diary.memory.turns.slots[status.step]
         if self._asks_one and stands is ClientState.CHECKED_IN:
             after = await self._check_in(status)
             if after is not None:
                 return after
-        return await self._send(status.step, update)
+        return await self._send(status.step, body)
 
-    async def _update(self, status: Status) -> LatticeUpdate:
-        """Its update on the lattice; computed once a step."""
+    async def _body(self, status: Status) -> bytes:
+        """The bytes of its update; computed, and randomized, once a step."""
+        stored = self._diary.memory.messages.get(status.step)
+        if stored is not None:  # a second draw for the same step would cost as much again
+            return stored
         if self._computed is None or self._computed[0] != status.step:
             parameters = await self._remote.model(status)
             update = self._trainer.update(parameters, self._diary.memory.client)
-            self._computed = status.step, self._charter.lattice.quantise(update)
+            self._computed = status.step, self._charter.encoding.packed(update, self._source)
         return self._computed[1]
 
     async def _check_in(self, status: Status) -> After | None:
@@ -216,19 +225,23 @@ class Turns:
             turns.on_refusal(step)
         return self._noted(step, receipt)
 
-    async def _send(self, step: int, update: LatticeUpdate) -> After:
+    async def _send(self, step: int, body: bytes) -> After:
         """Its update: the slot counts as answered, durably, before the first byte leaves."""
-        memory, body = self._diary.memory, self._charter.lattice.encode(update)
+        memory, charter = self._diary.memory, self._charter
         digest = hashlib.sha256(body).digest()
         if memory.turns.slots[step] is ClientState.CHECKED_IN:
             asked = UpdateRequests(step, np.array([memory.client]))
-            memory.turns.on_request(asked, lambda: UpdateSum(update, 1))
+            memory.turns.on_request(asked, lambda: charter.encoding.summed([body]))
             memory.digests[step] = digest
+            if charter.randomized:
+                memory.messages[step] = body
             self._diary.keep()
         elif memory.digests.get(step) != digest:
             self._given_up.add(step)  # Other bytes than may be out already are never sent.
             return After.DONE
-        receipt = await self._link.post(memory, updates_path(step), step, body)
+        receipt = await self._link.post(
+            memory, updates_path(step), step, body, charter.update_format
+        )
         if receipt.answer is Answer.EARLY:
             return After.TRY_AGAIN
         if receipt.answer is Answer.ACCEPTED and receipt.digest != digest:
@@ -239,18 +252,23 @@ class Turns:
         """Remember what became of a turn."""
         memory = self._diary.memory
         memory.answers[step], memory.receipt = receipt.answer, receipt
+        memory.messages.pop(step, None)
         self._diary.keep()
         return After.SPOKEN
 
     async def _pretend(self, status: Status) -> After:
         """All that a turn does, with random bytes; also the work, which takes time."""
         step = status.step
-        await self._update(status)
+        await self._body(status)
         self._diary.keep()
         if self._covering is None or self._covering[0] != step:
-            self._covering = step, self._random_bytes(self._charter.lattice.encoded_size)
+            self._covering = step, self._random_bytes(self._charter.encoding.encoded_size)
         receipt = await self._link.post(
-            self._diary.memory, covers_path(step), step, self._covering[1]
+            self._diary.memory,
+            covers_path(step),
+            step,
+            self._covering[1],
+            self._charter.update_format,
         )
         if receipt.answer is Answer.EARLY:
             return After.TRY_AGAIN

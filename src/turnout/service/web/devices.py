@@ -13,7 +13,6 @@ from turnout.service.web.running import Running
 from turnout.service.web.signed import EnrolmentRoute, Job, Prepare, SignedRoute, enrolment_of
 from turnout.service.wire import (
     ENROLMENT_FORMAT,
-    UPDATE_FORMAT,
     Answer,
     Phase,
     Receipt,
@@ -55,7 +54,7 @@ class DeviceJobs:
     def cover(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
         """All that an update gets, and counted nowhere."""
         engine = self.running.engine
-        if len(body) != engine.charter.lattice.encoded_size:
+        if len(body) != engine.charter.encoding.encoded_size:
             raise RemoteProtocolError("cover is as long as an update")
         if engine.charter.asks_one:
             raise RemoteProtocolError("cover hides nothing where one of many is asked")
@@ -75,8 +74,8 @@ class DeviceJobs:
 
 def signed_routes(running: Running) -> dict[str, SignedRoute]:
     """All routes that take signed requests, by path."""
-    jobs, size = DeviceJobs(running), running.charter.lattice.encoded_size
-    enrolments = enrolments_path()
+    jobs, size = DeviceJobs(running), running.charter.encoding.encoded_size
+    enrolments, update_format = enrolments_path(), running.charter.update_format
     routes: dict[str, SignedRoute] = {
         enrolments: EnrolmentRoute(
             running,
@@ -90,8 +89,8 @@ def signed_routes(running: Running) -> dict[str, SignedRoute]:
     for path, limit, prepare, body_format in (
         (check_ins_path, NO_BODY_BYTES, _bare(running.engine.check_in), ""),
         (requests_path, NO_BODY_BYTES, _bare(running.engine.requested), ""),
-        (updates_path, size, jobs.update, UPDATE_FORMAT),
-        (covers_path, size, jobs.cover, UPDATE_FORMAT),
+        (updates_path, size, jobs.update, update_format),
+        (covers_path, size, jobs.cover, update_format),
     ):
         template = path("{step}")
         name = template.rpartition("/")[2]

@@ -21,7 +21,6 @@ from turnout.service.wire import (
     RECORDS_PATH,
     SIGNATURE_HEADER,
     STATUS_PATH,
-    UPDATE_FORMAT,
     Answer,
     Phase,
     artefact_path,
@@ -56,7 +55,7 @@ _RETRIED = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter
 
 def document(charter: Charter) -> Document:
     """The device API of one task."""
-    size = charter.lattice.encoded_size
+    size = charter.encoding.encoded_size
     update = {"type": "string", "format": "binary", "minLength": size, "maxLength": size}
     step = "{step}"
     return {
@@ -80,8 +79,12 @@ def document(charter: Charter) -> Document:
                 "post": _signed("Check in, where one is asked (one-client)")
             },
             requests_path(step): {"post": _signed("Is my update asked for? (one-client)")},
-            updates_path(step): {"post": _signed("Send an update", _BINARY, update)},
-            covers_path(step): {"post": _signed("Send cover traffic", _BINARY, update)},
+            updates_path(step): {
+                "post": _signed("Send an update", _BINARY, update, charter.update_format)
+            },
+            covers_path(step): {
+                "post": _signed("Send cover traffic", _BINARY, update, charter.update_format)
+            },
             HEADS_PATH: {"post": _told()},
         },
         "components": {"schemas": _schemas(), "headers": {"RetryAfter": _RETRY_AFTER}},
@@ -129,7 +132,12 @@ def _schemas() -> Document:
     }
 
 
-def _signed(summary: str, kind: str | None = None, schema: Document | None = None) -> Document:
+def _signed(
+    summary: str,
+    kind: str | None = None,
+    schema: Document | None = None,
+    body_format: str = ENROLMENT_FORMAT,
+) -> Document:
     """A signed request; without a kind it has no body."""
     head = "The signed head that the device saw last; absent before the first."
     operation: Document = {
@@ -153,7 +161,6 @@ def _signed(summary: str, kind: str | None = None, schema: Document | None = Non
     if summary != "Use an invitation":
         operation["parameters"].insert(0, _path("step"))
     if kind is not None:
-        body_format = UPDATE_FORMAT if kind == _BINARY else ENROLMENT_FORMAT
         named = _header(FORMAT_HEADER, f"^{body_format}$", "Name of the body's format.")
         operation["parameters"].append(named)
         operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
@@ -199,7 +206,7 @@ def _records() -> Document:
 
 
 def _model(charter: Charter) -> Document:
-    size = 4 * charter.lattice.dimension
+    size = 4 * charter.encoding.dimension
     parameters = {"type": "string", "format": "binary", "minLength": size, "maxLength": size}
     operation = _get(
         "A published model, little-endian float32",

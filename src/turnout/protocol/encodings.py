@@ -1,0 +1,143 @@
+"""Updates as bytes: the interface of both kinds, and messages that clients randomized themselves.
+
+`turnout.protocol.lattice.Lattice` is the other kind, of whole numbers for a trusted coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from turnout.protocol.mechanisms.randomized import Randomized, constrained
+from turnout.randomizers.vectors import VectorRandomizer
+from turnout.randomness import Source
+
+_AT_ONCE = 1 << 14  # messages that are summed at a time
+
+
+class UpdateEncoding(Protocol):
+    """The bytes that one client may send for its update, both ends of them."""
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates d of an update."""
+        ...
+
+    @property
+    def clip_norm(self) -> float:
+        """C, bound on an update's norm in the model's units."""
+        ...
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of every update."""
+        ...
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """Client: the bytes of one update, shape ``(d,)``; draws what is random from ``source``."""
+        ...
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """Coordinator: the numbers in the bytes of one update.
+
+        Raises:
+            RemoteProtocolError: bytes that no client may send.
+        """
+        ...
+
+    def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
+        """Coordinator: the sum of updates that `decode` let through."""
+        ...
+
+
+@dataclass(frozen=True)
+class MessageEncoding:
+    """Messages of one randomizer, each packed by itself.
+
+    Guarantees:
+        `packed` is ε₀-private for one client whatever the update is, where ``source`` is the
+        operating system's; two calls draw two messages, which cost twice.
+        `decode` lets through what `packed` can give, and nothing else.
+
+    Attributes:
+        randomizer: of one client's update, which is clipped to its radius in its norm.
+
+    Raises:
+        ParameterError: public randomness that goes by the client's number.
+    """
+
+    randomizer: VectorRandomizer
+
+    def __post_init__(self) -> None:
+        shared = self.randomizer.public_randomness
+        if shared != "none":
+            raise ParameterError("public randomness", shared, "none that clients have numbers for")
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates d of an update."""
+        return self.randomizer.dimension
+
+    @property
+    def clip_norm(self) -> float:
+        """The radius, in the randomizer's norm."""
+        return self.randomizer.radius
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of a message, the last one filled up with zero bits."""
+        return -(-self.randomizer.message_bits // 8)
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """A fresh message of one update, which need not be clipped.
+
+        Raises:
+            LocalProtocolError: another shape than ``(d,)``.
+        """
+        if update.shape != (self.dimension,):
+            raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")
+        values = constrained(update[None], self.randomizer)
+        return self.randomizer.pack(self.randomizer.encode(values, source))
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """The numbers of one message, shape (numbers of a message,).
+
+        Raises:
+            RemoteProtocolError: another length, bits behind the last number, or a number that no
+                message has.
+        """
+        if len(data) != self.encoded_size:
+            raise RemoteProtocolError(f"a message has {len(data)} bytes, not {self.encoded_size}")
+        try:
+            return self.randomizer.unpack(data, 1)[0]
+        except ParameterError as error:
+            raise RemoteProtocolError(f"no message of this task: {error.expected}") from None
+
+    def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
+        """The sum of what the messages stand for; float64, so `Randomized` may release it."""
+        mechanism = Randomized(self.randomizer, 1.0)
+        total = mechanism.zero()
+        for some in _batches(bodies):
+            total = total + mechanism.summed(self._unpacked(some))
+        return total
+
+    def _unpacked(self, bodies: list[bytes]) -> NDArray[Any]:
+        """The numbers of messages that each begin at a byte, shape (n, numbers of a message)."""
+        rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), self.encoded_size)
+        bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : self.randomizer.message_bits]
+        joined = np.packbits(bits.ravel(), bitorder="little").tobytes()
+        return self.randomizer.unpack(joined, len(bodies))
+
+
+def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The bodies, many at a time; none of them twice in memory."""
+    left = iter(bodies)
+    while some := list(islice(left, _AT_ONCE)):
+        yield some

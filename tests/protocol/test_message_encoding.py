@@ -1,0 +1,161 @@
+"""Messages as bytes: what a client may send, what is refused, and the law of what is sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from turnout.protocol import encodings
+from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.mechanisms.randomized import Randomized, constrained
+from turnout.randomizers.levels import level_above
+from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode, SphericalCode
+from turnout.randomness import OSRandomness, SimulationStreams
+from turnout.testing import assert_frequencies, assert_rejects_law, enumerate_law
+
+KINDS = {
+    "seeded-code": SeededCode(300, 2.0, 0.5),
+    "sampled-bit": LInfRandomizer(300, 2.0, 0.5),
+    "hadamard-bit": L1Randomizer(300, 2.0, 0.5),
+}
+
+
+def bodies_of(randomizer, count, seed=1):
+    updates = np.random.default_rng(seed).standard_normal((count, randomizer.dimension))
+    source = SimulationStreams(seed).source("message")
+    encoding = MessageEncoding(randomizer)
+    return [encoding.packed(update, source) for update in updates]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_client_sends_is_read_and_summed_as_it_is(kind, monkeypatch):
+    randomizer = KINDS[kind]
+    encoding, bodies = MessageEncoding(randomizer), bodies_of(randomizer, 10)
+    assert {len(body) for body in bodies} == {encoding.encoded_size}
+    assert 8 * encoding.encoded_size < randomizer.message_bits + 8
+    rows = np.array([encoding.decode(body) for body in bodies])
+    expected = Randomized(randomizer, 1.0).summed(rows)
+    for at_once in (3, 10, 1 << 14):
+        monkeypatch.setattr(encodings, "_AT_ONCE", at_once)
+        total = encoding.summed(iter(bodies))
+        assert np.array_equal(total.total, expected.total)
+        assert (total.count, total.noised) == (10, 10)
+    nobody = encoding.summed(())
+    assert (nobody.count, nobody.total.any()) == (0, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_is_a_message_or_it_is_refused(kind):
+    """Every byte that is changed gives another message of the task, or none."""
+    randomizer = KINDS[kind]
+    encoding, (body,) = MessageEncoding(randomizer), bodies_of(randomizer, 1)
+    for wrong in (b"", body[:-1], body + b"\0", body * 2):
+        with pytest.raises(RemoteProtocolError, match=f"bytes, not {len(body)}"):
+            encoding.decode(wrong)
+    refused = 0
+    for place in range(len(body)):
+        for byte in range(256):
+            other = body[:place] + bytes([byte]) + body[place + 1 :]
+            try:
+                row = encoding.decode(other)
+            except RemoteProtocolError:
+                refused += 1
+            else:
+                assert (row < randomizer.radices).all()
+                assert randomizer.pack(row[None]) == other
+    # 37 bits in 40; 300 coordinates of 512; 1,024 numbers in 10 bits of 16.
+    assert refused > 0
+
+
+def test_a_symbol_out_of_range_is_refused():
+    encoding = MessageEncoding(KINDS["sampled-bit"])
+    largest = (2 * 300 - 1).to_bytes(2, "little")
+    assert encoding.decode(largest).tolist() == [599]
+    with pytest.raises(RemoteProtocolError, match="numbers below"):
+        encoding.decode((2 * 300).to_bytes(2, "little"))
+
+
+def test_an_update_of_another_shape_is_not_sent():
+    encoding = MessageEncoding(KINDS["sampled-bit"])
+    for wrong in (np.zeros(299), np.zeros((1, 300))):
+        with pytest.raises(LocalProtocolError, match="not \\(300,\\)"):
+            encoding.packed(wrong, OSRandomness())
+
+
+def test_randomness_that_goes_by_the_client_s_number_has_no_bytes():
+    with pytest.raises(ParameterError, match="public randomness"):
+        MessageEncoding(SphericalCode(300, 2.0, 0.5))
+
+
+# -- the law of the bytes --------------------------------------------------------------------
+
+SMALL = LInfRandomizer(2, 1.0, 0.5)
+BEYOND = np.array([2.0, 0.3])
+"""An update whose ℓ∞ clipping is not its ℓ2 clipping."""
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_the_exact_law_of_the_bytes_has_the_level_of_the_scheme(dimension):
+    """Every draw replayed: the largest ratio of two records' bytes is e^ε₀ as an equality."""
+    randomizer = LInfRandomizer(dimension, 1.0, 0.5)
+    encoding = MessageEncoding(randomizer)
+    laws = [
+        enumerate_law(lambda source, x=x: encoding.packed(x, source))
+        for x in (np.full(dimension, 9.0), np.full(dimension, -9.0))
+    ]
+    assert all(sum(law.values()) == 1 for law in laws)
+    largest = max(laws[0][body] / laws[1][body] for body in laws[0])
+    assert level_above(largest) == randomizer.law.epsilon0
+    bare = {body: Fraction(1, dimension) for body in list(laws[0])[:dimension]}
+    assert set(bare) != set(laws[1])  # an update sent as it is tells all: some bytes are impossible
+
+
+class Bare(LInfRandomizer):
+    """The clipped update's own bit, not turned over: what must never leave a device."""
+
+    @property
+    def flips(self):
+        return (0.0,)
+
+
+class ClipsInAnotherNorm(MessageEncoding):
+    def packed(self, update, source):
+        length = np.linalg.norm(update)
+        return super().packed(update * min(1.0, self.clip_norm / length), source)
+
+
+class SameSeed(MessageEncoding):
+    def packed(self, update, source):
+        return super().packed(update, SimulationStreams(4).source("message"))
+
+
+DRAWS = 4000
+
+
+def counts(encoding):
+    """How often each message leaves, of an update that must be clipped."""
+    source = OSRandomness()
+    found = Counter(encoding.packed(BEYOND, source)[0] for _ in range(DRAWS))
+    return [found[message] for message in range(4)]
+
+
+def test_what_leaves_a_device_has_the_law_of_the_clipped_update_and_no_other():
+    expected = SMALL.probabilities(constrained(BEYOND[None], SMALL)[0])
+
+    def keeps_law(seen):
+        assert_frequencies(seen, expected)
+
+    keeps_law(counts(MessageEncoding(SMALL)))
+    assert_rejects_law(
+        keeps_law,
+        {
+            "the bit as it is": counts(MessageEncoding(Bare(2, 1.0, 0.5))),
+            "clipped in ℓ2": counts(ClipsInAnotherNorm(SMALL)),
+            "the same seed every time": counts(SameSeed(SMALL)),
+            "ε₀ half as large again": counts(MessageEncoding(LInfRandomizer(2, 1.5, 0.5))),
+        },
+    )

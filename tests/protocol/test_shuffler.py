@@ -1,0 +1,166 @@
+"""A shuffled round: refusals, and an audit that no shuffler, or no randomizer, does not survive."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from itertools import permutations
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+import turnout as tn
+from turnout.core.errors import LocalProtocolError, RemoteProtocolError
+from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.shuffler import Shuffler
+from turnout.randomizers.vectors import LInfRandomizer
+from turnout.randomness import SimulationStreams
+from turnout.spec.shuffles import shuffled
+from turnout.testing import assert_rejects_law
+from turnout.testing.frequencies import FALSE_ALARM
+
+RANDOMIZER = LInfRandomizer(1, 2.0)
+ENCODING = MessageEncoding(RANDOMIZER)
+
+
+def test_what_leaves_says_nothing_of_the_order_of_arrival():
+    bodies = [b"\x01", b"\x00", b"\x01", b"\x00"]
+    left = set()
+    for order in permutations(range(4)):
+        shuffler = Shuffler(ENCODING)
+        for client in order:
+            shuffler.receive(client, bodies[client])
+        left.add(shuffler.released())
+    assert left == {(b"\x00", b"\x00", b"\x01", b"\x01")}
+
+
+def test_what_is_no_message_or_a_second_one_is_refused_and_not_counted():
+    shuffler = Shuffler(ENCODING)
+    shuffler.receive(7, b"\x01")
+    shuffler.receive(7, b"\x01")  # a copy
+    for client, body in ((7, b"\x00"), (8, b"\x02"), (8, b""), (8, b"\x01\x00")):
+        with pytest.raises(RemoteProtocolError):
+            shuffler.receive(client, body)
+    assert shuffler.released() == (b"\x01",)
+    for late in (lambda: shuffler.receive(9, b"\x01"), shuffler.released):
+        with pytest.raises(LocalProtocolError):
+            late()
+
+
+# -- an audit: a proved lower bound on ε by attacks, against the price -------------------------
+
+CLIENTS, ROUNDS, DELTA, VICTIM = 100, 1000, 1e-2, 0
+PRICE = tn.price(shuffled(RANDOMIZER.law, CLIENTS, 1), delta=DELTA).epsilon.upper
+
+
+class Quick(MessageEncoding):
+    """Messages that are read once each, however often they come."""
+
+    decode = cache(MessageEncoding.decode)
+
+
+QUICK = Quick(RANDOMIZER)
+
+
+class KeepsArrivals(Shuffler):
+    """No shuffle: in the order of arrival, which is that of the clients' numbers."""
+
+    def released(self):
+        return tuple(self._open().values())
+
+
+class Reverses(KeepsArrivals):
+    def released(self):
+        return super().released()[::-1]
+
+
+class Rotates(KeepsArrivals):
+    """A permutation that everybody knows."""
+
+    def released(self):
+        bodies = super().released()
+        return bodies[7:] + bodies[:7]
+
+
+class FromASeed(KeepsArrivals):
+    """A permutation by a seed that is used again in every round."""
+
+    def released(self):
+        bodies = list(super().released())
+        random.Random(5).shuffle(bodies)
+        return tuple(bodies)
+
+
+def randomized(signs, source):
+    return RANDOMIZER.encode(signs[:, None], source)[:, 0]
+
+
+def bare(signs, source):
+    return (signs > 0).astype(np.int64)
+
+
+def from_one_seed(signs, source):
+    """Every message from the same draws, in every round."""
+    by_sign = [randomized(np.array([x]), SimulationStreams(5).source("m"))[0] for x in (-1.0, 1.0)]
+    return np.where(signs > 0, by_sign[1], by_sign[0])
+
+
+def transcripts(shuffler=Shuffler, message=randomized):
+    """What the server sees where the victim holds +1, and where it holds −1; bits (rounds, n)."""
+    return [_world(sign, shuffler, message) for sign in (1.0, -1.0)]
+
+
+def _world(sign, shuffler, message):
+    source, seen = SimulationStreams(3 + int(sign)).source("audit"), []
+    signs = np.where(np.arange(CLIENTS) % 2, 1.0, -1.0)
+    signs[VICTIM] = sign
+    for bits in message(np.tile(signs, ROUNDS), source).reshape(ROUNDS, CLIENTS).tolist():
+        round_ = shuffler(QUICK)
+        for client, bit in enumerate(bits):
+            round_.receive(client, bytes([bit]))
+        seen.append(b"".join(round_.released()))
+    return np.frombuffer(b"".join(seen), np.uint8).reshape(ROUNDS, CLIENTS)
+
+
+def epsilon_below(seen):
+    """A lower bound on ε at δ, of the best of simple attacks; false with chance `FALSE_ALARM`.
+
+    An event of probability p in one world and q in the other proves ε ≥ ln((p − δ)/q).
+    """
+    attacks = [lambda bits, i=i: bits[:, i] == 1 for i in range(CLIENTS)]
+    attacks += [lambda bits, k=k: bits.sum(axis=1) >= k for k in range(CLIENTS + 1)]
+    alarm, best = FALSE_ALARM / (8 * len(attacks)), 0.0
+    for attack in attacks:
+        first, second = (int(attack(bits).sum()) for bits in seen)
+        events = (first, second), (second, first)
+        for p, q in (*events, *((ROUNDS - p, ROUNDS - q) for p, q in events)):
+            low = beta.ppf(alarm, p, ROUNDS - p + 1) if p else 0.0
+            high = beta.isf(alarm, q + 1, ROUNDS - q) if q < ROUNDS else 1.0
+            if low > DELTA:
+                best = max(best, float(np.log((low - DELTA) / high)))
+    return best
+
+
+def keeps_its_price(seen):
+    assert epsilon_below(seen) <= PRICE
+
+
+def test_a_shuffled_round_shows_no_more_than_its_price_and_without_a_shuffle_it_does():
+    keeps_its_price(transcripts())
+    assert_rejects_law(
+        keeps_its_price,
+        {
+            "no shuffle": transcripts(KeepsArrivals),
+            "the other way round": transcripts(Reverses),
+            "a permutation that is known": transcripts(Rotates),
+            "a seed that is used again": transcripts(FromASeed),
+            "messages that are not randomized": transcripts(message=bare),
+            "messages from one seed": transcripts(message=from_one_seed),
+        },
+    )
+
+
+def test_what_is_not_shuffled_is_within_the_price_of_local_trust():
+    """The audit is no more than an audit: ε₀ is what each message costs by itself."""
+    assert PRICE < epsilon_below(transcripts(KeepsArrivals)) <= RANDOMIZER.epsilon0

@@ -1,0 +1,140 @@
+"""Devices that randomize their own updates: one message a slot, drawn once, kept until answered."""
+
+import pytest
+from device_world import Killed, Repeatable, World, accepted_once_each
+from fake_coordinator import charter_of, invitation
+
+from turnout.core.errors import ParameterError
+from turnout.protocol.tables import ClientState
+from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
+from turnout.randomness import SimulationStreams
+from turnout.service.device import Memory
+from turnout.service.device.turns import Turns
+from turnout.spec import CheckIn, EveryStep
+
+DIMENSION = 6
+MESSAGES = {
+    "seeded-code-1": SeededCode(DIMENSION, 2.0, 0.5, directions=4),
+    "sampled-bit-1": LInfRandomizer(DIMENSION, 2.0, 0.5),
+    "hadamard-bit-1": L1Randomizer(DIMENSION, 2.0, 0.5),
+}
+WIDE = SeededCode(DIMENSION, 2.0, 0.5, directions=4)
+"""Its seeds have 32 bits, so that two draws are never the same message."""
+
+
+def of(messages=WIDE, law=None):
+    return charter_of(law or CheckIn(3, 2), dimension=DIMENSION, messages=messages)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_device_sends_one_message_of_the_task_a_slot(tmp_path, name):
+    charter = of(MESSAGES[name], EveryStep(4))
+    assert charter.update_format == name
+    world = World(tmp_path, charter)
+    for tally in world.start(1, 2):
+        assert tally == {"accepted": 4}
+    bodies = list(world.coordinator.rows.values())
+    assert len(bodies) == 8
+    assert {len(body) for body in bodies} == {charter.encoding.encoded_size}
+    assert charter.encoding.summed(bodies).count == 8
+
+
+def killed_once_stored(world, *, arrives):
+    """Killed with the message in its memory, before or after the coordinator got it."""
+
+    def killing(request):
+        if request.url.path.endswith("/updates") and not arrives:
+            raise Killed
+
+    def answering(method, path, headers, body):
+        if path.endswith("/updates") and arrives:
+            world.coordinator._updates(3, int(path.split("/")[3]), body)
+            raise Killed
+
+    world.wire.fault, world.coordinator.on_request = killing, answering
+    with pytest.raises(Killed):
+        world.start()
+    world.wire.fault = lambda request: None
+    world.coordinator.on_request = lambda *request: None
+
+
+def a_message_is_drawn_once(tmp_path):
+    """Killed before or after it was sent: the same bytes afterwards, whatever the records are."""
+    for arrives in (False, True):
+        world = World(tmp_path / str(arrives), of())
+        killed_once_stored(world, arrives=arrives)
+        first, kept = min(world.slots()), world.memory().messages
+        assert list(kept) == [first]
+        for salt in (1, 2):
+            tally = world.start(salt=salt)
+            assert tally == {"accepted": 2}
+        assert world.coordinator.rows[3, first] == kept[first]
+        accepted_once_each(world)
+
+
+def a_message_that_may_be_out_is_not_drawn_again(tmp_path):
+    """No answer again and again: copies of one message."""
+    world, left = World(tmp_path, of()), [4]
+
+    def fault(request):
+        left[0] -= request.url.path.endswith("/updates")
+        lost = request.url.path.endswith("/updates") and left[0] >= 0
+        return "unanswered" if lost else None
+
+    world.wire.fault = fault
+    assert world.start() == {"accepted": 2}
+    assert max(len(bodies) for bodies in world.coordinator.posts.values()) > 2
+    accepted_once_each(world)
+
+
+def draws_of_messages_come_from_the_system(tmp_path):
+    world = World(tmp_path, of())
+    world.start()
+    weak = SimulationStreams(1).source("message")
+    with pytest.raises(ParameterError, match="foretell"):
+        Turns(_Nothing(), of(), None, source=weak)
+    Turns(_Nothing(), charter_of(), None, source=weak)  # a lattice draws nothing
+
+
+class _Nothing:
+    link = diary = None
+
+
+def test_a_message_is_forgotten_once_it_is_answered(tmp_path):
+    world = World(tmp_path, of())
+    killed_once_stored(world, arrives=False)
+    kept = world.memory()
+    assert list(kept.messages) == [min(world.slots())]
+    assert Memory.decoded(kept.encoded()).messages == kept.messages
+    assert list(kept.turns.slots.values()).count(ClientState.ANSWERED) == 1
+    world.start()
+    assert world.memory().messages == {}
+    assert "message" not in world.path().read_text()
+
+
+def test_two_devices_with_one_update_send_messages_of_their_own(tmp_path):
+    """Their randomness is their own: equal updates do not make equal messages."""
+    charter = of(law=EveryStep(3))
+    bodies = set()
+    for name in "ab":
+        world = World(tmp_path / name, charter, seed=ord(name))
+        world.start()
+        bodies |= set(world.coordinator.rows.values())
+    assert len(bodies) == 6
+    again = World(tmp_path / "c", charter, seed=ord("a"))
+    again.start()
+    assert set(again.coordinator.rows.values()) <= bodies  # negative control: the same draws
+
+
+def test_cover_is_as_long_as_a_message(tmp_path):
+    charter = of(law=CheckIn(4))
+    world = World(tmp_path, charter)
+    assert world.start(cover=True) == {"accepted": 1}
+    covered = [length for lengths in world.coordinator.covers.values() for length in lengths]
+    assert covered == [charter.encoding.encoded_size] * 3
+
+
+def test_an_invitation_says_nothing_of_messages_and_holds_for_the_charter(tmp_path):
+    drawn = Memory.drawn(invitation(of()), Repeatable(World(tmp_path).dice))
+    assert drawn.messages == {}
+    assert drawn.task == of().task != charter_of(dimension=DIMENSION).task

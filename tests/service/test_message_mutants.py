@@ -1,0 +1,43 @@
+"""Coordinators that are wrong with messages, each in one way: some world must notice every one."""
+
+from dataclasses import replace
+
+import pytest
+from test_service_mutants import noticed
+
+from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.mechanisms.randomized import Randomized
+
+
+def _first_message_twice(right):
+    return lambda self, bodies: right(self, [*(all_ := list(bodies)), *all_[:1]])
+
+
+def _last_message_forgotten(right):
+    return lambda self, bodies: right(self, list(bodies)[:-1])
+
+
+def _symbols_not_looked_at(right):
+    return lambda self, data: right(self, data[:-1] + bytes([data[-1] & 3]))
+
+
+def _noise_on_messages(right):
+    def release(self, total, state, step, noise):
+        released, after = right(self, total, state, step, noise)
+        return replace(released, total=released.total + noise(1.0, total.dimension)), after
+
+    return release
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (MessageEncoding, "summed", _first_message_twice),
+        (MessageEncoding, "summed", _last_message_forgotten),
+        (MessageEncoding, "decode", _symbols_not_looked_at),
+        (Randomized, "release", _noise_on_messages),
+    ],
+)
+def test_mutant_messages(monkeypatch, owner, name, wrong):
+    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
+    assert noticed()

@@ -1,0 +1,310 @@
+"""A plan of local trust, simulated and served: same draws, same bits; and what is refused."""
+
+import hashlib
+from collections import Counter, defaultdict
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from memory_storage import MemoryStorage
+
+from turnout.accounting import price
+from turnout.core.errors import ParameterError, RemoteProtocolError, UnsupportedError
+from turnout.device import priced, require_price
+from turnout.learning.tasks import SupervisedTask
+from turnout.participation.drawing import draw_run
+from turnout.plans import Plan, prepare
+from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
+from turnout.randomness import SimulationStreams, Source
+from turnout.service import learner as learning
+from turnout.service.charter import Timing
+from turnout.service.device.trainer import Trainer, trainer_on_dealt
+from turnout.service.engine import Engine
+from turnout.service.new_task import new_task
+from turnout.service.wire import Answer
+from turnout.simulation import Simulation
+from turnout.spec import CheckIn, EveryStep, KSubset
+from turnout.training.building import build_algorithm
+from turnout.training.workload import gather
+from turnout.verification.cost import least_bound
+
+PLAN = """
+[data]
+name = "digits"
+clients = 40
+dealing = "by-label"
+[model]
+name = "logistic"
+features = "standardized"
+[participation]
+law = "check-in"
+window = 3
+windows = 2
+[privacy]
+trust = "local"
+relation = "replace-one"
+delta = 1e-5
+clip_norm = CLIP
+[randomizer]
+norm = "NORM"
+epsilon0 = 4.0
+[client]
+steps = 2
+learning_rate = 0.1
+[optimizer]
+learning_rate = 0.05
+momentum = 0.5
+"""
+CLIPS = {"l2": 0.2, "linf": 0.01, "l1": 2.0}
+"""Below the norm of nearly every update, each in its own norm."""
+KINDS = {"l2": SeededCode, "linf": LInfRandomizer, "l1": L1Randomizer}
+
+
+def text(norm):
+    return PLAN.replace("NORM", norm).replace("CLIP", str(CLIPS[norm]))
+
+
+@cache
+def task(norm):
+    return new_task(text(norm), Path(), Timing())
+
+
+class Told(Source):
+    """The draws of one client of a step, which follow from both: for tests alone."""
+
+    secure = True
+
+    def __init__(self, step, client):
+        self._of, self._calls = b"%d %d" % (step, client), 0
+
+    def below(self, n, size):
+        self._calls += 1
+        drawn = (hashlib.sha256(b"%b %d %d" % (self._of, self._calls, i)) for i in range(size))
+        values = [int.from_bytes(each.digest()[:16], "little") % n for each in drawn]
+        return np.array(values, dtype=np.int64)
+
+
+def simulated(norm, monkeypatch):
+    """The parameters at the end, and how often each message was sent in each step."""
+    plan = Plan.from_toml(text(norm))
+    sent, source, encode = defaultdict(Counter), SimulationStreams.source, KINDS[norm].encode
+    order, groups = [], SupervisedTask._groups
+
+    def ordered(learned, clients):
+        made = list(groups(learned, clients))
+        order[:] = np.concatenate(made).tolist()
+        return made
+
+    def named(streams, label, *parts):
+        return parts if label == "message" else source(streams, label, *parts)
+
+    def told(randomizer, values, drawn, first=0):
+        step, place = drawn
+        rows = [
+            encode(randomizer, row[None], Told(step, client))
+            for row, client in zip(values, order[place:], strict=False)
+        ]
+        sent[step].update(randomizer.pack(row) for row in rows)
+        return np.concatenate(rows)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(SimulationStreams, "source", named)
+        changed.setattr(KINDS[norm], "encode", told)
+        changed.setattr(SupervisedTask, "_groups", ordered)
+        workload = gather(plan, Path())
+        prepared, algorithm = prepare(plan, workload.population), build_algorithm(workload)
+        run = Simulation(
+            prepared.scheme,
+            algorithm,
+            seed=plan.run.seed,
+            evaluate_every=prepared.scheme.participation.steps,
+            messages=prepared.messages(algorithm.dimension),
+        ).run()
+    return learning.to_bytes(run.last), sent
+
+
+class Served:
+    """The same clients in the same steps, each with a device's trainer, against the engine."""
+
+    def __init__(self, norm, trainer=None):
+        self.new = task(norm)
+        self.charter = self.new.charter
+        self.storage = MemoryStorage()
+        self.new.create_task(self.storage)
+        self.trainer = trainer or trainer_on_dealt()(self.charter)
+        self.sent = defaultdict(Counter)
+        self.open()
+
+    def open(self):
+        """Begin, or begin again from what is stored."""
+
+        def no_noise(deviation, size):
+            raise AssertionError("a coordinator adds no noise to messages")
+
+        self.engine = Engine.open(self.storage, learning.Learner, noise=no_noise)
+
+    def message(self, client, step):
+        parameters = learning.from_bytes(self.engine.published.parameters)
+        update = self.trainer.update(parameters, client)
+        return self.charter.encoding.packed(update, Told(step, client))
+
+    def send(self, client, step, body):
+        with self.storage.transaction() as tx:
+            return self.engine.update(tx, client, step, self.engine.inspect(body))
+
+    def take(self, schedule, step):
+        """All of a step's clients send; then it is released."""
+        for client in schedule.at(step).tolist():
+            body = self.message(client, step)
+            self.sent[step][body] += 1
+            assert self.send(client, step, body).answer is Answer.ACCEPTED
+        self.close()
+
+    def close(self):
+        with self.storage.transaction() as tx:
+            self.engine.close_step(tx)
+        self.engine.publish()
+
+    def run(self):
+        law, population = self.charter.scheme.participation, self.charter.population
+        seed = Plan.from_toml(self.charter.plan).run.seed
+        for schedule in draw_run(law, population, SimulationStreams(seed)):
+            for step in range(schedule.first_step, schedule.first_step + schedule.steps):
+                self.take(schedule, step)
+        return self.engine.published.parameters
+
+
+@pytest.mark.parametrize("norm", KINDS)
+def test_same_draws_same_bits_simulated_or_served(norm, monkeypatch):
+    parameters, sent = simulated(norm, monkeypatch)
+    served = Served(norm)
+    assert served.run() == parameters
+    assert served.sent == sent
+    assert sum(count for step in sent.values() for count in step.values()) == 2 * 40
+    assert sum(map(len, sent.values())) > 2 * 40 * 0.9  # clients' draws are their own
+    assert parameters != task(norm).parameters
+
+
+def test_a_device_that_clips_in_another_norm_is_noticed(monkeypatch):
+    """A negative control of the test above."""
+    _, sent = simulated("linf", monkeypatch)
+    right = trainer_on_dealt()(task("linf").charter)
+    served = Served("linf", Trainer(right._task))  # clips in ℓ2, as for whole numbers
+    served.run()
+    assert served.sent != sent
+
+
+def test_messages_are_refused_or_counted_once():
+    served = Served("linf")
+    randomizer = served.charter.encoding.randomizer
+    body = served.message(1, 0)
+    largest = max(randomizer.radices).to_bytes(len(body), "little")  # 650 coordinates, 2 values
+    for wrong in (b"", body[:-1], body + b"\0", largest, b"\xff" * len(body)):
+        with pytest.raises(RemoteProtocolError):
+            served.engine.inspect(wrong)
+    receipt = served.send(1, 0, body)
+    assert receipt.answer is Answer.ACCEPTED
+    assert served.send(1, 0, body) == receipt
+    other = bytes([body[0] ^ 1]) + body[1:]
+    assert served.send(1, 0, other).answer is Answer.CONFLICT
+    served.open()
+    assert served.send(1, 0, other).answer is Answer.CONFLICT
+    assert served.send(1, 1, other).answer is Answer.EARLY
+    served.close()
+    assert served.send(1, 1, other).answer is Answer.CONFLICT  # once a window
+    assert served.send(2, 0, body).answer is Answer.LATE
+    with served.storage.snapshot() as view:
+        release = view.release_at(0)
+    total = randomizer.mean(randomizer.total(randomizer.unpack(body, 1)), 1)
+    assert release.record.sum_digest == hashlib.sha256(total.astype("<f8").tobytes()).digest()
+    assert (release.checked_in, release.served) == (1, 1)
+
+
+def test_a_step_without_messages_is_released_and_a_restart_changes_nothing():
+    """Nobody's messages are zero; who comes after a restart is added to who came before."""
+    apart, whole = Served("l2"), Served("l2")
+    for served in (apart, whole):
+        for client in (3, 4, 5):
+            served.send(client, 0, served.message(client, 0))
+            if served is apart:
+                served.open()
+        served.close()
+        served.close()
+    assert apart.engine.published.head == whole.engine.published.head
+    assert apart.engine.published.parameters == whole.engine.published.parameters
+    with whole.storage.snapshot() as view:
+        empty = view.release_at(1)
+    assert empty.record.sum_digest == hashlib.sha256(bytes(8 * 650)).digest()
+    assert empty.served == 0
+
+
+def test_the_charter_states_the_price_of_messages_that_are_seen():
+    charter = task("l2").charter
+    prepared = prepare(Plan.from_toml(text("l2")), 40)
+    assert charter.scheme == prepared.scheme
+    assert charter.target == prepared.guarantee.epsilon.upper == charter.spent(charter.steps)
+    assert charter.spent(1) > 3.9  # a single message, though its window has two steps left
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "why"),
+    [
+        ('trust = "local"', 'trust = "shuffled"\nepsilon = 4', "shuffler"),
+        ('norm = "l2"', 'norm = "linf"\nas_printed = true', "as_printed"),
+        ("windows = 2", 'windows = 2\n[protocol]\nrelease = "one-client"', "aggregated"),
+        ('norm = "l2"', 'norm = "l2"\nbits = 30', "bits = 30"),
+        (
+            'law = "check-in"\nwindow = 3\nwindows = 2',
+            'law = "fixed-size"\nsize = 3\nsteps = 2',
+            "under FixedSize no device can draw its own steps",
+        ),
+    ],
+)
+def test_what_devices_do_not_do_is_refused_in_one_line(said, instead, why):
+    changed = text("l2").replace(said, instead)
+    assert changed != text("l2")
+    with pytest.raises((UnsupportedError, ParameterError), match=why) as refused:
+        new_task(changed, Path(), Timing())
+    assert "\n" not in str(refused.value)
+
+
+def test_a_device_refuses_a_charter_whose_plan_says_another_message():
+    charter = task("l2").charter
+    for said, instead, why in (
+        ('norm = "l2"', 'norm = "l2"\npreferred = 3', "randomizer"),
+        ("epsilon0 = 4.0", "epsilon0 = 3.0", "randomizer.epsilon0"),
+        ("clip_norm = 0.2", "clip_norm = 0.1", "clip_norm"),
+    ):
+        plan = charter.plan.replace(said, instead)
+        assert plan != charter.plan
+        with pytest.raises(ParameterError, match=why):
+            trainer_on_dealt()(replace(charter, plan=plan))
+
+
+def test_a_device_works_its_price_out_itself():
+    """A charter that is whole, and charges too little for its messages."""
+    charter = task("linf").charter
+    require_price(charter)
+    less = tuple(0.9 * e for e in charter.charged)
+    liar = replace(charter, charged=less)
+    with pytest.raises(RemoteProtocolError, match="are worth"):
+        require_price(liar)
+    built = []
+    with pytest.raises(RemoteProtocolError, match="are worth"):
+        priced(built.append)(liar)
+    assert built == []
+    assert priced(lambda given: given)(charter) is charter
+
+
+@pytest.mark.parametrize("norm", KINDS)
+def test_an_honest_price_is_never_refused(norm):
+    """Two proved bounds: no tolerance is needed, however long the run is."""
+    charter = task(norm).charter
+    message = replace(charter.encoding.randomizer, epsilon=0.3).law
+    for law in (CheckIn(9, 8, 0.3), EveryStep(25), KSubset(4, 2, 3)):
+        scheme = replace(charter.scheme, randomizer=message, participation=law)
+        charged = price(scheme, charter.delta).epsilon.upper
+        least = least_bound(scheme, law.steps, charter.delta)
+        assert 0.97 * charged < least <= charged

@@ -1,0 +1,82 @@
+"""Messages by the words of docs/device-protocol.md, against the vectors and the code."""
+
+import json
+
+import pytest
+from fake_coordinator import charter_of
+from message_vectors import CASES, DRAWN, message_of
+from test_vectors import PAGE, PLACE
+
+from turnout.core.errors import RemoteProtocolError
+from turnout.spec import CheckIn
+
+VECTORS = {v["name"]: v for v in json.loads(PLACE.read_text()).get("messages", [])}
+
+
+def test_every_case_has_its_vector():
+    assert list(VECTORS) == [name for name, *_ in CASES]
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in CASES])
+def test_messages_are_those_of_the_page(name):
+    vector = VECTORS[name]
+    assert len(vector["messages"]) == DRAWN
+    for told in vector["messages"]:
+        numbers, body = message_of(vector, told["drawn"])
+        assert numbers == told["numbers"]
+        assert body.hex() == told["body"]
+
+
+@pytest.mark.parametrize(("name", "randomizer"), [case[:2] for case in CASES])
+def test_bodies_that_the_vectors_refuse_are_refused(name, randomizer):
+    encoding = charter_of(CheckIn(2), dimension=randomizer.dimension, messages=randomizer).encoding
+    vector = VECTORS[name]
+    for told in vector["messages"]:
+        assert encoding.decode(bytes.fromhex(told["body"])).tolist() == told["numbers"]
+    assert len(vector["refused"]) >= 2
+    for wrong in vector["refused"]:
+        with pytest.raises(RemoteProtocolError):
+            encoding.decode(bytes.fromhex(wrong))
+
+
+def without_flips(vector, drawn):
+    """As if the last coin never came up."""
+    changed = [dict(each) for each in drawn]
+    for each in changed:
+        if each["below"] == str(1 << 62):
+            each["gives"] = str((1 << 62) - 1)
+    return message_of(vector, changed)[1]
+
+
+def test_messages_that_are_made_otherwise_are_noticed():
+    """Negative controls: nothing turned over, another norm, another public seed."""
+    turned = clipped = seeded = False
+    for vector in VECTORS.values():
+        told, update = vector["update_format"], vector["update_format"]
+        for each in vector["messages"]:
+            body = each["body"]
+            if told["format"] != "seeded-code-1":
+                turned |= without_flips(vector, each["drawn"]).hex() != body
+                continue
+            other = vector | {"update_format": update | {"public_seed": 1}}
+            seeded |= message_of(other, each["drawn"])[1].hex() != body
+        if told["format"] == "sampled-bit-1":
+            norm = sum(x * x for x in vector["update"]) ** 0.5
+            factor = min(1.0, float.fromhex(told["clip_norm"]["float"]) / norm)
+            shorter = vector | {"update": [factor * x for x in vector["update"]]}
+            for each in vector["messages"]:
+                try:
+                    clipped |= message_of(shorter, each["drawn"])[1].hex() != each["body"]
+                except (AssertionError, IndexError):  # another number of draws
+                    clipped = True
+    assert turned
+    assert clipped
+    assert seeded
+
+
+def test_the_page_names_every_format_of_a_message():
+    page = PAGE.read_text()
+    for vector in VECTORS.values():
+        for field in vector["update_format"]:
+            assert f"`{field}`" in page, field
+        assert f"`{vector['update_format']['format']}`" in page
