@@ -107,7 +107,7 @@ def excess(made: SupervisedTask, least: float, setting: tuple[int, int, float], 
 
 def randomizer(made: SupervisedTask, level: float) -> SeededCode:
     """Of updates of norm 1 at most."""
-    return SeededCode(made.dimension, level, 1.0, directions=16, preferred=8)
+    return SeededCode(made.dimension, level, 1.0, directions=8, preferred=4)
 
 
 def main() -> None:
