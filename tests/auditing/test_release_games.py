@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import kstest
 
 import turnout as tn
-from turnout.api.audits import also_stated, games_of, stated_by
+from turnout.api.audits import also_stated, bound_of, games_of, stated_by
 from turnout.auditing import ReleaseGame, play
 from turnout.auditing.scores import LOG_RATIOS
 from turnout.protocol.clipping import Clipping
@@ -128,3 +128,18 @@ def test_likelihood_ratios_are_means_of_one():
         values = np.exp(-ratio if world == 0 else ratio)
         off = sign * (values.mean() - 1.0) / (values.std() / math.sqrt(values.size))
         assert abs(off) < 5.0
+
+
+def test_a_deployments_whole_numbers_are_audited_too():
+    right = tn.audit(SCHEME, delta=DELTA, trials=TRIALS, deployed=True, seed=1)
+    assert right.consistent
+    assert right.epsilon_lower > 1.0
+    assert "whole numbers" in right.found.game
+    mechanism = bound_of(SCHEME, 1.0, 1)
+    game, *_ = games_of(
+        SCHEME, lambda d: mechanism_for(SCHEME, mechanism(d), expected_check_ins=10.0), 10, True
+    )
+    quieter = FAULTS["noise at 0.8 σ"](game)
+    stated, also = stated_by(tn.price(SCHEME, delta=DELTA).guarantee), also_stated(SCHEME, DELTA)
+    found = play([quieter], "", stated, trials=TRIALS, confidence=0.999, seed=1, also=also)
+    assert not found.consistent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from turnout.accounting import Guarantee
     from turnout.auditing import Findings, Game, OneRun, Statement
     from turnout.bandits import Mechanism as BanditMechanism
+    from turnout.learning.algorithm import Algorithm
     from turnout.plans import Plan
-    from turnout.protocol.mechanisms import Mechanism
+    from turnout.protocol.mechanisms import Mechanism, SensitivityBound
     from turnout.reporting.drawing import Picture
     from turnout.training.workload import Workload
 
@@ -124,6 +125,7 @@ def audit(
     delta: float | None = None,
     trials: int = TRIALS,
     confidence: float = CONFIDENCE,
+    deployed: bool = False,
     one_run: bool = False,
     canaries: int = CANARIES,
     seed: int = 0,
@@ -147,6 +149,8 @@ def audit(
         delta: δ; of a scheme, and what a function states. A plan has its own.
         trials: of each world, at least 100.
         confidence: strictly between 0 and 1, of all directions together.
+        deployed: the whole-number updates and noise of a deployment in place of a simulation's
+            floats, of a scheme or a plan.
         one_run: one training run with many canaries in place of many runs, of a scheme or a plan.
         canaries: of one run.
         seed: names all random streams; it protects nobody.
@@ -166,14 +170,18 @@ def audit(
     checks.open_unit(confidence=confidence)
     settings = {"trials": trials, "confidence": confidence, "seed": seed, "tell": tell}
     once = {"confidence": confidence, "seed": seed, "tell": tell, "canaries": canaries}
+    if deployed and one_run:
+        raise ParameterError("deployed", deployed, "False with one_run, which is a simulation")
     if isinstance(of, Scheme):
-        return _of_scheme(of, _given("delta", delta), once if one_run else settings, one_run)
+        return _of_scheme(of, _given("delta", delta), once if one_run else settings, one_run,
+                          deployed)  # fmt: skip
     if example is not None or isinstance(of, str | os.PathLike | Mapping) or _is_plan(of):
         if delta is not None:
             raise ParameterError("delta", delta, "none with a plan, which has its own")
-        return _of_plan(_plan(of, example), once if one_run else settings, one_run)
-    if one_run:
-        raise ParameterError("one_run", one_run, "False: one run is of a scheme or a plan")
+        return _of_plan(_plan(of, example), once if one_run else settings, one_run, deployed)
+    if one_run or deployed:
+        name = "one_run" if one_run else "deployed"
+        raise ParameterError(name, True, "False: it is of a scheme or a plan")
     return _of_outputs(of, worlds, epsilon, delta, settings)
 
 
@@ -212,11 +220,12 @@ def stated_by(guarantee: Guarantee) -> Statement:
     return Statement(guarantee.directions, guarantee.delta, terms)
 
 
-def _of_scheme(scheme: Scheme, delta: float, settings: dict[str, Any], one_run: bool) -> Audit:
+def _of_scheme(
+    scheme: Scheme, delta: float, settings: dict[str, Any], one_run: bool, deployed: bool
+) -> Audit:
     """Of a scheme alone: updates of norm 1, ten other clients a step."""
     from turnout.accounting import price
     from turnout.auditing import play, play_one_run
-    from turnout.protocol.clipping import Clipping
     from turnout.protocol.mechanisms import mechanism_for
 
     if one_run:
@@ -225,13 +234,37 @@ def _of_scheme(scheme: Scheme, delta: float, settings: dict[str, Any], one_run: 
             play_one_run(scheme, "one simulated run of the scheme", stated, **settings), scheme
         )
 
-    def mechanism(dimension: int) -> Mechanism:
-        return mechanism_for(scheme, Clipping(dimension, 1.0), expected_check_ins=float(_CROWD))
+    bound = bound_of(scheme, 1.0, 1 if deployed else None)
 
-    games = games_of(scheme, mechanism, _CROWD)
+    def mechanism(dimension: int) -> Mechanism:
+        return mechanism_for(scheme, bound(dimension), expected_check_ins=float(_CROWD))
+
+    games = games_of(scheme, mechanism, _CROWD, deployed)
     stated = stated_by(price(scheme, delta))
     settings["also"] = also_stated(scheme, delta)
-    return Audit(play(games, "releases of the scheme", stated, **settings), scheme)
+    return Audit(play(games, _words("scheme", deployed), stated, **settings), scheme)
+
+
+def _words(what: str, deployed: bool) -> str:
+    return f"releases of the {what}" + ", in a deployment's whole numbers" * deployed
+
+
+def bound_of(
+    scheme: Scheme, clip_norm: float, deployed: int | None
+) -> Callable[[int], SensitivityBound]:
+    """The clipping of a simulation, or of a deployment of a model of so many coordinates.
+
+    It is made for any number of coordinates, which stand for trials; the lattice stays the model's.
+    """
+    from turnout.protocol.clipping import Clipping
+    from turnout.protocol.lattice import Lattice
+    from turnout.spec import GaussianNoise
+
+    noise = scheme.randomizer
+    if deployed is None or not isinstance(noise, GaussianNoise):
+        return lambda dimension: Clipping(dimension, clip_norm)
+    step = Lattice.for_noise(noise.noise_multiplier, clip_norm, deployed).step
+    return lambda dimension: Lattice(step, clip_norm, dimension)
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
@@ -247,22 +280,26 @@ def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
         return []
 
 
-def games_of(scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int) -> list[Game]:
+def games_of(
+    scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
+) -> list[Game]:
     """The canary alone in its steps, and among others where that can make a difference."""
     from turnout.auditing import ReleaseGame
+    from turnout.auditing.releases import whole_noise
 
-    alone: list[Game] = [ReleaseGame(scheme, mechanism)]
+    alone = ReleaseGame(scheme, mechanism)
+    if deployed:  # what quantises an update refuses one that was not clipped
+        alone = replace(alone, noise=whole_noise, longest=1.0)
     if scheme.release.shows_counts:
-        return alone
+        return [alone]
     beside = 1 if scheme.release.asks_one else crowd
-    return [*alone, ReleaseGame(scheme, mechanism, beside)]
+    return [alone, replace(alone, crowd=beside)]
 
 
-def _of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool) -> Audit:
+def _of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed: bool) -> Audit:
     """Of a plan: its law, its mechanism with its divisor, clip norm and minibatch."""
     from turnout.auditing import play
     from turnout.plans import Plan, prepare, read_plan
-    from turnout.protocol.clipping import Clipping
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
     from turnout.training.workload import gather
 
@@ -282,17 +319,25 @@ def _of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool) -> Audi
     if one_run:
         return _one_run_of(workload, scheme, stated, divisor, settings)
 
+    coordinates = _model_of(workload).dimension if deployed else None
+    bound = bound_of(scheme, plan.privacy.clip_norm, coordinates)
+
     def mechanism(dimension: int) -> Mechanism:
-        bound = Clipping(dimension, plan.privacy.clip_norm)
         return mechanism_for(
-            scheme, bound, expected_check_ins=divisor, minibatch=plan.protocol.minibatch
+            scheme, bound(dimension), expected_check_ins=divisor, minibatch=plan.protocol.minibatch
         )
 
     settings["also"] = also_stated(scheme, plan.privacy.delta)
     crowd = min(max(round(divisor or 1.0), 1), _MOST_CROWD)
-    return Audit(
-        play(games_of(scheme, mechanism, crowd), "releases of the plan", stated, **settings), scheme
-    )
+    games = games_of(scheme, mechanism, crowd, deployed)
+    return Audit(play(games, _words("plan", deployed), stated, **settings), scheme)
+
+
+def _model_of(workload: Workload) -> Algorithm:
+    require("train", what="an audit of a plan's own training")
+    from turnout.training.building import build_algorithm
+
+    return build_algorithm(workload)
 
 
 def _one_run_of(
@@ -303,11 +348,9 @@ def _one_run_of(
     settings: dict[str, Any],
 ) -> Audit:
     """The plan's own training with canaries beside its clients."""
-    require("train", what="one run of a plan")
     from turnout.auditing import play_one_run
-    from turnout.training.building import build_algorithm
 
-    algorithm = build_algorithm(workload)
+    algorithm = _model_of(workload)
     found = play_one_run(
         scheme,
         "one training run of the plan, canaries beside its clients",

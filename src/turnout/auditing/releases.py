@@ -28,7 +28,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.participation.drawing import SAMPLERS
 from turnout.participation.schedule import Block, Schedule, blocks
 from turnout.protocol.mechanisms import Mechanism, Released, State
-from turnout.randomness import SimulationStreams, Source
+from turnout.randomness import SimulationStreams, Source, rounded_gaussian
 from turnout.spec import GaussianNoise, Relation, Scheme, TrustModel
 from turnout.spec.draws import Cohort, Draw, Kept, OneOf, OneOfOwn, Staggered
 from turnout.spec.forms import Form, normal_form
@@ -87,6 +87,16 @@ def costliest_row(draw: OneOfOwn) -> OneOfOwn:
     return replace(draw, available=draw.available[row : row + 1])
 
 
+def float_noise(generator: np.random.Generator) -> Noise:
+    """The noise of a simulation."""
+    return lambda deviation, size: deviation * generator.standard_normal(size)
+
+
+def whole_noise(generator: np.random.Generator) -> Noise:
+    """The noise of a deployment, rounded to whole numbers exactly, from a generator's bytes."""
+    return lambda deviation, size: rounded_gaussian(deviation, size, generator.bytes)
+
+
 @dataclass(frozen=True, eq=False)
 class ReleaseGame:
     """Runs of a scheme with and without the canary.
@@ -96,12 +106,16 @@ class ReleaseGame:
         mechanism: what releases the steps of a model of so many coordinates.
         crowd: other clients in each step, whose updates are the canary's opposite.
         sampler: what draws the canary's steps.
+        noise: what a generator's draws become.
+        longest: the canary's update before the client bounds it, in units of C.
     """
 
     scheme: Scheme
     mechanism: Callable[[int], Mechanism]
     crowd: int = 0
     sampler: Sampler = canary_steps
+    noise: Callable[[np.random.Generator], Noise] = float_noise
+    longest: float = _FAR
 
     def __post_init__(self) -> None:
         checks.count(0, crowd=self.crowd)
@@ -118,7 +132,7 @@ class ReleaseGame:
     def _unit(self) -> tuple[float, float]:
         """An update at the clip norm, as it is encoded, in each sign."""
         alone, source = self.mechanism(1), SimulationStreams(0).source("nothing is drawn")
-        far = np.array([_FAR * alone.clip_norm])
+        far = np.array([self.longest * alone.clip_norm])
         up, down = (alone.encode(sign * far, source).total[0] for sign in (1.0, -1.0))
         return float(up), float(down)
 
@@ -191,9 +205,11 @@ class _Playing:
         self._others = 1 if self._asks_one and game.crowd else game.crowd
         self._crowd = self._others * up
         self._mechanism = game.mechanism(trials)
+        bound: Any = getattr(self._mechanism, "bound", None)
+        self._unit = 1.0 if bound is None else float(bound.to_model(np.ones(1))[0])
         self._state: State = self._mechanism.initial_state()
         self._source = streams.source("audit", "participation", *name)
-        self._generator = streams.generator("audit", "noise", *name)
+        self._noise = game.noise(streams.generator("audit", "noise", *name))
 
     def block(self, draw: Draw, block: Block, first_step: int) -> FloatArray:
         """The canary's coordinate in the steps that can hold it, in units of C, NaN where a step is
@@ -245,13 +261,9 @@ class _Playing:
         mechanism = self._mechanism if all_of_them else self._game.mechanism(total.size)
         zero = mechanism.zero()
         aggregate = type(zero)(total.astype(zero.dtype), count)
-        released, after = mechanism.release(aggregate, state, step, self._noise())
+        released, after = mechanism.release(aggregate, state, step, self._noise)
         crowd = self._crowd if count or not self._asks_one else 0.0
-        return self._view(released, total.size) - crowd, dict(after)
-
-    def _noise(self) -> Noise:
-        generator = self._generator
-        return lambda deviation, size: deviation * generator.standard_normal(size)
+        return self._view(released, total.size) - crowd * self._unit, dict(after)
 
     def _view(self, released: Released, size: int) -> FloatArray:
         """The sum that a release shows: the direction times the public divisor, if it has one."""

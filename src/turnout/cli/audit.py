@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     help="The chance that no lower bound exceeds the true ε, at least.",
 )
 @click.option(
+    "--deployed",
+    is_flag=True,
+    help="The whole-number updates and noise of turnout serve, in place of a simulation's floats.",
+)
+@click.option(
     "--one-run",
     is_flag=True,
     help="One training run with many canaries, in place of many runs of the mechanism alone.",
@@ -55,6 +60,7 @@ def audit(
     *,
     trials: int,
     confidence: float,
+    deployed: bool,
     one_run: bool,
     canaries: int,
     seed: int,
@@ -78,6 +84,7 @@ def audit(
             example=example,
             trials=trials,
             confidence=confidence,
+            deployed=deployed,
             one_run=one_run,
             canaries=canaries,
             seed=seed,
