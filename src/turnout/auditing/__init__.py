@@ -7,7 +7,7 @@ others, by ``confidence``. `turnout.testing.faults` has mistakes that an audit m
 """
 
 from turnout.auditing.canaries import OneRun, play_one_run
-from turnout.auditing.confidence import Counted, Event, epsilon_by_counts
+from turnout.auditing.confidence import Counted, Event, epsilon_by_counts, gaussian_mu_by_counts
 from turnout.auditing.one_run import Guessed, epsilon_by_guesses, gaussian_mu_by_guesses
 from turnout.auditing.outputs import OutputGame, messages_of, released_by
 from turnout.auditing.playing import Game, play
@@ -30,6 +30,7 @@ __all__ = [
     "Statement",
     "epsilon_by_counts",
     "epsilon_by_guesses",
+    "gaussian_mu_by_counts",
     "gaussian_mu_by_guesses",
     "messages_of",
     "play",

@@ -66,6 +66,11 @@ class OneRun:
         return self.found.epsilon
 
     @property
+    def gaussian_mu(self) -> float:
+        """A lower bound on μ, if the trade-off is that of Gaussian DP."""
+        return self.found.gaussian_mu
+
+    @property
     def consistent(self) -> bool:
         """Whether nothing was found that exceeds what is proved."""
         return self.found.epsilon <= self.stated.epsilon.upper

@@ -66,7 +66,7 @@ def epsilon_by_guesses(
     Source and arguments as of `p_value`; the bound is the largest ε that is refused.
 
     >>> round(epsilon_by_guesses(1000, 100, 99, 1e-5, 0.05), 3)
-    3.026
+    3.003
     """
     return _largest_refused(
         lambda epsilon: p_value(canaries, guesses, correct, epsilon, delta) <= error

@@ -107,6 +107,12 @@ class Findings:
         return max(found.epsilon for found in self.found.values())
 
     @property
+    def gaussian_mu(self) -> float:
+        """The largest lower bound on μ, of all events, if the trade-off is that of Gaussian DP."""
+        every = (self.found, *(at.found for at in self.also))
+        return max(counted.gaussian_mu for found in every for counted in found.values())
+
+    @property
     def violated(self) -> tuple[tuple[FoundAt, str], ...]:
         """Lower bounds that exceed what was proved, at any δ, with their directions."""
         every = (FoundAt(self.stated, self.found), *self.also)

@@ -34,6 +34,8 @@ def audit_record(found: Found) -> dict[str, Any]:
         **bounds_record(stated.epsilon),
         "delta": stated.delta,
         **stated.terms,
+        "gaussian_mu": found.gaussian_mu,
+        "audit_lower_if_gaussian": gaussian_lower(found),
         "confidence": found.confidence,
         "seed": found.seed,
     }
@@ -71,17 +73,14 @@ def _one_run_record(found: OneRun) -> dict[str, Any]:
         "canaries": guesses.canaries,
         "guesses": guesses.guesses,
         "correct": guesses.correct,
-        "gaussian_mu": guesses.gaussian_mu,
-        "audit_lower_if_gaussian": gaussian_lower(found),
         "metrics": dict(found.metrics),
         "seconds": found.seconds,
     }
 
 
-def gaussian_lower(found: OneRun) -> float:
-    """ε at δ of the Gaussian trade-off that the guesses still allow; 0 where they refuse none."""
-    mu = found.found.gaussian_mu
-    delta = found.stated.delta
+def gaussian_lower(found: Found) -> float:
+    """ε at δ by the lower bound on μ, if the trade-off is that of Gaussian DP; 0 without one."""
+    mu, delta = found.gaussian_mu, found.stated.delta
     return gaussian_epsilon(1.0 / mu, delta) if mu > 0 and delta > 0 else 0.0
 
 
@@ -125,6 +124,11 @@ def _rows(found: Found) -> dict[str, str]:
         "δ": f"{stated.delta:g}",
     }
     rows |= _one_run_rows(found) if isinstance(found, OneRun) else _direction_rows(found)
+    if (lower := gaussian_lower(found)) > 0:
+        rows["if Gaussian"] = (
+            f"ε lower bound {lower:.4g}, by μ ≥ {found.gaussian_mu:.4g}, if the trade-off is that "
+            "of Gaussian DP"
+        )
     rows |= {name.replace("_", " "): text for name, text in stated.terms.items()}
     rows["confidence"] = f"{100 * found.confidence:g} % that no lower bound found is too large"
     return rows
@@ -151,16 +155,10 @@ def _direction_rows(found: Findings) -> dict[str, str]:
 
 def _one_run_rows(found: OneRun) -> dict[str, str]:
     guesses = found.found
-    rows = {
+    return {
         "canaries": f"{guesses.canaries:,} in one run; {guesses.correct:,} of {guesses.guesses:,} "
         "guesses are right",
     }
-    if guesses.gaussian_mu > 0:
-        rows["if Gaussian"] = (
-            f"ε lower bound {gaussian_lower(found):.4g}, by μ ≥ {guesses.gaussian_mu:.4g}, if the "
-            "trade-off is that of Gaussian DP"
-        )
-    return rows
 
 
 def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
