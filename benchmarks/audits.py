@@ -74,7 +74,7 @@ RELEASES: dict[str, Any] = {
     "check-in, 10 windows of 10": tn.CheckIn(10, 10),
     "check-in, 1 window of 100": tn.CheckIn(100),
     "Poisson, 4 steps at 0.1": tn.PoissonSampling(0.1, 4),
-    "Poisson, 100 steps at 0.05": tn.PoissonSampling(0.05, 100),
+    "Poisson, 40 steps at 0.1": tn.PoissonSampling(0.1, 40),
     "2 of 5 steps": tn.KSubset(5, 2),
     "slot of 10 kept 5 times": tn.FixedAssignment(10, 5),
     "sliding window of 10": tn.SlidingWindow(10, 30),

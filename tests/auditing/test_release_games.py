@@ -101,6 +101,14 @@ def test_what_is_right_is_consistent_and_something_is_found(scheme):
     assert found.epsilon_lower > 0.01 * found.stated.epsilon.upper
 
 
+def test_a_price_that_rests_on_others_is_not_played_alone():
+    averaged = tn.Scheme(
+        tn.GaussianNoise(1.0), tn.CheckIn(5), "replace-one", "averaged", population=100
+    )
+    with pytest.raises(tn.UnsupportedError, match="the canary alone"):
+        ReleaseGame(averaged, right_mechanism(averaged))
+
+
 TRIALS = 10_000
 SCHEME = tn.Scheme(tn.GaussianNoise(1.40023), tn.CheckIn(10, 10), "add-remove")
 

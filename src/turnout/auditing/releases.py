@@ -124,6 +124,11 @@ class ReleaseGame:
             raise UnsupportedError(f"no mechanism of this package executes {kind} in training")
         if self.scheme.trust is not TrustModel.CENTRAL:
             raise UnsupportedError("under local and shuffled trust, audit the clients' randomizer")
+        if self.scheme.release.shows_counts and self.scheme.population is not None:
+            raise UnsupportedError(
+                "averaged check-ins of a stated population are priced by the noise of all, and "
+                "this game has the canary alone"
+            )
         if self.crowd and self.scheme.release.shows_counts:
             raise ParameterError("crowd", self.crowd, "0 where releases show counts")
         LOG_RATIOS.require(self.scheme.participation)

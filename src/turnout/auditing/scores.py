@@ -20,6 +20,7 @@ from turnout.spec.draws import Always, Bernoulli, Cohort, Kept, KOf, OneOf, OneO
 from turnout.spec.forms import DrawTable
 
 FloatArray = NDArray[np.float64]
+_LARGEST = 700.0
 
 
 def _always(draw: Always, a: FloatArray) -> FloatArray:
@@ -32,7 +33,9 @@ def _with_chance(rate: float, a: FloatArray) -> FloatArray:
         return a
     if rate == 0.0:
         return np.zeros_like(a)
-    return np.logaddexp(np.log1p(-rate), np.log(rate) + a)
+    # Beyond e^700 the first part is nothing beside the second.
+    found = np.log1p(rate * np.expm1(np.minimum(a, _LARGEST)))
+    return found + np.maximum(a - _LARGEST, 0.0)
 
 
 def _bernoulli(draw: Bernoulli, a: FloatArray) -> FloatArray:
