@@ -75,7 +75,6 @@ RELEASES: dict[str, Any] = {
     "check-in, 1 window of 100": tn.CheckIn(100),
     "Poisson, 4 steps at 0.1": tn.PoissonSampling(0.1, 4),
     "Poisson, 40 steps at 0.1": tn.PoissonSampling(0.1, 40),
-    "2 of 5 steps": tn.KSubset(5, 2),
     "slot of 10 kept 5 times": tn.FixedAssignment(10, 5),
     "sliding window of 10": tn.SlidingWindow(10, 30),
 }
