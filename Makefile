@@ -10,7 +10,7 @@ REFERENCE_OUT ?= build/reference
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts audits flower jax-privacy kills figures transcripts reference lock clean
+.PHONY: help demo test check malformed worlds power-cuts audits flower jax-privacy kills figures runs transcripts reference lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,13 @@ figures: $(VENV)/.runtime  ## Draw the papers' figures, our curve in each, and c
 	$(BIN)/python benchmarks/figures
 	$(BIN)/python benchmarks/figures/tables.py
 	$(BIN)/python benchmarks/convex_order_picture.py
+
+runs: $(VENV)/.runtime  ## Train the thesis' Figures 4.2, 4.3, 5.7, Tables 4.1, 4.2 (hours; it resumes), draw them.
+	$(BIN)/python benchmarks/cldp_sgd.py
+	$(BIN)/python benchmarks/cldp_sgd.py --as-printed --seeds 1
+	$(BIN)/python benchmarks/cldp_sgd.py --draw
+	$(BIN)/python benchmarks/personal.py
+	$(BIN)/python benchmarks/private_messages.py --json docs/figures/private_messages.json --out docs/figures/private_messages.svg
 
 EXAMPLES := tabular image_folder pretrained shakespeare devices
 .PHONY: examples $(EXAMPLES:%=example-%)
