@@ -78,7 +78,7 @@ def estimated(epsilon):
 
 def test_an_estimator_is_audited_on_two_worlds():
     worlds = ["Bonn"] * 3 + ["Trier"] * 2, ["Bonn"] * 2 + ["Trier"] * 3
-    settings = {"worlds": worlds, "epsilon": 1.0, "delta": 0.0, "trials": 300}
+    settings = {"worlds": worlds, "epsilon": 1.0, "delta": 0.0, "trials": 200}
     assert tn.audit(estimated(1.0), **settings).consistent
     assert not tn.audit(estimated(5.0), **settings).consistent
     with pytest.raises(tn.ParameterError, match="epsilon = None"):
