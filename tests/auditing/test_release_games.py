@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,12 +26,16 @@ def right_mechanism(scheme):
     return lambda d: mechanism_for(scheme, Clipping(d, 1.0), expected_check_ins=10.0)
 
 
+@cache
+def statements(scheme):
+    return stated_by(tn.price(scheme, delta=DELTA).guarantee), also_stated(scheme, DELTA)
+
+
 def audited(scheme, trials, fault=None, crowd=10, seed=1):
     games = games_of(scheme, right_mechanism(scheme), crowd)
     if fault is not None:
         games = [FAULTS[fault](game) for game in games]
-    stated = stated_by(tn.price(scheme, delta=DELTA).guarantee)
-    also = also_stated(scheme, DELTA)
+    stated, also = statements(scheme)
     return play(games, "a test", stated, trials=trials, confidence=0.999, seed=seed, also=also)
 
 
@@ -148,6 +153,6 @@ def test_a_deployments_whole_numbers_are_audited_too():
         SCHEME, lambda d: mechanism_for(SCHEME, mechanism(d), expected_check_ins=10.0), 10, True
     )
     quieter = FAULTS["noise at 0.8 σ"](game)
-    stated, also = stated_by(tn.price(SCHEME, delta=DELTA).guarantee), also_stated(SCHEME, DELTA)
+    stated, also = statements(SCHEME)
     found = play([quieter], "", stated, trials=TRIALS, confidence=0.999, seed=1, also=also)
     assert not found.consistent
