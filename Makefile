@@ -10,7 +10,7 @@ REFERENCE_OUT ?= build/reference
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts audits flower kills figures transcripts reference lock clean
+.PHONY: help demo test check malformed worlds power-cuts audits flower jax-privacy kills figures transcripts reference lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,10 +40,13 @@ worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and li
 
 audits: $(VENV)/.dev  ## Hold bounds of many random shuffles against exact laws; play 10⁵ bandit runs.
 	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py
-	TURNOUT_BANDIT_RUNS=100000 $(BIN)/python -m pytest -s tests/bandits/test_audit.py
+	TURNOUT_BANDIT_RUNS=100000 $(BIN)/python -m pytest -s tests/bandits/test_audit.py tests/bandits/test_linucb_audit.py
 
 flower:  ## Run the adapter for Flower on Flower itself, in an environment of its own.
 	PYTHONPATH=src "$$($(PYTHON) benchmarks/peers/environment.py flower)" -m pytest -q -c /dev/null --rootdir . benchmarks/peers/flower
+
+jax-privacy:  ## Hold the adapter for JAX Privacy against the library, in an environment of its own.
+	PYTHONPATH=src "$$($(PYTHON) benchmarks/peers/environment.py jax-privacy)" -m pytest -q -c /dev/null --rootdir . benchmarks/peers/jax_privacy
 
 power-cuts: $(VENV)/.dev  ## Cut the coordinator's power 20,000 times.
 	TURNOUT_POWER_CUTS=20000 $(BIN)/python -m pytest tests/service/test_power_cuts.py

@@ -2,7 +2,8 @@
 
 python benchmarks/bandits.py [--only STUDY ...] [--out FOLDER] [--draw]
 
-Each study is kept in FOLDER/bandits.json as soon as it is done; --draw makes tables and figures of
+Each study is kept in FOLDER/bandits.json as soon as it is done, the parts of a study that was
+stopped in FOLDER/bandits-STUDY.part.json, from which it goes on; --draw makes tables and figures of
 what is there. Environments are as in §6.6 of the thesis: actions and θ on the sphere, rewards ±1.
 """
 
@@ -12,11 +13,12 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bandit_coverage import coverage
 
 from turnout.bandits import (
     BareSums,
@@ -32,7 +34,6 @@ from turnout.bandits import (
     sphere_environment,
     two_best_environment,
 )
-from turnout.bandits.confidence import Estimates, Widths
 from turnout.bandits.printed import PrintedElimination, PrintedSums
 from turnout.randomness import SimulationStreams
 
@@ -58,7 +59,7 @@ def mechanism(model: str, epsilon: float = 1.0) -> Any:
 def regrets(
     policy: Any, sums: Any, seeds: int, horizon: int, make: Callable[[SimulationStreams], Any]
 ) -> dict[str, float]:
-    """Mean, 95 % point and uniform play's mean over seeds."""
+    """Mean, 5 % and 95 % points and uniform play's mean over seeds."""
     final, uniform, began = [], [], time.perf_counter()
     for seed in range(seeds):
         streams = SimulationStreams(seed)
@@ -68,6 +69,7 @@ def regrets(
         uniform.append(horizon * environment.gaps.mean())
     return {
         "mean": float(np.mean(final)),
+        "low": float(np.quantile(final, 0.05)),
         "high": float(np.quantile(final, 0.95)),
         "uniform": float(np.mean(uniform)),
         "seconds": time.perf_counter() - began,
@@ -104,38 +106,6 @@ def printed(
     return found
 
 
-@dataclass(frozen=True)
-class Narrowed(Widths):
-    """A third of the widths that hold, for comparison: what is proved is that wide."""
-
-    def lower(self, evidence: Any, contrasts: Any) -> Estimates:
-        found = super().lower(evidence, contrasts)
-        return Estimates(found.values, found.radii / 3.0)
-
-
-class Careless(Elimination):
-    """An elimination on a third of its widths."""
-
-    def _widths(self, state: Any, contrasts: int) -> Widths:
-        sound = super()._widths(state, contrasts)
-        return Narrowed(sound.failure, sound.contrasts, sound.horizon, sound.pooled)
-
-
-def coverage() -> Any:
-    """Of 1,000 runs those that drop the best of two actions 0.003 apart, at failure 0.1."""
-    found, environment = {}, two_best_environment(0.003, 2)
-    for words, kind in (("", Elimination), (", a third of the widths", Careless)):
-        for model in MODELS[1:]:
-            policy, lost = kind(0.1, commit=0.0), 0
-            for seed in range(1000):
-                streams = SimulationStreams(seed)
-                run = simulate(policy, environment, mechanism(model), 2000, streams)
-                lost += environment.best not in run.state.active
-            found[model + words] = lost
-            print(model + words, lost, flush=True)
-    return found
-
-
 def others() -> Any:
     """LinUCB with the noise that others add, T = 1e5, 100 seeds."""
     found = {}
@@ -151,13 +121,11 @@ def contexts() -> Any:
     from bandit_contexts import mnist, synthetic
 
     found = {}
-    for task, make, horizon, seeds in (
-        ("synthetic", synthetic, 10**5, 10),
-        ("MNIST", mnist, 60_000, 5),
-    ):
-        for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0):
-            found[f"{task}, ε = {epsilon:g}"] = both(MODELS[1:], seeds, horizon, make, epsilon)
-        found[f"{task}, none"] = both(["none"], seeds, horizon, make)
+    for task, make, horizon in (("synthetic", synthetic, 10**5), ("MNIST", mnist, 60_000)):
+        for epsilon in EPSILONS:
+            part = partial(both, MODELS[1:], 10, horizon, make, epsilon)
+            found[f"{task}, ε = {epsilon:g}"] = part
+        found[f"{task}, none"] = partial(both, ["none"], 10, horizon, make)
     return found
 
 
@@ -216,32 +184,34 @@ def sizes() -> Any:
 def gaps() -> Any:
     """The two best actions a given gap apart, T = 1e5."""
     return {
-        str(gap): both(MODELS[1:], 20, 10**5, lambda _, gap=gap: two_best_environment(gap))
+        str(gap): partial(both, MODELS[1:], 20, 10**5, lambda _, gap=gap: two_best_environment(gap))
         for gap in GAPS
     }
 
 
 def epsilons() -> Any:
     """Figure 6.2a: T = 1e6, K = 10."""
-    return {
-        str(epsilon): both(MODELS[1:], 20, 10**6, sphere(), epsilon)
-        | printed(MODELS[1:], 20, 10**6, sphere(), epsilon)
-        for epsilon in EPSILONS
-    } | {"none": both(["none"], 20, 10**6, sphere()) | printed(["none"], 20, 10**6, sphere())}
+    found = {str(e): partial(_with_printed, MODELS[1:], 10**6, e) for e in EPSILONS}
+    return found | {"none": partial(_with_printed, ["none"], 10**6)}
+
+
+def _with_printed(models: Iterable[str], horizon: int, epsilon: float = 1.0) -> Any:
+    ours = both(models, 20, horizon, sphere(), epsilon)
+    return ours | printed(models, 20, horizon, sphere(), epsilon)
 
 
 def core_sets() -> Any:
     """Figure 6.2b: T = 1e7, K = 1000, with and without a core set."""
-    found = {}
-    for epsilon in (0.1, 1.0, 10.0):
-        found[str(epsilon)] = {
-            **_printed_without(epsilon),
-            "ours, core set": regrets(Elimination(), CentralSums(epsilon), 10, 10**7, sphere(1000)),
-            "ours, all actions": regrets(
-                Elimination(core_sets=False), CentralSums(epsilon), 4, 10**7, sphere(1000)
-            ),
-        }
-    return found
+    return {str(epsilon): partial(_core_sets, epsilon) for epsilon in (0.1, 1.0, 10.0)}
+
+
+def _core_sets(epsilon: float) -> Any:
+    make, every = sphere(1000), Elimination(core_sets=False)
+    return {
+        **_printed_without(epsilon),
+        "ours, core set": regrets(Elimination(), CentralSums(epsilon), 10, 10**7, make),
+        "ours, all actions": regrets(every, CentralSums(epsilon), 4, 10**7, make),
+    }
 
 
 def _printed_without(epsilon: float) -> Any:
@@ -254,11 +224,7 @@ def _printed_without(epsilon: float) -> Any:
 
 def slopes() -> Any:
     """Table 6.1: regret against T, ε = 1."""
-    return {
-        str(horizon): both(MODELS[1:], 20, horizon, sphere())
-        | printed(MODELS[1:], 20, horizon, sphere())
-        for horizon in HORIZONS
-    }
+    return {str(horizon): partial(_with_printed, MODELS[1:], horizon) for horizon in HORIZONS}
 
 
 STUDIES = {
@@ -276,6 +242,19 @@ STUDIES = {
 }
 
 
+def finished(name: str, folder: Path) -> Any:
+    """A study's numbers; a part that is a function is run, and kept until all are there."""
+    kept = folder / f"bandits-{name}.part.json"
+    found = json.loads(kept.read_text()) if kept.exists() else {}
+    for key, part in STUDIES[name]().items():
+        if key not in found:
+            found[key] = part() if callable(part) else part
+            kept.write_text(json.dumps(found))
+            print(f"{name}: {key}", flush=True)
+    kept.unlink(missing_ok=True)
+    return found
+
+
 def main() -> None:
     """Runs the studies that are asked for, then draws."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -283,12 +262,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER)
     parser.add_argument("--draw", action="store_true", help="draw what is there, run nothing")
     asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
     place = asked.out / "bandits.json"
     found = json.loads(place.read_text()) if place.exists() else {}
     for name in [] if asked.draw else asked.only:
         began = time.perf_counter()
-        found[name] = STUDIES[name]()
-        asked.out.mkdir(parents=True, exist_ok=True)
+        found[name] = finished(name, asked.out)
         place.write_text(json.dumps(found, indent=1) + "\n")
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     from bandit_figures import draw

@@ -15,6 +15,8 @@ from turnout.core.lazy import loaded_on_demand
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee as Guarantee
     from turnout.accounting import PrivacyCurve as PrivacyCurve
+    from turnout.api.audits import Audit as Audit
+    from turnout.api.audits import audit as audit
     from turnout.api.calibrations import calibrate as calibrate
     from turnout.api.comparisons import Comparison as Comparison
     from turnout.api.comparisons import compare as compare
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accounting": "Guarantee PrivacyCurve",
+    "api.audits": "Audit audit",
     "api.calibrations": "calibrate",
     "api.comparisons": "Comparison compare",
     "api.data": "client_data",

@@ -13,11 +13,11 @@ import turnout as tn
 from turnout.core import extras
 
 NAMES = """
-ApproximateRandomizer Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise EveryStep
-FixedAssignment FixedSize GaussianNoise Guarantee HadamardResponse KSubset KaryResponse LaplaceNoise
-NonAdaptiveRandomizer NumericalError ParameterError PoissonSampling Price PrivacyCurve
+ApproximateRandomizer Audit Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise
+EveryStep FixedAssignment FixedSize GaussianNoise Guarantee HadamardResponse KSubset KaryResponse
+LaplaceNoise NonAdaptiveRandomizer NumericalError ParameterError PoissonSampling Price PrivacyCurve
 PureRandomizer RoundedGaussianNoise SampledBitResponse Scheme SelfSampling SlidingWindow
-TableRandomizer TrainedModel TurnoutError UnsupportedError calibrate client_data compare
+TableRandomizer TrainedModel TurnoutError UnsupportedError audit calibrate client_data compare
 estimate_frequencies estimate_mean explain load price shuffled simulate train tune
 """
 SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-remove")

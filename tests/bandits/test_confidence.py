@@ -1,6 +1,6 @@
 """Widths: exact moments, coverage over whole runs, and widths that are too small."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,17 @@ from turnout.bandits import (
     BareSums,
     CentralSums,
     Elimination,
+    LinearEnvironment,
     LocalBits,
     simulate,
     two_best_environment,
 )
 from turnout.bandits.channels import Channels, bit_log_moments, laplace_log_moments
 from turnout.bandits.confidence import Estimates, Widths
+from turnout.bandits.policy import Release
 from turnout.randomness import SimulationStreams
+
+HARD_TO_TELL = two_best_environment(0.01, 3)
 
 
 @pytest.mark.parametrize("x", [-40.0, -2.0, -0.3, -1e-3, 1e-4, 2e-3, 0.7, 5.0])
@@ -58,7 +62,6 @@ def test_many_sums_are_bounded_by_a_cubic_above_the_exact_moments():
     assert np.isinf(channels.log_moments(wide, 1000.0 * scales, means, means)).all()
 
 
-@dataclass(frozen=True)
 class Narrowed(Widths):
     """A tenth of what holds."""
 
@@ -75,9 +78,17 @@ class Careless(Elimination):
         return Narrowed(sound.failure, sound.contrasts, sound.horizon, sound.pooled)
 
 
-def wrongly_dropped(policy, mechanism, runs, horizon=4000):
-    """Runs that drop the best action, of an environment in which the two best are close."""
-    environment = two_best_environment(0.01, 3)
+class WithoutNoise(Elimination):
+    """An elimination that takes estimates as if rewards had come as they are."""
+
+    def _evidence(self, state, release):
+        pulls = release.batch.pulls
+        bare = Channels(pulls, np.ones(pulls.size), np.inf)
+        return super()._evidence(state, Release(release.batch, release.means * pulls, bare))
+
+
+def wrongly_dropped(policy, mechanism, environment, runs, horizon):
+    """Runs that drop the best action."""
     lost = 0
     for seed in range(runs):
         run = simulate(policy, environment, mechanism, horizon, SimulationStreams(seed))
@@ -88,10 +99,20 @@ def wrongly_dropped(policy, mechanism, runs, horizon=4000):
 @pytest.mark.parametrize("reuse", [True, False])
 @pytest.mark.parametrize("mechanism", [CentralSums(1.0), LocalBits(2.0)], ids=lambda m: m.word)
 def test_the_best_action_is_dropped_no_more_often_than_stated(mechanism, reuse):
-    policy = Elimination(failure=0.1, reuse=reuse, commit=0.0, first=100)
-    assert wrongly_dropped(policy, mechanism, 60) <= 15  # of 6 expected at most: chance below 1e-3
+    policy = Elimination(0.1, reuse=reuse, commit=0.0, first=100)
+    most = 15  # of 6 expected at most: chance below 1e-3
+    assert wrongly_dropped(policy, mechanism, HARD_TO_TELL, 60, 4000) <= most
     careless = Careless(failure=0.1, reuse=reuse, commit=0.0, first=100)
-    assert wrongly_dropped(careless, mechanism, 60) > 15
+    assert wrongly_dropped(careless, mechanism, HARD_TO_TELL, 60, 4000) > most
+
+
+@pytest.mark.parametrize("mechanism", [CentralSums(0.1), LocalBits(0.3)], ids=lambda m: m.word)
+def test_widths_that_leave_the_noise_out_do_not_cover(mechanism):
+    environment = LinearEnvironment(np.eye(2), np.array([5e-5, -5e-5]))
+    options = {"failure": 0.1, "commit": 0.0, "variances": False}
+    most = 15  # as above
+    assert wrongly_dropped(Elimination(**options), mechanism, environment, 60, 500) <= most
+    assert wrongly_dropped(WithoutNoise(**options), mechanism, environment, 60, 500) > most
 
 
 @pytest.mark.parametrize("option", ["contrasts", "reuse", "variances"])

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 import turnout as tn
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -44,7 +45,8 @@ def simulated(algorithm, law=LAWS[0], noise=1.0):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_promises_of_an_algorithm(kind):
-    assert_algorithm(lambda data: personal(kind, data), DATA, [np.nan, 1e30, -1e12])
+    once = LocalTraining(1, 0.5)  # what more steps do is told by the tests below
+    assert_algorithm(lambda data: personal(kind, data, local=once), DATA, [np.nan, 1e30, -1e12])
 
 
 class Leaking(AdaPeD):
@@ -98,8 +100,9 @@ def test_mu_and_psi_of_a_client_move_the_sum_by_the_clip_norm_together(monkeypat
     assert np.linalg.norm(with_it - without) > 2
 
 
-@pytest.mark.parametrize("kind", [*KINDS, Alone])
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    ("kind", "law"), [*((AdaPeD, law) for law in LAWS), (Ridge, LAWS[0]), (Alone, LAWS[2])]
+)
 def test_personal_models_survive_a_resume_and_learn(kind, law, tmp_path):
     store = FileCheckpoints(tmp_path / "run.npz")
     whole = simulated(personal(kind), law).run()
@@ -129,8 +132,8 @@ def test_nothing_shared_is_nothing_sent():
 def test_one_model_cannot_serve_permuted_labels_and_personal_ones_can():
     metrics = {}
     for kind in (AdaPeD, Ridge):
-        algorithm = personal(kind, [0.0] * 4, local=LocalTraining(50, 2.0))
-        metrics[kind] = simulated(algorithm, tn.EveryStep(10), noise=0.01).run().history.metrics
+        algorithm = personal(kind, [0.0] * 4, local=LocalTraining(25, 2.0))
+        metrics[kind] = simulated(algorithm, tn.EveryStep(4), noise=0.01).run().history.metrics
     for kind, columns in metrics.items():
         assert columns["personal_accuracy"][-1] >= columns["shared_accuracy"][-1] + 0.2, kind
 
@@ -159,10 +162,35 @@ def test_a_distillation_step_is_the_gradient_written_out():
     assert update[-1] == pytest.approx(0.05 * slope, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", [*KINDS, Alone])
+def test_last_steps_lower_a_clients_own_objective_beside_a_shared_model_that_stays(kind):
+    moving = {"psi": 0.5, "shared_rate": 50.0}
+    settings = {AdaPeD: moving, Ridge: {"strength": 2.0}, Alone: {}}[kind]
+    algorithm = personal(kind, finish=2, local=LocalTraining(1, 0.25), **settings)
+    shared = np.random.default_rng(1).normal(size=CLASSES * 3).astype(np.float32)
+    own = shared.astype(np.float64)
+
+    def objective(theta):
+        mine, theirs = _answers(algorithm, theta), _answers(algorithm, shared)
+        drawn = {
+            AdaPeD: (np.exp(theirs) * (theirs - mine)).sum(-1).mean(),
+            Ridge: np.square(theta - shared).sum(),
+            Alone: 0.0,
+        }
+        return drawn[kind] - mine[np.arange(EACH), np.arange(EACH) // 2].mean()
+
+    for _ in range(2):
+        own = own - 0.25 * _slope(objective, own)
+    sent = torch.tensor(np.append(shared, np.float32(0.5)) if kind is AdaPeD else shared)
+    begun, expected = torch.tensor(shared)[None], pytest.approx(own, abs=2e-5)
+    assert algorithm._finished(begun, sent, np.array([0]))[0].numpy() == expected
+    if kind is AdaPeD:  # a copy of the shared model that moves leads elsewhere
+        while_it_moves = replace(algorithm, local=LocalTraining(2, 0.25))
+        assert while_it_moves._worked(begun, sent, np.array([0]))[0][0].numpy() != expected
+
+
 def _answers(algorithm, parameters):
     """Logarithms of client 0's probabilities, in double precision."""
-    import torch
-
     logits = algorithm.task.model.logits(
         torch.tensor(np.asarray(parameters, np.float64)),
         algorithm.task.held(np.array([0])).inputs[0].double(),

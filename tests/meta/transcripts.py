@@ -36,6 +36,8 @@ NOT_RUN = {
     "turnout-request-2": "a form with blanks: tests/service/test_vectors.py signs it filled in",
     "plan ─ prepare ─▶ Charter ─▶ Engine ──▶ protocol.Coordinator   "
     "(the one that a simulation drives)": "a drawing of what calls what",
+    "turnout audit --example digits": "calibrates and plays for 15 CPU-seconds; "
+    "tests/e2e/test_cli_audit.py audits a smaller plan",
     "turnout train --example mnist --engine ray --workers 2": "tests/integrations/"
     "test_ray.py runs one",
     "turnout train plan.toml --out run --engine ray --address ray://head:10001": "needs a cluster",

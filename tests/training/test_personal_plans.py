@@ -12,7 +12,7 @@ from turnout.service.new_task import new_task
 CLIENTS, EACH = 12, 6
 PLAN = {
     "model": {"name": "logistic"},
-    "participation": {"law": "check-in", "window": 3, "windows": 4},
+    "participation": {"law": "check-in", "window": 3, "windows": 3},
     "privacy": {
         "relation": "add-remove",
         "noise_multiplier": 0.5,

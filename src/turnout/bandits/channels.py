@@ -77,14 +77,16 @@ class Channels:
         variances = 1.0 - np.clip(0.0, low, high) ** 2
         sizes = np.abs(weights)
         squares = sizes * sizes
-        square = squares @ (self.pulls * variances)
-        cube = (squares * sizes) @ self.pulls.astype(np.float64)  # a power would take longer
+        ones = np.ones_like(variances)
+        square, plain = (squares @ np.column_stack([self.pulls * variances, ones])).T
+        squares *= sizes  # a power would take longer
+        cube = squares @ self.pulls.astype(np.float64)
         bits = 0.5 * square[:, None] * scales**2 + _CUBIC * cube[:, None] * scales**3
         if np.isinf(self.rate):
             return bits
         most = np.maximum(sizes.max(axis=1), 1e-100)[:, None]
         steepest = laplace_log_moments(scales * most, self.rate) / most**2
-        return bits + squares.sum(axis=1)[:, None] * steepest
+        return bits + plain[:, None] * steepest
 
 
 def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ from turnout.core.errors import (
 
 COMMANDS = {
     "account": "What ε a scheme has, and what it means (--explain).",
+    "audit": "A plan's ε by experiment, beside the proved one.",
     "bandit": "Private linear bandits: regret, and ε of one reward.",
     "budget": "What several phases cost together, and what is left.",
     "calibrate": "The noise, or another parameter, that a target ε needs.",

@@ -16,8 +16,8 @@ owner learns of all others what ε covers, and nobody else sees it (docs/design/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,8 +38,6 @@ SHARED_ACCURACY = "shared_accuracy"
 LEAST_PSI, LARGEST_PSI = 0.05, 1e3
 _MODEL, _STEPS, _PSI = "model", "steps", "psi"
 _LOCAL = LocalTraining(steps=10, learning_rate=0.1)
-
-_Own = TypeVar("_Own", bound="_PersonalModels")
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,9 @@ class _PersonalModels:
     ) -> Mapping[str, float]:
         """Metrics of the personal models, and the accuracy of the shared one.
 
-        Each client first takes ``finish`` local steps beside what it would be sent, which leave
-        nothing behind. A client that never came is judged by the shared model with these.
+        Each client first takes ``finish`` local steps, in which what it would be sent stays as it
+        is, and which leave nothing behind. A client that never came takes them from the shared
+        model.
         """
         shared, known = _tensor(self.sent(state)), clients or {}
 
@@ -160,9 +159,24 @@ class _PersonalModels:
         return after.detach(), message.detach()
 
     def _finished(self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]) -> Tensor:
-        """Personal models after the last local steps, of which nothing is sent."""
-        local = LocalTraining(self.finish, self.local.learning_rate)
-        return _with_local(self, local)._worked(models, shared, clients)[0]
+        """Personal models after the last local steps, of which nothing is sent, (c, d)."""
+        held = self.task.held(clients)
+
+        def last_steps(model: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+            return self._descended(model, shared, Group(inputs, labels, weights), self.finish)
+
+        return vmap(last_steps)(models, held.inputs, held.labels, held.weights).detach()
+
+    def _descended(self, model: Tensor, shared: Tensor, held: Group, steps: int) -> Tensor:
+        """A personal model after local steps beside a shared one that stays as it is."""
+        for _ in range(steps):
+            slope = grad(self._objective)(model, shared, held)
+            model = model - self.local.learning_rate * slope
+        return model
+
+    def _objective(self, model: Tensor, shared: Tensor, held: Group) -> Tensor:
+        """What a personal model lowers: a client's mean loss, and what draws it to the others."""
+        return self._fit(model, held)
 
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
@@ -263,6 +277,11 @@ class AdaPeD(_PersonalModels):
         moved = self.psi_weight * (shared[-1] - psi)
         return model, torch.cat([way, moved.unsqueeze(0)])
 
+    def _objective(self, model: Tensor, shared: Tensor, held: Group) -> Tensor:
+        own, theirs = (self.task.model.logits(each, held.inputs) for each in (model, shared[:-1]))
+        fit = (self.task.objective.loss.each(own, held.labels) * held.weights).sum()
+        return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
+
     def _answers(self, model: Tensor, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
         """A model's outputs, and what carries their derivatives back to it."""
         found = vjp(lambda at: self.task.model.logits(at, inputs), model)
@@ -295,10 +314,11 @@ class Ridge(_PersonalModels):
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         held = Group(inputs, labels, weights)
-        for _ in range(self.local.steps):
-            pull = grad(self._fit)(model, held) + self.strength * (model - shared)
-            model = model - self.local.learning_rate * pull
+        model = self._descended(model, shared, held, self.local.steps)
         return model, shared - model
+
+    def _objective(self, model: Tensor, shared: Tensor, held: Group) -> Tensor:
+        return self._fit(model, held) + self.strength / 2 * (model - shared).square().sum()
 
 
 @dataclass(frozen=True)
@@ -323,20 +343,13 @@ class Alone(_PersonalModels):
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         held = Group(inputs, labels, weights)
-        for _ in range(self.local.steps):
-            model = model - self.local.learning_rate * grad(self._fit)(model, held)
-        return model, model.new_zeros(1)
+        return self._descended(model, shared, held, self.local.steps), model.new_zeros(1)
 
 
 def _gap(outputs: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
     """Mean Kullback–Leibler divergence of a client's own answers from the shared ones."""
     own, shared = outputs.log_softmax(-1), theirs.log_softmax(-1)
     return ((shared.exp() * (shared - own)).sum(-1) * weights).sum()
-
-
-def _with_local(algorithm: _Own, local: LocalTraining) -> _Own:
-    """The algorithm with other local steps."""
-    return replace(algorithm, local=local)
 
 
 def _tensor(sent: NDArray[np.floating]) -> Tensor:

@@ -124,6 +124,7 @@ LOOKS = {
     "remove": Look(_BLUE, "o", "remove: did the client take part?"),
     "add": Look(_ORANGE, "d", "add: can the client be ruled out?"),
     "replace": Look(_VIOLET, "p", "replace: this record, or another?"),
+    "audit": Look(_BLUE, "o", "counted in the trials of an audit"),
     # A run
     "accuracy": Look(_GREEN),
     "baseline": Look(_SLATE, words="without noise and clipping"),

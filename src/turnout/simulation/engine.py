@@ -154,6 +154,11 @@ class Simulation:
         return self._setup.algorithm
 
     @property
+    def divisor(self) -> float | None:
+        """The public divisor of aggregated check-ins; None of other releases."""
+        return self._setup.expected_check_ins
+
+    @property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self._setup.scheme.participation.steps

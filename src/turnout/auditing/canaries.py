@@ -1,0 +1,243 @@
+"""One training run with many canaries, through everything that a run goes through.
+
+A canary is a client whose update has the length C along a coordinate that nobody else moves; half
+of them, drawn by a coin each, send it, and the others send nothing (or its opposite, under
+replace-one). The engine, the coordinator, clipping, the sampler and the noise are those of any
+simulated run, and the plan's own model is trained beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.auditing.one_run import Guessed, guessed
+from turnout.auditing.results import Statement
+from turnout.auditing.scores import LOG_RATIOS
+from turnout.core import checks
+from turnout.core.aggregates import UpdateSum
+from turnout.core.errors import UnsupportedError
+from turnout.learning.algorithm import Algorithm, Batched, ClientStates, ServerState
+from turnout.participation.schedule import blocks
+from turnout.randomness import SimulationStreams
+from turnout.simulation import Simulation
+from turnout.spec import GaussianNoise, Relation, ReleaseRule, Scheme
+from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf
+from turnout.spec.forms import normal_form
+
+FloatArray = NDArray[np.float64]
+
+_INDEPENDENT = (Always, Bernoulli, Kept, KOf, OneOf)
+"""Draws that are the same for every client, and independent."""
+
+
+@dataclass(frozen=True, eq=False)
+class OneRun:
+    """The outcome of one run with canaries.
+
+    Attributes:
+        game: what ran, in words.
+        stated: what was proved of it.
+        found: guesses and bounds.
+        scores: of the canaries, shape (m,); larger where the canary seems to be in the run.
+        inside: whether it is.
+        confidence: the chance that the lower bound is none is at most 1 minus this.
+        metrics: of the model that was trained beside the canaries, if one was.
+    """
+
+    game: str
+    stated: Statement
+    found: Guessed
+    scores: FloatArray
+    inside: NDArray[np.bool_]
+    confidence: float
+    seed: int
+    seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def epsilon_lower(self) -> float:
+        """The lower bound on ε, with or without a Gaussian trade-off the one that needs none."""
+        return self.found.epsilon
+
+    @property
+    def gaussian_mu(self) -> float:
+        """A lower bound on μ, if the trade-off is that of Gaussian DP."""
+        return self.found.gaussian_mu
+
+    @property
+    def consistent(self) -> bool:
+        """Whether nothing was found that exceeds what is proved."""
+        return self.found.epsilon <= self.stated.epsilon.upper
+
+
+class Canaries:
+    """An algorithm whose last m clients are canaries, beside another algorithm or alone.
+
+    Its clients, coordinates and server state are the other's, and the canaries' behind them.
+
+    Args:
+        inside: which canaries send C, shape (m,).
+        outside: what the others send, as a part of C: 0 or −1.
+        clip_norm: C.
+        beside: the algorithm that is trained; None for canaries alone.
+    """
+
+    def __init__(
+        self,
+        inside: NDArray[np.bool_],
+        outside: float,
+        clip_norm: float,
+        beside: (Algorithm | None) = None,
+    ) -> None:
+        if beside is not None and not isinstance(beside, Batched):
+            raise UnsupportedError("canaries need an algorithm whose clients have no states")
+        self._sent = np.where(inside, clip_norm, outside * clip_norm)
+        self._beside = beside
+        self.clip_norm = clip_norm
+        self.clients = 0 if beside is None else beside.population
+        self.coordinates = 0 if beside is None else beside.dimension
+        self.population = self.clients + inside.size
+        self.dimension = self.coordinates + inside.size
+        self.seen: list[FloatArray] = []
+
+    def init(self, generator: np.random.Generator) -> ServerState:
+        """The other algorithm's."""
+        return {} if self._beside is None else self._beside.init(generator)
+
+    def sent(self, state: ServerState) -> NDArray[np.floating]:
+        """The vector that the other algorithm sends."""
+        return np.zeros(0) if self._beside is None else self._beside.sent(state)
+
+    def model(self, state: ServerState) -> NDArray[np.floating]:
+        """The other algorithm's model."""
+        return np.zeros(0) if self._beside is None else self._beside.model(state)
+
+    def init_client(self, client: int) -> None:
+        """None: clients remember nothing."""
+
+    def client_update(
+        self, sent: NDArray[np.floating], client_state: Any, client: int, generator: Any
+    ) -> tuple[NDArray[np.floating], None]:
+        """One client's update."""
+        return self.clipped_sum(sent, np.array([client])).total, None
+
+    def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
+        """The sum of these clients' updates: real ones first, a canary's coordinate behind."""
+        total = np.zeros(self.dimension)
+        real = clients[clients < self.clients]
+        if real.size and isinstance(self._beside, Batched):
+            total[: self.coordinates] = self._beside.clipped_sum(sent, real).total
+        canaries = clients[clients >= self.clients] - self.clients
+        np.add.at(total, self.coordinates + canaries, self._sent[canaries])
+        return UpdateSum(total, clients.size)
+
+    def server_update(
+        self, state: ServerState, direction: NDArray[np.float64], move: int
+    ) -> ServerState:
+        """The other algorithm's, on its own coordinates; those of the canaries are written down."""
+        self.seen.append(direction[self.coordinates :].copy())
+        if self._beside is None:
+            return state
+        return self._beside.server_update(state, direction[: self.coordinates], move)
+
+    def evaluate(
+        self, state: ServerState, clients: ClientStates | None = None
+    ) -> Mapping[str, float]:
+        """The other algorithm's metrics."""
+        return {"loss": 0.0} if self._beside is None else self._beside.evaluate(state, clients)
+
+
+def play_one_run(
+    scheme: Scheme,
+    words: str,
+    stated: Statement,
+    *,
+    canaries: int,
+    confidence: float,
+    seed: int,
+    beside: Algorithm | None = None,
+    clip_norm: float = 1.0,
+    expected_check_ins: float | None = None,
+    tell: Callable[[int, int], None] = lambda done, of: None,
+) -> OneRun:
+    """An audit of what is stated by one simulated run with canaries.
+
+    Args:
+        scheme: what runs: aggregated releases, draws that are the same for all clients.
+        words: what runs, in words.
+        stated: what was proved.
+        canaries: m, at least 2.
+        confidence: strictly between 0 and 1.
+        seed: names all random streams.
+        beside: an algorithm that is trained in the same run.
+        clip_norm: C.
+        expected_check_ins: the public divisor; by default the law's mean of all clients.
+        tell: is told the steps done, of all.
+
+    Raises:
+        UnsupportedError: a scheme whose clients differ or hide each other, or whose release is
+            no aggregate.
+    """
+    checks.count(2, canaries=canaries)
+    checks.open_unit(confidence=confidence)
+    _require(scheme)
+    started, streams = time.perf_counter(), SimulationStreams(seed)
+    inside = streams.source("audit", "canaries").bernoulli(0.5, canaries)
+    outside = -1.0 if scheme.relation is Relation.REPLACE_ONE else 0.0
+    algorithm = Canaries(inside, outside, clip_norm, beside)
+    simulation = Simulation(
+        scheme,
+        algorithm,
+        expected_check_ins=expected_check_ins,
+        seed=seed,
+        evaluate_every=scheme.participation.steps,
+    )
+    result = simulation.run(on_progress=lambda done: tell(done.step, done.steps))
+    if not result.finished:
+        raise KeyboardInterrupt
+    divisor = simulation.divisor
+    assert divisor is not None
+    scores = log_ratios(scheme, np.array(algorithm.seen) * (divisor / clip_norm))
+    found = guessed(scores, inside, stated.delta, 1.0 - confidence)
+    metrics = {} if beside is None else {k: float(v[-1]) for k, v in result.history.metrics.items()}
+    return OneRun(
+        words, stated, found, scores, inside, confidence, seed,
+        time.perf_counter() - started, metrics,
+    )  # fmt: skip
+
+
+def _require(scheme: Scheme) -> None:
+    """Refuses a scheme under which canaries are not alike and independent."""
+    if not isinstance(scheme.randomizer, GaussianNoise):
+        raise UnsupportedError("one run with canaries needs Gaussian noise of the coordinator")
+    if scheme.release is not ReleaseRule.AGGREGATED:
+        raise UnsupportedError(f"one run with canaries has no {scheme.release.value} releases")
+    for span in normal_form(scheme.participation).spans:
+        if not isinstance(span.draw, _INDEPENDENT):
+            kind = type(span.draw).__name__
+            raise UnsupportedError(f"one run with canaries needs clients alike, not {kind}")
+
+
+def log_ratios(scheme: Scheme, seen: FloatArray) -> FloatArray:
+    """Log likelihood ratios of many canaries by the coordinates of all releases.
+
+    Args:
+        scheme: its noise, law and relation.
+        seen: in units of C, shape (steps, m).
+    """
+    assert isinstance(scheme.randomizer, GaussianNoise)
+    variance, form = scheme.randomizer.noise_multiplier**2, normal_form(scheme.participation)
+    signs = (1.0, -1.0) if scheme.relation is Relation.REPLACE_ONE else (1.0,)
+    total = np.zeros(seen.shape[1])
+    for block in blocks(scheme.participation):
+        rows = seen[block.first_step : block.first_step + block.steps]
+        draw = form.at_step(block.first_step).span.draw
+        for sign in signs:
+            total += sign * LOG_RATIOS[draw](draw, (sign * rows - 0.5) / variance)
+    return total

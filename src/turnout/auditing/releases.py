@@ -1,0 +1,333 @@
+"""The distinguishing game on releases: the sampler and the mechanism that training really runs.
+
+A trial is a whole run in which one client, the canary, sends the largest update that there is along
+one direction. Noise is independent over the coordinates of an update and over the clients' draws,
+so trials are vectorised by making each a client of the sampler and a coordinate of the mechanism:
+one draw and one release of a step serve many trials, by the objects that serve a training run.
+
+Who plays knows all but the canary: every other client's update (the crowd's, which comes to each
+step with the canary's opposite), the divisor and the law. The worlds are those of the relation: the
+canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite (replace-one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.auditing.confidence import LIKELIHOOD_RATIO, merged
+from turnout.auditing.scores import LOG_RATIOS
+from turnout.core import checks
+from turnout.core.aggregates import Noise
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.participation.drawing import SAMPLERS
+from turnout.participation.schedule import Block, Schedule, blocks
+from turnout.protocol.mechanisms import Mechanism, Released, State
+from turnout.randomness import SimulationStreams, Source, rounded_gaussian
+from turnout.spec import GaussianNoise, Relation, Scheme, TrustModel
+from turnout.spec.draws import Cohort, Draw, Kept, OneOf, OneOfOwn, Staggered
+from turnout.spec.forms import Form, normal_form
+
+FloatArray = NDArray[np.float64]
+
+Sampler = Callable[[Draw, int, Block, Source, int], Schedule]
+"""The canary's steps of a block in each of so many trials: a schedule whose clients are trials. Its
+last argument is the first step of the draw's span."""
+
+_CELLS, _FEWEST, _MOST = 2**21, 2**10, 2**16
+"""Releases that are held at once, and trials of a group."""
+_FAR = 1e3  # times C: an update that clipping must shorten
+
+
+def canary_steps(
+    draw: Draw, trials: int, block: Block, source: Source, first_step: int
+) -> Schedule:
+    """The draws of so many clients in the canary's place, by the sampler of every run.
+
+    A sliding window's canary wakes so that as much as can be of its window is released; one with
+    steps of its own is the client of `costliest_row`, the only row of ``draw``.
+    """
+    if isinstance(draw, Cohort):
+        return _cohorts(draw, trials, block, source, first_step)
+    clients = range(trials)
+    if isinstance(draw, Staggered):
+        draw = replace(draw, clients_per_slot=trials)
+        clients = range((draw.window - 1) * trials, draw.window * trials)
+    if isinstance(draw, OneOfOwn):
+        row = draw.available[:1]
+        draw = replace(draw, available=np.broadcast_to(row, (trials, row.shape[1])))
+    drawn = SAMPLERS[draw](draw, clients, block, source, first_step)
+    if clients.start == 0:
+        return drawn
+    return Schedule(drawn.first_step, drawn.offsets, drawn.clients - clients.start)
+
+
+def _cohorts(draw: Cohort, trials: int, block: Block, source: Source, first_step: int) -> Schedule:
+    """Whether client 0 is in a cohort; every trial draws a whole one."""
+    everybody = range(draw.population)
+    hits = [
+        trial
+        for trial in range(trials)
+        if 0 in SAMPLERS[draw](draw, everybody, block, source, first_step).clients[:1]
+    ]
+    offsets = np.array([0, len(hits)], np.int64)
+    return Schedule(block.first_step, offsets, np.array(hits, np.int64))
+
+
+def costliest_row(draw: OneOfOwn) -> OneOfOwn:
+    """The draw of one client, that with the largest sum of 1/size over its blocks."""
+    sizes = draw.block_sizes().astype(np.float64)
+    sizes[sizes == 0] = np.inf
+    row = int(np.argmax((1.0 / sizes).sum(axis=1)))
+    return replace(draw, available=draw.available[row : row + 1])
+
+
+def float_noise(generator: np.random.Generator) -> Noise:
+    """The noise of a simulation."""
+    return lambda deviation, size: deviation * generator.standard_normal(size)
+
+
+def whole_noise(generator: np.random.Generator) -> Noise:
+    """The noise of a deployment, rounded to whole numbers exactly, from a generator's bytes."""
+    return lambda deviation, size: rounded_gaussian(deviation, size, generator.bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseGame:
+    """Runs of a scheme with and without the canary.
+
+    Attributes:
+        scheme: what was priced: Gaussian noise by a trusted coordinator.
+        mechanism: what releases the steps of a model of so many coordinates.
+        crowd: other clients in each step, whose updates are the canary's opposite.
+        sampler: what draws the canary's steps.
+        noise: what a generator's draws become.
+        longest: the canary's update before the client bounds it, in units of C.
+    """
+
+    scheme: Scheme
+    mechanism: Callable[[int], Mechanism]
+    crowd: int = 0
+    sampler: Sampler = canary_steps
+    noise: Callable[[np.random.Generator], Noise] = float_noise
+    longest: float = _FAR
+
+    def __post_init__(self) -> None:
+        checks.count(0, crowd=self.crowd)
+        if not isinstance(self.scheme.randomizer, GaussianNoise):
+            kind = type(self.scheme.randomizer).__name__
+            raise UnsupportedError(f"no mechanism of this package executes {kind} in training")
+        if self.scheme.trust is not TrustModel.CENTRAL:
+            raise UnsupportedError("under local and shuffled trust, audit the clients' randomizer")
+        if self.scheme.release.shows_counts and self.scheme.population is not None:
+            raise UnsupportedError(
+                "averaged check-ins of a stated population are priced by the noise of all, and "
+                "this game has the canary alone"
+            )
+        if self.crowd and self.scheme.release.shows_counts:
+            raise ParameterError("crowd", self.crowd, "0 where releases show counts")
+        LOG_RATIOS.require(self.scheme.participation)
+
+    @cached_property
+    def _unit(self) -> tuple[float, float]:
+        """An update at the clip norm, as it is encoded, in each sign."""
+        alone, source = self.mechanism(1), SimulationStreams(0).source("nothing is drawn")
+        far = np.array([self.longest * alone.clip_norm])
+        up, down = (alone.encode(sign * far, source).total[0] for sign in (1.0, -1.0))
+        return float(up), float(down)
+
+    def scores(
+        self, world: int, trials: int, streams: SimulationStreams, *name: str | int
+    ) -> dict[str, FloatArray]:
+        """Statistics of so many runs, each of shape (trials,), by name.
+
+        Args:
+            world: 0 with the canary, 1 without it.
+            trials: runs.
+            streams: where their randomness comes from.
+            name: of the streams; other names, other runs.
+        """
+        form = normal_form(self.scheme.participation)
+        longest = max(_shown(span.draw) for span in form.spans)
+        group = int(np.clip(_CELLS // longest, _FEWEST, _MOST))
+        starts = range(0, trials, group)
+        return merged(
+            self._group(world, min(group, trials - start), form, streams, (*name, world, start))
+            for start in starts
+        )
+
+    def _group(
+        self,
+        world: int,
+        trials: int,
+        form: Form,
+        streams: SimulationStreams,
+        name: tuple[str | int, ...],
+    ) -> dict[str, FloatArray]:
+        statistics = _Statistics(self.scheme, form, trials)
+        playing = _Playing(self, world, trials, streams, name)
+        for draw, block, first_step in _drawn_blocks(self.scheme):
+            statistics.add(draw, playing.block(draw, block, first_step))
+        return statistics.by_name()
+
+
+def _shown(draw: Draw) -> int:
+    """Steps of a block in which the canary can take part, at most."""
+    return min(draw.window, draw.steps) if isinstance(draw, Staggered) else draw.steps
+
+
+def _drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, Block, int]]:
+    """The blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
+    form = normal_form(scheme.participation)
+    rows = {id(s.draw): costliest_row(s.draw) for s in form.spans if isinstance(s.draw, OneOfOwn)}
+    for block in blocks(scheme.participation):
+        span, first_step, _ = form.at_step(block.first_step)
+        yield rows.get(id(span.draw), span.draw), block, first_step
+
+
+class _Playing:
+    """One group of runs in one world, step after step."""
+
+    def __init__(
+        self,
+        game: ReleaseGame,
+        world: int,
+        trials: int,
+        streams: SimulationStreams,
+        name: tuple[str | int, ...],
+    ) -> None:
+        self._game, self._trials = game, trials
+        up, down = game._unit
+        relation = game.scheme.relation
+        self._record = down if world == 0 else up if relation is Relation.REPLACE_ONE else 0.0
+        self._there = world == 0 or relation is not Relation.ADD_REMOVE
+        self._asks_one = game.scheme.release.asks_one
+        self._others = 1 if self._asks_one and game.crowd else game.crowd
+        self._crowd = self._others * up
+        self._mechanism = game.mechanism(trials)
+        bound: Any = getattr(self._mechanism, "bound", None)
+        self._unit = 1.0 if bound is None else float(bound.to_model(np.ones(1))[0])
+        self._state: State = self._mechanism.initial_state()
+        self._source = streams.source("audit", "participation", *name)
+        self._noise = game.noise(streams.generator("audit", "noise", *name))
+
+    def block(self, draw: Draw, block: Block, first_step: int) -> FloatArray:
+        """The canary's coordinate in the steps that can hold it, in units of C, NaN where a step is
+        skipped; shape (steps, trials).
+        """
+        schedule = self._game.sampler(draw, self._trials, block, self._source, first_step)
+        steps = range(block.first_step, block.first_step + block.steps)
+        if isinstance(draw, Staggered):
+            steps = steps[: draw.window]
+        if isinstance(draw, OneOfOwn):
+            begin = block.first_step - first_step
+            own = draw.available[0, begin : begin + block.steps]
+            steps = [steps[i] for i in np.flatnonzero(own)]
+        seen = np.empty((len(steps), self._trials))
+        for row, step in zip(seen, steps, strict=True):
+            row[:] = self._step(step, schedule.at(step))
+        return seen
+
+    def _step(self, step: int, came: NDArray[np.integer]) -> FloatArray:
+        """The view of one step, shape (trials,), in units of C."""
+        total = np.full(self._trials, self._crowd)
+        seen, after = self._released(step, total, self._others, self._state)
+        if came.size and self._there:
+            added = self._with_canary(came)
+            count = 1 if self._asks_one else self._others + 1
+            state = {key: array[..., came] for key, array in self._state.items()}
+            seen[came], after_came = self._released(step, added, count, state)
+            for key, array in after.items():
+                after[key] = array.copy()
+                after[key][..., came] = after_came[key]
+        self._state = after
+        # The canary is the crowd's opposite; turned round, it is at +1.
+        return -seen / self._mechanism.clip_norm
+
+    def _with_canary(self, came: NDArray[np.integer]) -> FloatArray:
+        """The sums of the trials to whose step the canary came."""
+        if not self._asks_one:
+            return np.full(came.size, self._crowd + self._record)
+        arrived = np.arange(self._others + 1, dtype=np.int64)
+        select, source = self._mechanism.select, self._source
+        asked = np.array([select(arrived, source)[0] == self._others for _ in range(came.size)])
+        return np.where(asked, self._record, self._crowd)
+
+    def _released(
+        self, step: int, total: FloatArray, count: int, state: State
+    ) -> tuple[FloatArray, dict[str, NDArray[Any]]]:
+        """The released coordinates less the crowd's, in the model's units, and the state after."""
+        all_of_them = total.size == self._trials
+        mechanism = self._mechanism if all_of_them else self._game.mechanism(total.size)
+        zero = mechanism.zero()
+        aggregate = type(zero)(total.astype(zero.dtype), count)
+        released, after = mechanism.release(aggregate, state, step, self._noise)
+        crowd = self._crowd if count or not self._asks_one else 0.0
+        return self._view(released, total.size) - crowd * self._unit, dict(after)
+
+    def _view(self, released: Released, size: int) -> FloatArray:
+        """The sum that a release shows: the direction times the public divisor, if it has one."""
+        divisor = getattr(self._mechanism, "expected_check_ins", None)
+        if divisor is not None and released.direction is not None:
+            return released.direction * divisor
+        if released.total is None:
+            return np.full(size, np.nan)
+        bound: Any = getattr(self._mechanism, "bound", None)
+        return np.array(released.total if bound is None else bound.to_model(released.total))
+
+
+class _Statistics:
+    """Sums over the blocks of a group of runs."""
+
+    def __init__(self, scheme: Scheme, form: Form, trials: int) -> None:
+        assert isinstance(scheme.randomizer, GaussianNoise)
+        self._variance = scheme.randomizer.noise_multiplier**2
+        self._replaced = scheme.relation is Relation.REPLACE_ONE
+        self._ratio = np.zeros(trials)
+        self._sum = np.zeros(trials)
+        self._skipped = np.zeros(trials)
+        self._largest = np.full(trials, -np.inf)
+        draw, many = form.spans[0].draw, form.blocks > 1 and len(form.spans) == 1
+        self._repeated = Kept(draw, form.blocks) if many and isinstance(draw, OneOf) else None
+        self._slots: dict[float, FloatArray] = {}
+
+    @property
+    def _signs(self) -> tuple[float, ...]:
+        return (1.0, -1.0) if self._replaced else (1.0,)
+
+    def add(self, draw: Draw, seen: FloatArray) -> None:
+        """One more block."""
+        if not len(seen):
+            return
+        skipped = np.isnan(seen)
+        if skipped.any():
+            self._skipped += skipped.sum(axis=0)
+            seen = np.where(skipped, 0.0, seen)
+        for sign in self._signs:
+            a = (sign * seen - 0.5) / self._variance
+            a[skipped] = 0.0
+            self._ratio += sign * LOG_RATIOS[draw](draw, a)
+            if self._repeated is not None:
+                self._slots[sign] = self._slots.get(sign, 0.0) + a
+        self._sum += seen.sum(axis=0)
+        np.maximum(self._largest, seen.max(axis=0), out=self._largest)
+
+    def by_name(self) -> dict[str, FloatArray]:
+        """All statistics by name."""
+        found = {
+            LIKELIHOOD_RATIO: self._ratio,
+            "sum": self._sum,
+            "largest release": self._largest,
+            "skipped steps": self._skipped,
+        }
+        if self._repeated is not None:
+            slot = self._repeated.slot
+            found["ratio of a kept slot"] = np.asarray(
+                sum(sign * LOG_RATIOS[slot](slot, a) for sign, a in self._slots.items())
+            )
+        return found

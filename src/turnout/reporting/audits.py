@@ -1,0 +1,220 @@
+"""Audits as JSON, as a table and as a picture: what was found beside what is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnout.accounting import gaussian_epsilon
+from turnout.auditing import Counted, Findings, OneRun, Statement
+from turnout.reporting.guarantees import bounds_record
+from turnout.reporting.words import rounded_up
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.table import Table
+
+    from turnout.accounting.meaning.profile import Profile
+    from turnout.reporting.drawing import Picture
+
+Found = Findings | OneRun
+
+_EVENTS = {True: "above", False: "not above"}
+
+
+def audit_record(found: Found) -> dict[str, Any]:
+    """The audit as JSON-ready values."""
+    stated = found.stated
+    record: dict[str, Any] = {
+        "consistent": found.consistent,
+        "game": found.game,
+        "audit_lower": found.epsilon_lower,
+        **bounds_record(stated.epsilon),
+        "delta": stated.delta,
+        **stated.terms,
+        "gaussian_mu": found.gaussian_mu,
+        "audit_lower_if_gaussian": gaussian_lower(found),
+        "confidence": found.confidence,
+        "seed": found.seed,
+    }
+    if isinstance(found, OneRun):
+        return record | _one_run_record(found)
+    record["trials"] = found.trials
+    record["directions"] = _directions_record(stated, found.found)
+    record["also"] = [
+        {"delta": at.stated.delta, "directions": _directions_record(at.stated, at.found)}
+        for at in found.also
+    ]
+    return record | {"seconds": found.seconds}
+
+
+def _directions_record(stated: Statement, found: Mapping[str, Counted]) -> dict[str, Any]:
+    """The counts and bounds of each direction."""
+    return {
+        name: {
+            "audit_lower": counted.epsilon,
+            **bounds_record(stated.directions[name]),
+            "statistic": counted.event.statistic,
+            "event": _EVENTS[counted.event.above],
+            "threshold": counted.event.threshold,
+            "likely": counted.likely,
+            "rare": counted.rare,
+            "counted_trials": counted.trials,
+        }
+        for name, counted in found.items()
+    }
+
+
+def _one_run_record(found: OneRun) -> dict[str, Any]:
+    guesses = found.found
+    return {
+        "canaries": guesses.canaries,
+        "guesses": guesses.guesses,
+        "correct": guesses.correct,
+        "metrics": dict(found.metrics),
+        "seconds": found.seconds,
+    }
+
+
+def gaussian_lower(found: Found) -> float:
+    """ε at δ by the lower bound on μ, if the trade-off is that of Gaussian DP; 0 without one."""
+    mu, delta = found.gaussian_mu, found.stated.delta
+    return gaussian_epsilon(1.0 / mu, delta) if mu > 0 and delta > 0 else 0.0
+
+
+def verdict(found: Found) -> str:
+    """The outcome in a sentence."""
+    lower, upper = found.epsilon_lower, found.stated.epsilon.upper
+    sure = f"{100 * found.confidence:g} % confidence"
+    if found.consistent:
+        return (
+            f"consistent: the ε lower bound found, {lower:.4g} ({sure}), is within the ε upper "
+            f"bound {rounded_up(upper)}"
+        )
+    where = ""
+    if isinstance(found, Findings):
+        at, name = found.violated[0]
+        lower, upper = at.found[name].epsilon, at.stated.directions[name].upper
+        where = f" in the direction {name} at δ = {at.stated.delta:g}"
+    return (
+        f"violated: the ε lower bound found{where}, {lower:.4g} ({sure}), is above the ε upper "
+        f"bound {rounded_up(upper)}: what runs is not what was priced"
+    )
+
+
+def audit_table(found: Found) -> Table:
+    """The audit as a table."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, text in _rows(found).items():
+        table.add_row(f"  {name}", text)
+    return table
+
+
+def _rows(found: Found) -> dict[str, str]:
+    stated = found.stated
+    rows = {
+        "game": found.game,
+        "verdict": verdict(found),
+        "ε lower bound found": f"{found.epsilon_lower:.5g}",
+        "ε upper bound": f"{rounded_up(stated.epsilon.upper)}",
+        "δ": f"{stated.delta:g}",
+    }
+    rows |= _one_run_rows(found) if isinstance(found, OneRun) else _direction_rows(found)
+    if (lower := gaussian_lower(found)) > 0:
+        rows["if Gaussian"] = (
+            f"ε lower bound {lower:.4g}, by μ ≥ {found.gaussian_mu:.4g}, if the trade-off is that "
+            "of Gaussian DP"
+        )
+    rows |= {name.replace("_", " "): text for name, text in stated.terms.items()}
+    rows["confidence"] = f"{100 * found.confidence:g} % that no lower bound found is too large"
+    return rows
+
+
+def _direction_rows(found: Findings) -> dict[str, str]:
+    rows = {}
+    for name, counted in found.found.items():
+        upper = found.stated.directions[name].upper
+        rows[f"direction {name}"] = (
+            f"{counted.epsilon:.5g} found, upper bound {rounded_up(upper)}: "
+            f"{counted.event.statistic} {_EVENTS[counted.event.above]} "
+            f"{counted.event.threshold:.4g} in {counted.likely:,} trials of {counted.trials:,}, "
+            f"and in {counted.rare:,} of the other world"
+        )
+    for at in found.also:
+        rows[f"at δ = {at.stated.delta:g}"] = "; ".join(
+            f"{name} {counted.epsilon:.5g} found, upper bound "
+            f"{rounded_up(at.stated.directions[name].upper)}"
+            for name, counted in at.found.items()
+        )
+    return rows | {"trials": f"{found.trials:,} of each world"}
+
+
+def _one_run_rows(found: OneRun) -> dict[str, str]:
+    guesses = found.found
+    return {
+        "canaries": f"{guesses.canaries:,} in one run; {guesses.correct:,} of {guesses.guesses:,} "
+        "guesses are right",
+    }
+
+
+def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
+    """True positives by false positives, as they were counted and as they are at most.
+
+    Args:
+        found: an audit.
+        profile: of what was priced, where there is one; else the line of the stated (ε, δ).
+    """
+    from turnout.reporting.drawing import Picture
+
+    def draw(axes: list[Axes], ink: str) -> None:
+        for axis, name in zip(axes, found.found, strict=True):
+            _draw_direction(axis, found, name, profile, ink)
+
+    return Picture("audit", "What an attacker found, and what none can find", verdict(found), draw,
+                   panels=len(found.found))  # fmt: skip
+
+
+def _draw_direction(
+    axis: Axes, found: Findings, name: str, profile: Profile | None, ink: str
+) -> None:
+    from turnout.reporting.palette import DOTTED, LOOKS
+
+    counted, rates = found.found[name], found.rates[name]
+    rare = np.geomspace(max(1.0 / counted.trials, 1e-7), 1.0, 300)
+    look = LOOKS["scheme"]
+    axis.plot(rare, _largest(found, name, profile, rare), label=look.words, **look.line())
+    axis.plot(
+        rates.rare, rates.likely, linestyle="none", marker="o", markersize=3,
+        color=LOOKS["audit"].colour, label=LOOKS["audit"].words,
+    )  # fmt: skip
+    shares = counted.rare / counted.trials, counted.likely / counted.trials
+    axis.plot(*shares, "s", color=ink, label="the event that was chosen beforehand")
+    axis.plot(rare, rare, color=ink, linestyle=DOTTED, label="chance level")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlim(rare[0], 1)
+    axis.set_ylim(max(rare[0], 1e-6), 1.3)
+    axis.set_title(f"Direction {name}: how often the event happens in either world")
+    axis.set_xlabel("false positive rate")
+    axis.set_ylabel("true positive rate")
+
+
+def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarray) -> np.ndarray:
+    """The largest true positive rate that is proved to be possible."""
+    if profile is None:
+        epsilon, delta = found.stated.directions[name].upper, found.stated.delta
+        lines: list[tuple[float, float]] = [(epsilon, delta)]
+    else:
+        bounds = profile.directions[name]
+        lines = list(zip(bounds.epsilons.tolist(), bounds.upper.tolist(), strict=True))
+    each = [np.exp(epsilon) * rare + delta for epsilon, delta in lines]
+    return np.minimum(np.min(each, axis=0), 1.0)
+
+
+def statement_terms(relation: str, unit: str, trust: str) -> Mapping[str, str]:
+    """Relation, unit and trust model by the names that answers use."""
+    return {"relation": relation, "unit": unit, "trust_model": trust}

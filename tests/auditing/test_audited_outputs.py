@@ -1,0 +1,118 @@
+"""Audits of randomizers, bandits, functions, and of one run with canaries."""
+
+import numpy as np
+import pytest
+
+import turnout as tn
+from turnout.auditing.canaries import Canaries, play_one_run
+from turnout.auditing.results import Statement
+from turnout.bandits import CentralSums, LocalBits
+from turnout.core.bounds import Bounds
+from turnout.randomizers import (
+    GaussianRandomizer,
+    KaryRandomizedResponse,
+    LaplaceRandomizer,
+    LocalHashing,
+    UnaryEncoding,
+)
+from turnout.randomizers.vectors import L2Randomizer
+from turnout.randomness import OSRandomness
+
+RANDOMIZERS = [
+    KaryRandomizedResponse(1.0, 5),
+    LocalHashing(2.0, 16),
+    UnaryEncoding(2.0, 8),
+    LaplaceRandomizer(1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda r: type(r).__name__)
+def test_a_randomizer_gives_away_nearly_what_it_states_and_no_more(randomizer):
+    found = tn.audit(randomizer, trials=40_000)
+    assert found.consistent
+    assert found.epsilon_lower > 0.9 * randomizer.epsilon0
+
+
+def test_a_vectors_and_a_gaussian_message_are_audited_by_their_own_statements():
+    assert tn.audit(L2Randomizer.best(8, epsilon=1.0, message_bits=4), trials=10_000).consistent
+    gaussian = tn.audit(GaussianRandomizer(4.0, 1.0), delta=1e-3, trials=40_000)
+    assert gaussian.consistent
+    assert gaussian.epsilon_lower > 0.5 * gaussian.epsilon.upper
+
+
+class Twice(KaryRandomizedResponse):
+    """Two messages of one item, which state the ε of one."""
+
+    def encode(self, values, source):
+        return super().encode(values, source) * self.items + super().encode(values, source)
+
+
+def test_a_randomizer_that_answers_twice_is_found():
+    found = tn.audit(Twice(1.0, 5), trials=20_000)
+    assert not found.consistent
+    assert "violated" in repr(found)
+
+
+def test_bandits_keep_their_promise_and_half_the_noise_is_found():
+    assert tn.audit(LocalBits(1.0), trials=500).consistent
+
+    class PrintedNoise(CentralSums):
+        def release(self, totals, source):
+            return CentralSums(2.0 * self.epsilon_asked).release(totals, source)
+
+    assert not tn.audit(PrintedNoise(1.0), trials=1000).consistent
+
+
+def test_a_function_is_audited_on_two_worlds():
+    source = OSRandomness()
+
+    def counted(towns):
+        return sum(towns) + LaplaceRandomizer(1.0, 0.5).noisy(np.array([0.0]), source)[0] / 1e9
+
+    worlds = ([1, 0, 1], [1, 0, 0])
+    with pytest.raises(tn.ParameterError, match="epsilon = None"):
+        tn.audit(counted, worlds=worlds, delta=0.0)
+    bare = tn.audit(sum, worlds=worlds, epsilon=1.0, delta=0.0, trials=1000)
+    assert not bare.consistent
+
+
+def test_what_cannot_be_audited_is_refused():
+    with pytest.raises(tn.ParameterError, match="of = 3: expected a scheme"):
+        tn.audit(3)
+    scheme = tn.Scheme(tn.LaplaceNoise(1.0), tn.EveryStep(1), "add-remove")
+    with pytest.raises(tn.UnsupportedError, match="LaplaceNoise"):
+        tn.audit(scheme, delta=1e-4)
+    with pytest.raises(tn.ParameterError, match="delta"):
+        tn.audit(example="digits", delta=1e-4)
+    with pytest.raises(tn.ParameterError, match="trials"):
+        tn.audit(tn.Scheme(tn.GaussianNoise(1.0), tn.EveryStep(1), "add-remove"),
+                 delta=1e-4, trials=10)  # fmt: skip
+
+
+def one_run(scheme, upper, canaries=800):
+    stated = Statement({"remove": Bounds(0.0, upper)}, 1e-6, {})
+    return play_one_run(scheme, "a test", stated, canaries=canaries, confidence=0.99, seed=4)
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_one_run_finds_a_share_of_what_is_true_and_no_more(relation):
+    noise = 0.4 if relation == "add-remove" else 0.8
+    scheme = tn.Scheme(tn.GaussianNoise(noise), tn.CheckIn(3, 4), relation)
+    found = one_run(scheme, 1e9)
+    truth = tn.price(tn.Scheme(tn.GaussianNoise(noise), tn.EveryStep(4), "add-remove"), delta=1e-6)
+    assert 0.5 < found.epsilon_lower < truth.epsilon.upper
+    assert not one_run(scheme, 0.5).consistent
+
+
+def test_one_run_of_a_law_whose_clients_differ_is_refused():
+    scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.SlidingWindow(3, 9), "add-remove")
+    with pytest.raises(tn.UnsupportedError, match="clients alike"):
+        one_run(scheme, 1.0)
+
+
+def test_canaries_move_coordinates_that_nobody_else_moves():
+    inside = np.array([True, False, True])
+    algorithm = Canaries(inside, 0.0, 0.5)
+    total = algorithm.clipped_sum(np.zeros(0), np.array([0, 1, 2])).total
+    assert total.tolist() == [0.5, 0.0, 0.5]
+    assert algorithm.clipped_sum(np.zeros(0), np.array([2])).total.tolist() == [0.0, 0.0, 0.5]

@@ -1,0 +1,118 @@
+"""Lower bounds on ε by counts and by guesses: against other software, exact laws, and coverage."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binom, norm
+
+from turnout.accounting import gaussian_epsilon
+from turnout.auditing import (
+    epsilon_by_counts,
+    epsilon_by_guesses,
+    gaussian_mu_by_counts,
+    gaussian_mu_by_guesses,
+)
+from turnout.auditing.confidence import Event, best_event, counted, rate_bounds
+from turnout.auditing.one_run import guessed, p_value
+
+# m, r, v, δ, error, then ε by _epsilon_one_run and by _epsilon_one_run_fdp of jax_privacy 2.0.0's
+# auditing.py (found to 1e-6).
+JAX_PRIVACY = [
+    (1000, 100, 99, 1e-5, 0.05, 3.002832256676205, 4.726715076744276),
+    (1000, 500, 400, 1e-5, 0.05, 1.1979685996776859, 2.076806928840693),
+    (5000, 100, 95, 1e-4, 0.001, 0.0, 1.582169532962027),
+    (2000, 2000, 1300, 1e-6, 0.01, 0.5092887365319623, 0.8832827622477952),
+    (100, 50, 50, 1e-5, 0.05, 2.781889334332235, 5.839971200876487),
+    (1000, 100, 55, 1e-5, 0.05, 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("case", JAX_PRIVACY)
+def test_guesses_are_worth_what_jax_privacy_says(case):
+    m, r, v, delta, error, plain, gaussian = case
+    assert epsilon_by_guesses(m, r, v, delta, error) == pytest.approx(plain, abs=2e-6)
+    mu = gaussian_mu_by_guesses(m, r, v, error)
+    found = gaussian_epsilon(1 / mu, delta) if mu else 0.0
+    assert found == pytest.approx(gaussian, abs=2e-6)
+
+
+def test_a_bound_by_guesses_is_refused_itself_and_nothing_above_it_is():
+    found = epsilon_by_guesses(1000, 200, 180, 1e-5, 0.01)
+    assert p_value(1000, 200, 180, found, 1e-5) <= 0.01
+    assert p_value(1000, 200, 180, found + 1e-6, 1e-5) > 0.01
+
+
+def test_without_delta_guesses_are_binomial():
+    for v in range(0, 21):
+        rate = math.e / (1 + math.e)
+        assert p_value(50, 20, v, 1.0, 0.0) == pytest.approx(binom.sf(v - 1, 20, rate))
+
+
+def test_rates_are_those_of_clopper_and_pearson():
+    for count, trials in itertools.product((0, 1, 7, 10), (10,)):
+        low, high = rate_bounds(count, trials, 0.01)
+        assert float(low) == (beta.ppf(0.01, count, trials - count + 1) if count else 0.0)
+        expected = beta.ppf(0.99, count + 1, trials - count) if count < trials else 1.0
+        assert float(high) == expected
+
+
+def test_a_bound_by_counts_is_too_large_as_seldom_as_is_said():
+    """The exact chance that a bound exceeds the truth, at the worst (ε, δ)-DP event."""
+    trials, delta, epsilon, error = 200, 0.01, 1.0, 0.05
+    counts = np.arange(trials + 1)
+    bounds = epsilon_by_counts(counts[:, None], counts[None, :], trials, delta, error)
+    worst = 0.0
+    for rare in (0.005, 0.02, 0.1, 0.3):
+        likely = min(math.exp(epsilon) * rare + delta, 1.0)
+        chance = binom.pmf(counts, trials, likely)[:, None] * binom.pmf(counts, trials, rare)
+        worst = max(worst, float(chance[bounds > epsilon].sum()))
+    assert 0.0 < worst <= error
+    # A bound that takes the shares as they are, which the same check refuses.
+    naive = np.log(np.maximum(counts[:, None] / trials - delta, 1e-9) / ((counts + 1) / trials))
+    assert float(chance[naive > epsilon].sum()) > error
+
+
+def test_a_gaussian_bound_is_too_large_as_seldom_as_is_said():
+    trials, mu, error = 200, 1.0, 0.05
+    counts = np.arange(trials + 1)
+    bounds = gaussian_mu_by_counts(counts[:, None], counts[None, :], trials, error)
+    worst = 0.0
+    for rare in (0.02, 0.2, 0.5):
+        likely = norm.cdf(norm.ppf(rare) + mu)
+        chance = binom.pmf(counts, trials, likely)[:, None] * binom.pmf(counts, trials, rare)
+        worst = max(worst, float(chance[bounds > mu].sum()))
+        assert float((chance * bounds).sum()) > 0.3
+    assert 0.0 < worst <= error
+
+
+def test_an_event_speaks_for_the_side_that_it_was_chosen_for():
+    generator = np.random.default_rng(3)
+    high, low = generator.normal(1.0, 1.0, 20_000), generator.normal(0.0, 1.0, 20_000)
+    event, promised = best_event({"x": high}, {"x": low}, 20_000, 1e-5, 1e-3)
+    assert event.above
+    assert promised > 1.0
+    other, _ = best_event({"x": low}, {"x": high}, 20_000, 1e-5, 1e-3)
+    assert not other.above
+    fresh = counted(event, generator.normal(1.0, 1.0, 50_000), generator.normal(size=50_000),
+                    1e-5, 1e-3)  # fmt: skip
+    assert 0.5 < fresh.epsilon < gaussian_epsilon(1.0, 1e-5)
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_thresholds_hold_ties(above):
+    event = Event("x", above, 1.0)
+    assert event.count(np.array([0.0, 1.0, 2.0, 3.0])) == 2
+
+
+def test_half_the_canaries_guessed_by_chance_show_nothing():
+    generator = np.random.default_rng(0)
+    inside = generator.random(2000) < 0.5
+    by_chance = guessed(generator.normal(size=2000), inside, 1e-6, 0.001)
+    assert (by_chance.epsilon, by_chance.gaussian_mu) == (0.0, 0.0)
+    told = guessed(inside + generator.normal(0, 0.3, 2000), inside, 1e-6, 0.001)
+    truth = gaussian_epsilon(0.3, 1e-6)
+    assert 2.0 < told.epsilon < truth
+    assert 1.0 < told.gaussian_mu < 1 / 0.3
+    assert norm.cdf(told.gaussian_mu / 2) < 1.0

@@ -1,0 +1,153 @@
+"""The game on releases: its ratios are the accountant's, right schemes pass, faults are found."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+import turnout as tn
+from turnout.api.audits import also_stated, bound_of, games_of, stated_by
+from turnout.auditing import ReleaseGame, play
+from turnout.auditing.scores import LOG_RATIOS
+from turnout.protocol.clipping import Clipping
+from turnout.protocol.mechanisms import mechanism_for
+from turnout.randomness import SimulationStreams
+from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf
+from turnout.testing.faults import FAULTS
+from turnout.testing.laws import client_law
+
+DELTA = 1e-4
+
+
+def right_mechanism(scheme):
+    return lambda d: mechanism_for(scheme, Clipping(d, 1.0), expected_check_ins=10.0)
+
+
+def audited(scheme, trials, fault=None, crowd=10, seed=1):
+    games = games_of(scheme, right_mechanism(scheme), crowd)
+    if fault is not None:
+        games = [FAULTS[fault](game) for game in games]
+    stated = stated_by(tn.price(scheme, delta=DELTA).guarantee)
+    also = also_stated(scheme, DELTA)
+    return play(games, "a test", stated, trials=trials, confidence=0.999, seed=seed, also=also)
+
+
+LAWS = [
+    (Always(), tn.EveryStep(1)),
+    (Bernoulli(0.3), tn.PoissonSampling(0.3, 1)),
+    (OneOf(4, 0.7), tn.CheckIn(4, probability=0.7)),
+    (KOf(5, 2), tn.KSubset(5, 2)),
+    (KOf(5, 5), tn.KSubset(5, 5)),
+    (Kept(OneOf(3, 0.5), 2), tn.FixedAssignment(3, 2, probability=0.5)),
+]
+
+
+@pytest.mark.parametrize(("draw", "law"), LAWS)
+def test_a_ratio_is_the_mean_over_the_law_of_the_sampler(draw, law):
+    """Against the sampler's own law, enumerated."""
+    a = np.random.default_rng(2).normal(0.0, 2.0, (law.steps, 6))
+    expected = np.zeros(6)
+    for steps, chance in client_law(law, 1, 0).items():
+        expected += float(chance) * np.exp(a[list(steps)].sum(axis=0))
+    assert LOG_RATIOS[draw](draw, a) == pytest.approx(np.log(expected), abs=1e-12)
+
+
+def test_a_ratio_of_extreme_steps_is_finite():
+    a = np.array([[900.0], [-900.0], [0.0]])
+    for draw in (OneOf(3), KOf(3, 2), Kept(OneOf(3), 1)):
+        assert np.isfinite(LOG_RATIOS[draw](draw, a)).all()
+
+
+def test_one_release_has_the_gaussians_scores():
+    scheme = tn.Scheme(tn.GaussianNoise(2.0), tn.EveryStep(1), "add-remove")
+    game = ReleaseGame(scheme, right_mechanism(scheme))
+    streams = SimulationStreams(0)
+    for world, mean in ((0, 1.0), (1, 0.0)):
+        seen = game.scores(world, 4000, streams, "t")["sum"]
+        assert kstest(seen, "norm", (mean, 2.0)).pvalue > 1e-4
+        assert kstest(seen, "norm", (mean, 1.6)).pvalue < 1e-9  # 0.8 σ, which this must refuse
+
+
+@pytest.mark.parametrize("release", ["aggregated", "one-client"])
+def test_a_crowd_that_is_known_changes_nothing_of_a_sum(release):
+    scheme = tn.Scheme(tn.GaussianNoise(0.5), tn.EveryStep(3), "zero-out", release)
+    alone, among = (ReleaseGame(scheme, right_mechanism(scheme), n) for n in (0, 1))
+    streams = SimulationStreams(0)
+    sums = [game.scores(0, 3000, streams, "t")["sum"] for game in (alone, among)]
+    if release == "aggregated":
+        assert kstest(*sums).pvalue > 1e-4
+    else:  # one of two is asked, at random
+        assert kstest(*sums).pvalue < 1e-9
+
+
+SCHEMES = [
+    tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 3), "add-remove"),
+    tn.Scheme(tn.GaussianNoise(2.0), tn.EveryStep(2), "replace-one"),
+    tn.Scheme(tn.GaussianNoise(1.0), tn.PoissonSampling(0.1, 10), "zero-out"),
+    tn.Scheme(tn.GaussianNoise(1.0), tn.SlidingWindow(6, 20), "add-remove"),
+    tn.Scheme(tn.GaussianNoise(2.0), tn.FixedAssignment(5, 3), "add-remove"),
+    tn.Scheme(tn.GaussianNoise(1.0), tn.FixedSize(2, 4, 1), "replace-one"),
+    tn.Scheme(tn.GaussianNoise(0.7), tn.CheckIn(5), "zero-out", "one-client"),
+    tn.Scheme(tn.GaussianNoise(1.5), tn.CheckIn(5), "replace-one", "averaged"),
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_right_is_consistent_and_something_is_found(scheme):
+    found = audited(scheme, 2000)
+    assert found.consistent
+    assert found.epsilon_lower > 0.01 * found.stated.epsilon.upper
+
+
+def test_a_price_that_rests_on_others_is_not_played_alone():
+    averaged = tn.Scheme(
+        tn.GaussianNoise(1.0), tn.CheckIn(5), "replace-one", "averaged", population=100
+    )
+    with pytest.raises(tn.UnsupportedError, match="the canary alone"):
+        ReleaseGame(averaged, right_mechanism(averaged))
+
+
+TRIALS = 10_000
+SCHEME = tn.Scheme(tn.GaussianNoise(1.40023), tn.CheckIn(10, 10), "add-remove")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault):
+    assert not audited(SCHEME, TRIALS, fault).consistent
+
+
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_without_a_fault_none_is_found(seed):
+    assert audited(SCHEME, TRIALS, seed=seed).consistent
+
+
+def test_there_are_seven_faults():
+    assert len(FAULTS) == 7
+
+
+def test_likelihood_ratios_are_means_of_one():
+    """E_Q[e^L] = 1 and E_P[e^{−L}] = 1, by which a wrong ratio would be seen."""
+    scheme = tn.Scheme(tn.GaussianNoise(1.5), tn.CheckIn(4, 2), "add-remove")
+    game, streams = ReleaseGame(scheme, right_mechanism(scheme)), SimulationStreams(5)
+    for world, sign in itertools.product((0, 1), (1.0,)):
+        ratio = game.scores(world, 40_000, streams, "t")["likelihood ratio"]
+        values = np.exp(-ratio if world == 0 else ratio)
+        off = sign * (values.mean() - 1.0) / (values.std() / math.sqrt(values.size))
+        assert abs(off) < 5.0
+
+
+def test_a_deployments_whole_numbers_are_audited_too():
+    right = tn.audit(SCHEME, delta=DELTA, trials=TRIALS // 2, deployed=True, seed=1)
+    assert right.consistent
+    assert right.epsilon_lower > 0.8
+    assert "whole numbers" in right.found.game
+    mechanism = bound_of(SCHEME, 1.0, 1)
+    game, *_ = games_of(
+        SCHEME, lambda d: mechanism_for(SCHEME, mechanism(d), expected_check_ins=10.0), 10, True
+    )
+    quieter = FAULTS["noise at 0.8 σ"](game)
+    stated, also = stated_by(tn.price(SCHEME, delta=DELTA).guarantee), also_stated(SCHEME, DELTA)
+    found = play([quieter], "", stated, trials=TRIALS, confidence=0.999, seed=1, also=also)
+    assert not found.consistent
