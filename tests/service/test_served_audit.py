@@ -49,7 +49,7 @@ def charter_of(sigma) -> Charter:
         target=100.0,
         charged_steps=tuple(range(steps + 1)),
         charged=tuple(float(s) for s in range(steps + 1)),
-        lattice=Lattice.for_noise(sigma, 1.0, CANARIES),
+        encoding=Lattice.for_noise(sigma, 1.0, CANARIES),
         expected_check_ins=DIVISOR,
         minibatch=1,
         initial_model=hashlib.sha256(bytes(4 * CANARIES)).digest(),
@@ -61,7 +61,7 @@ def charter_of(sigma) -> Charter:
 def served_run(sigma, inside, noise_share, seed):
     """The released coordinates of all canaries, in units of C, shape (steps, canaries)."""
     streams, storage, charter = SimulationStreams(seed), MemoryStorage(), charter_of(sigma)
-    lattice = charter.lattice
+    lattice = charter.encoding
     generator = streams.generator("noise")
     with storage.transaction() as tx:
         tx.create_task(charter.canonical(), bytes(32), bytes(4 * CANARIES))
