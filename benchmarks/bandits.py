@@ -121,11 +121,14 @@ def contexts() -> Any:
     from bandit_contexts import mnist, synthetic
 
     found = {}
-    for task, make, horizon in (("synthetic", synthetic, 10**5), ("MNIST", mnist, 60_000)):
+    for task, make, horizon, seeds in (
+        ("synthetic", synthetic, 10**5, 5),
+        ("MNIST", mnist, 60_000, 10),
+    ):
         for epsilon in EPSILONS:
-            part = partial(both, MODELS[1:], 10, horizon, make, epsilon)
+            part = partial(both, MODELS[1:], seeds, horizon, make, epsilon)
             found[f"{task}, ε = {epsilon:g}"] = part
-        found[f"{task}, none"] = partial(both, ["none"], 10, horizon, make)
+        found[f"{task}, none"] = partial(both, ["none"], seeds, horizon, make)
     return found
 
 

@@ -134,6 +134,11 @@ LOOKS = {
     "ε": Look(_VERMILION),
     "came": Look(_BLUE, words="clients who checked in"),
     "available": Look(_TEAL),
+    # One task by several ways
+    "one way: command line": Look(_GREY, "s", "turnout train"),
+    "one way: Python": Look(_BLUE, "x", "turnout.train (Python)"),
+    "one way: Ray": Look(_ORANGE, "|", "turnout.train on Ray"),
+    "one way: Flower": Look(_GREEN, "o", "Flower, nodes that check in"),
     # Estimates
     "estimate": Look(_VERMILION, "o", "estimate"),
     "population": Look(_BLUE, "_"),
