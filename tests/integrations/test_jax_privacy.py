@@ -140,7 +140,7 @@ class Truncating(BallsInBinsSampling):
         (FixedBatchSampling(5, 8, replace=True), "replacement"),
         (Truncating(8, 2), "Truncating"),
         (UserSelectionStrategy(UserSelectionStrategy(cyclic(0.1, 5))), "UserSelectionStrategy"),
-        (object(), "object"),
+        pytest.param(object(), "object", id="object"),
     ],
     ids=str,
 )
