@@ -151,7 +151,8 @@ def require_price(charter: Charter) -> None:
     if not epsilon <= charter.spent(charter.steps):
         raise RemoteProtocolError(
             f"the charter charges epsilon = {charter.charged[-1]:.6g}, but its messages are worth "
-            f"{epsilon:.6g} at delta = {charter.delta:g}"
+            f"{epsilon:.6g} at delta = {charter.delta:g} ({charter.scheme.relation.value}, "
+            f"{charter.scheme.unit.value}, {charter.scheme.trust.value})"
         )
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
+from turnout.auditing.confidence import rate_bounds
 from turnout.bandits import Batch, PrivateLinUCB, Problem, Release
 from turnout.bandits.channels import Channels
 from turnout.bandits.mechanisms import randomized_bits
@@ -73,8 +73,7 @@ def lower_bound(first, second, delta=DELTA):
         hits = [int((world > threshold).sum()) for world in (first, second)]
         for more, fewer in (hits, [runs - h for h in reversed(hits)]):
             share = FALSE_ALARM / (4 * thresholds.size)
-            low = beta.ppf(share, more, runs - more + 1) if more else 0.0
-            high = beta.ppf(1 - share, fewer + 1, runs - fewer) if fewer < runs else 1.0
+            low, high = rate_bounds(more, runs, share)[0], rate_bounds(fewer, runs, share)[1]
             if low > delta:
                 best = max(best, float(np.log((low - delta) / high)))
     return best

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import turnout
 import turnout.api.audits
 from turnout.cli.main import main
 from turnout.core.bounds import Bounds
@@ -55,6 +56,15 @@ def test_the_table_says_the_verdict(plan, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "verdict consistent: the ε lower bound found" in shown
     assert "relation add-remove" in shown
+
+
+def test_lower_bounds_are_printed_rounded_down(plan, capsys):
+    found = turnout.audit(plan, trials=2000)
+    assert run(plan, "--trials", "2000") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (row,) = (words for words in lines if words[:4] == ["ε", "lower", "bound", "found"])
+    assert 0 <= found.epsilon_lower - float(row[4]) < 1e-3
+    assert "add-remove, client, central" in repr(found)
 
 
 def test_what_is_violated_ends_with_1(plan, capsys, monkeypatch):

@@ -8,9 +8,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
 import turnout as tn
+from turnout.auditing.confidence import rate_bounds
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
 from turnout.protocol.encodings import MessageEncoding
 from turnout.protocol.shuffler import Shuffler
@@ -135,8 +135,7 @@ def epsilon_below(seen):
         first, second = (int(attack(bits).sum()) for bits in seen)
         events = (first, second), (second, first)
         for p, q in (*events, *((ROUNDS - p, ROUNDS - q) for p, q in events)):
-            low = beta.ppf(alarm, p, ROUNDS - p + 1) if p else 0.0
-            high = beta.isf(alarm, q + 1, ROUNDS - q) if q < ROUNDS else 1.0
+            low, high = rate_bounds(p, ROUNDS, alarm)[0], rate_bounds(q, ROUNDS, alarm)[1]
             if low > DELTA:
                 best = max(best, float(np.log((low - DELTA) / high)))
     return best

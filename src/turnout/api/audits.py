@@ -108,11 +108,14 @@ class Audit(Result):
             return None
 
     def __repr__(self) -> str:
-        word = "consistent" if self.consistent else "violated"
-        upper, delta = self.epsilon.upper, self.found.stated.delta
+        from turnout.reporting.words import rounded_down, rounded_up
+
+        word, stated = "consistent" if self.consistent else "violated", self.found.stated
+        said = "; ".join([f"δ = {stated.delta:g}", ", ".join(stated.terms.values())])
         return (
-            f"Audit({word}: ε ≥ {self.epsilon_lower:.4g} found at {100 * self.confidence:g} %, "
-            f"ε ≤ {upper:.4g} proved; δ = {delta:g})"
+            f"Audit({word}: ε ≥ {rounded_down(self.epsilon_lower)} found at "
+            f"{100 * self.confidence:g} %, ε ≤ {rounded_up(self.epsilon.upper)} proved; "
+            f"{said.removesuffix('; ')})"
         )
 
 

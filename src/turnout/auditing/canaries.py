@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from turnout.auditing.one_run import Guessed, guessed
 from turnout.auditing.results import Statement
-from turnout.auditing.scores import LOG_RATIOS
+from turnout.auditing.scores import LOG_RATIOS, exponents
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import UnsupportedError
@@ -232,12 +232,11 @@ def log_ratios(scheme: Scheme, seen: FloatArray) -> FloatArray:
         seen: in units of C, shape (steps, m).
     """
     assert isinstance(scheme.randomizer, GaussianNoise)
-    variance, form = scheme.randomizer.noise_multiplier**2, normal_form(scheme.participation)
-    signs = (1.0, -1.0) if scheme.relation is Relation.REPLACE_ONE else (1.0,)
+    noise, form = scheme.randomizer.noise_multiplier, normal_form(scheme.participation)
     total = np.zeros(seen.shape[1])
     for block in blocks(scheme.participation):
         rows = seen[block.first_step : block.first_step + block.steps]
         draw = form.at_step(block.first_step).span.draw
-        for sign in signs:
-            total += sign * LOG_RATIOS[draw](draw, (sign * rows - 0.5) / variance)
+        for sign, a in exponents(scheme.relation, rows, noise):
+            total += sign * LOG_RATIOS[draw](draw, a)
     return total

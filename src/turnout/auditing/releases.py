@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.auditing.confidence import LIKELIHOOD_RATIO, merged
-from turnout.auditing.scores import LOG_RATIOS
+from turnout.auditing.scores import LOG_RATIOS, exponents
 from turnout.core import checks
 from turnout.core.aggregates import Noise
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -286,8 +286,8 @@ class _Statistics:
 
     def __init__(self, scheme: Scheme, form: Form, trials: int) -> None:
         assert isinstance(scheme.randomizer, GaussianNoise)
-        self._variance = scheme.randomizer.noise_multiplier**2
-        self._replaced = scheme.relation is Relation.REPLACE_ONE
+        self._noise_multiplier = scheme.randomizer.noise_multiplier
+        self._relation = scheme.relation
         self._ratio = np.zeros(trials)
         self._sum = np.zeros(trials)
         self._skipped = np.zeros(trials)
@@ -295,10 +295,6 @@ class _Statistics:
         draw, many = form.spans[0].draw, form.blocks > 1 and len(form.spans) == 1
         self._repeated = Kept(draw, form.blocks) if many and isinstance(draw, OneOf) else None
         self._slots: dict[float, FloatArray] = {}
-
-    @property
-    def _signs(self) -> tuple[float, ...]:
-        return (1.0, -1.0) if self._replaced else (1.0,)
 
     def add(self, draw: Draw, seen: FloatArray) -> None:
         """One more block."""
@@ -308,8 +304,7 @@ class _Statistics:
         if skipped.any():
             self._skipped += skipped.sum(axis=0)
             seen = np.where(skipped, 0.0, seen)
-        for sign in self._signs:
-            a = (sign * seen - 0.5) / self._variance
+        for sign, a in exponents(self._relation, seen, self._noise_multiplier):
             a[skipped] = 0.0
             self._ratio += sign * LOG_RATIOS[draw](draw, a)
             if self._repeated is not None:

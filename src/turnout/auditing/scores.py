@@ -16,11 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.spec import Relation
 from turnout.spec.draws import Always, Bernoulli, Cohort, Kept, KOf, OneOf, OneOfOwn, Staggered
 from turnout.spec.forms import DrawTable
 
 FloatArray = NDArray[np.float64]
 _LARGEST = 700.0
+
+
+def exponents(
+    relation: Relation, seen: FloatArray, noise_multiplier: float
+) -> list[tuple[float, FloatArray]]:
+    """The exponents of each update that the worlds know, with its sign.
+
+    The log ratio of the worlds is the sum over the signs of sign times `LOG_RATIOS` of the
+    exponents: under replace-one both worlds hold an update, C and −C.
+
+    Args:
+        relation: of the worlds.
+        seen: what steps release of the client's coordinate, in units of C, of any shape.
+        noise_multiplier: of a step.
+    """
+    signs = (1.0, -1.0) if relation is Relation.REPLACE_ONE else (1.0,)
+    return [(sign, (sign * seen - 0.5) / noise_multiplier**2) for sign in signs]
 
 
 def _always(draw: Always, a: FloatArray) -> FloatArray:

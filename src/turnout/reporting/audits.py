@@ -10,7 +10,7 @@ import numpy as np
 from turnout.accounting import gaussian_epsilon
 from turnout.auditing import Counted, Findings, OneRun, Statement
 from turnout.reporting.guarantees import bounds_record
-from turnout.reporting.words import rounded_up
+from turnout.reporting.words import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,8 +90,8 @@ def verdict(found: Found) -> str:
     sure = f"{100 * found.confidence:g} % confidence"
     if found.consistent:
         return (
-            f"consistent: the ε lower bound found, {lower:.4g} ({sure}), is within the ε upper "
-            f"bound {rounded_up(upper)}"
+            f"consistent: the ε lower bound found, {rounded_down(lower)} ({sure}), is within the "
+            f"ε upper bound {rounded_up(upper)}"
         )
     where = ""
     if isinstance(found, Findings):
@@ -99,8 +99,8 @@ def verdict(found: Found) -> str:
         lower, upper = at.found[name].epsilon, at.stated.directions[name].upper
         where = f" in the direction {name} at δ = {at.stated.delta:g}"
     return (
-        f"violated: the ε lower bound found{where}, {lower:.4g} ({sure}), is above the ε upper "
-        f"bound {rounded_up(upper)}: what runs is not what was priced"
+        f"violated: the ε lower bound found{where}, {rounded_down(lower)} ({sure}), is above the "
+        f"ε upper bound {rounded_up(upper)}: what runs is not what was priced"
     )
 
 
@@ -119,15 +119,15 @@ def _rows(found: Found) -> dict[str, str]:
     rows = {
         "game": found.game,
         "verdict": verdict(found),
-        "ε lower bound found": f"{found.epsilon_lower:.5g}",
-        "ε upper bound": f"{rounded_up(stated.epsilon.upper)}",
+        "ε lower bound found": rounded_down(found.epsilon_lower, 5),
+        "ε upper bound": rounded_up(stated.epsilon.upper),
         "δ": f"{stated.delta:g}",
     }
     rows |= _one_run_rows(found) if isinstance(found, OneRun) else _direction_rows(found)
     if (lower := gaussian_lower(found)) > 0:
         rows["if Gaussian"] = (
-            f"ε lower bound {lower:.4g}, by μ ≥ {found.gaussian_mu:.4g}, if the trade-off is that "
-            "of Gaussian DP"
+            f"ε lower bound {rounded_down(lower)}, by μ ≥ {rounded_down(found.gaussian_mu)}, "
+            "if the trade-off is that of Gaussian DP"
         )
     rows |= {name.replace("_", " "): text for name, text in stated.terms.items()}
     rows["confidence"] = f"{100 * found.confidence:g} % that no lower bound found is too large"
@@ -139,14 +139,14 @@ def _direction_rows(found: Findings) -> dict[str, str]:
     for name, counted in found.found.items():
         upper = found.stated.directions[name].upper
         rows[f"direction {name}"] = (
-            f"{counted.epsilon:.5g} found, upper bound {rounded_up(upper)}: "
+            f"{rounded_down(counted.epsilon, 5)} found, upper bound {rounded_up(upper)}: "
             f"{counted.event.statistic} {_EVENTS[counted.event.above]} "
             f"{counted.event.threshold:.4g} in {counted.likely:,} trials of {counted.trials:,}, "
             f"and in {counted.rare:,} of the other world"
         )
     for at in found.also:
         rows[f"at δ = {at.stated.delta:g}"] = "; ".join(
-            f"{name} {counted.epsilon:.5g} found, upper bound "
+            f"{name} {rounded_down(counted.epsilon, 5)} found, upper bound "
             f"{rounded_up(at.stated.directions[name].upper)}"
             for name, counted in at.found.items()
         )
