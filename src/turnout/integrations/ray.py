@@ -37,7 +37,7 @@ try:
 except ImportError as error:
     raise unavailable(error, __name__, "ray") from None
 
-CALLS_A_WORKER = 8
+CALLS_A_WORKER = 4
 """Calls of a step to each worker: few, since each has a cost, and enough that none waits long."""
 
 AT_ONCE = 2

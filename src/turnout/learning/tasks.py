@@ -121,6 +121,11 @@ class SupervisedTask:
         """All but the engine: wherever a task is copied to, threads of that process compute."""
         return {**vars(self), "_engine": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The task in a process that may not have made one."""
+        keep_freed_memory()
+        vars(self).update(state)
+
     @property
     def dimension(self) -> int:
         """Parameters, d."""
