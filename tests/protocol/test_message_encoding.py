@@ -11,7 +11,7 @@ import pytest
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from turnout.protocol import encodings
 from turnout.protocol.encodings import MessageEncoding
-from turnout.protocol.mechanisms.randomized import Randomized, constrained
+from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.randomizers.levels import level_above
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode, SphericalCode
 from turnout.randomness import OSRandomness, SimulationStreams
@@ -144,7 +144,7 @@ def counts(encoding):
 
 
 def test_what_leaves_a_device_has_the_law_of_the_clipped_update_and_no_other():
-    expected = SMALL.probabilities(constrained(BEYOND[None], SMALL)[0])
+    expected = SMALL.probabilities(SMALL.constrained(BEYOND[None])[0])
 
     def keeps_law(seen):
         assert_frequencies(seen, expected)

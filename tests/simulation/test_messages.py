@@ -23,7 +23,7 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.single_updates import SingleUpdates
 from turnout.learning.tasks import SupervisedTask
-from turnout.protocol.mechanisms.randomized import Randomized, constrained
+from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.randomizers.vectors import (
     L1Randomizer,
     L2Randomizer,
@@ -90,7 +90,7 @@ def test_what_messages_stand_for_is_the_clipped_sum_on_average(kind):
             for k in range(ROUNDS)
         ]
     )
-    values = constrained(rows_of(algorithm, sent, ids), randomizer)
+    values = randomizer.constrained(rows_of(algorithm, sent, ids))
     errors = sums.std(axis=0) / np.sqrt(len(sums))
     bias = np.abs(randomizer.bias(values))
     assert (np.abs(sums.mean(axis=0) - values.mean(axis=0)) < 5 * errors + bias).all()
@@ -108,7 +108,7 @@ def no_noise(deviation: float, dimension: int) -> np.ndarray:
 def test_updates_are_constrained_in_the_randomizer_s_norm(norm, kind):
     random, randomizer = np.random.default_rng(1), kind(6, 1.0, 0.5)
     rows = random.normal(size=(50, 6)) * np.geomspace(1e-3, 1e100, 50)[:, None]
-    found = constrained(rows, randomizer)
+    found = randomizer.constrained(rows)
     norms = np.linalg.norm(found, ord=norm, axis=1)
     assert (norms <= 0.5 * (1 + 1e-12)).all()
     small = np.linalg.norm(rows, ord=norm, axis=1) <= 0.5
@@ -116,16 +116,35 @@ def test_updates_are_constrained_in_the_randomizer_s_norm(norm, kind):
     assert (found[small] == rows[small]).all()
     broken = rows.copy()
     broken[3, 2], broken[7, 1] = np.nan, np.inf
-    again = constrained(broken, randomizer)
+    again = randomizer.constrained(broken)
     assert not again[[3, 7]].any()
     assert (np.delete(again, [3, 7], axis=0) == np.delete(found, [3, 7], axis=0)).all()
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_updates_of_which_few_coordinates_are_clipped_give_the_same_messages(samples, dtype):
+    """Bit for bit those of the whole update, clipped first; also where one is not finite."""
+    randomizer = LInfRandomizer(6, 2.0, 0.3, samples=samples, levels=2)
+    rows = np.random.default_rng(2).normal(size=(400, 6)).astype(dtype)
+    rows[3, 2], rows[7, 1], rows[9, 5] = np.nan, np.inf, -np.inf
+    source = SimulationStreams(3).source
+    found = randomizer.encode_updates(rows, source("message", 1))
+    whole = randomizer.encode(randomizer.constrained(rows), source("message", 1))
+    assert (found == whole).all()
+    unclipped = randomizer.bits.encode(
+        np.nan_to_num(rows, posinf=0, neginf=0), source("message", 1)
+    )
+    assert (unclipped != whole).any()  # negative control: the radius matters
+    with pytest.raises(ParameterError, match=r"clients, 6"):
+        randomizer.encode_updates(rows[:, :5], source("message", 1))
 
 
 def test_clipping_in_another_norm_is_refused():
     """ℓ∞ below the radius is not ℓ2 below it."""
     with pytest.raises(ParameterError, match="norms of at most"):
         PrivUnit(6, 1.0, 0.5).encode(
-            constrained(np.ones((1, 6)), LInfRandomizer(6, 1.0, 0.5)),
+            LInfRandomizer(6, 1.0, 0.5).constrained(np.ones((1, 6))),
             SimulationStreams(1).source("message"),
         )
 

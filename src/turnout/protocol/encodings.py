@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from turnout.protocol.mechanisms.randomized import Randomized, constrained
+from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import Source
 
@@ -103,8 +103,7 @@ class MessageEncoding:
         """
         if update.shape != (self.dimension,):
             raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")
-        values = constrained(update[None], self.randomizer)
-        return self.randomizer.pack(self.randomizer.encode(values, source))
+        return self.randomizer.pack(self.randomizer.encode_updates(update[None], source))
 
     def decode(self, data: bytes) -> NDArray[Any]:
         """The numbers of one message, shape (numbers of a message,).

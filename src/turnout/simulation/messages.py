@@ -12,7 +12,7 @@ from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning.algorithm import Separate
 from turnout.protocol.clipping import Clipping
-from turnout.protocol.mechanisms.randomized import Randomized, constrained, require_messages
+from turnout.protocol.mechanisms.randomized import Randomized, require_messages
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams
 from turnout.spec import Scheme
@@ -74,7 +74,7 @@ class MessagingClients:
 
         def encoded(first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
             source = self.streams.source("message", step, first)
-            return self.randomizer.encode(constrained(rows, self.randomizer), source)
+            return self.randomizer.encode_updates(rows, source)
 
         kept = _Kept(mechanism)
         for part in self.algorithm.updates(sent, ids, encoded):

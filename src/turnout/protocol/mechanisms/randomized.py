@@ -48,8 +48,7 @@ class Randomized:
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
         """One client's message, as what it stands for."""
-        values = constrained(np.atleast_2d(update), self.randomizer)
-        return self.summed(self.randomizer.encode(values, source))
+        return self.summed(self.randomizer.encode_updates(np.atleast_2d(update), source))
 
     def summed(self, messages: NDArray[Any]) -> UpdateSum:
         """The sum that the messages of a block of clients stand for; every one is randomized."""
@@ -81,26 +80,6 @@ class Randomized:
         """The estimated sum over the number expected; also of nobody, which is zero."""
         summed = self.randomizer.mean(total.total, 1)
         return Released(summed, summed / self.expected_check_ins), state
-
-
-def constrained(updates: NDArray[Any], randomizer: VectorRandomizer) -> NDArray[np.floating]:
-    """Updates (n, d) within the radius, of the randomizer's type; zero where one is not finite.
-
-    ℓ∞ is clipped coordinate by coordinate; other norms scale the whole vector down.
-    """
-    radius, norm = randomizer.radius, randomizer.norm
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = np.asarray(updates, dtype=randomizer.dtype)
-        if norm == np.inf:
-            finite = np.isfinite(np.abs(rows).sum(axis=1))
-            return np.clip(np.where(finite[:, None], rows, 0), -radius, radius)
-        sizes = np.einsum("ij,ij->i", rows, rows) if norm == 2 else np.abs(rows).sum(axis=1)
-    norms = (np.sqrt(sizes) if norm == 2 else sizes).astype(np.float64)
-    finite = np.isfinite(norms)
-    if not finite.all():
-        rows, norms = np.where(finite[:, None], rows, 0), np.where(finite, norms, 1.0)
-    factors = np.minimum(1.0, radius / np.maximum(norms, 1e-300))
-    return rows * factors.astype(rows.dtype)[:, None]
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from turnout.core import checks
@@ -19,8 +19,9 @@ from turnout.core.errors import ParameterError
 from turnout.randomizers.levels import LARGEST_EPSILON
 from turnout.randomizers.vectors.bit_randomizer import BitRandomizer, Variant
 from turnout.randomizers.vectors.sampled_bits import level_weights, worst_spread
-from turnout.randomizers.vectors.vector_randomizer import FloatArray
+from turnout.randomizers.vectors.vector_randomizer import FloatArray, IntArray, finite_rows
 from turnout.randomizers.vectors.water_filling import level_flips, printed_flips, water_filled
+from turnout.randomness import Source
 
 _MOST_LEVELS = 10
 _QUANTILES = 2048
@@ -82,6 +83,15 @@ class LInfRandomizer(BitRandomizer):
         """
         samples, levels = best_shape(dimension, epsilon, message_bits, public_seed is None)
         return cls(dimension, epsilon, radius, samples, levels, public_seed=public_seed)
+
+    def encode_updates(self, updates: NDArray[np.floating], source: Source) -> IntArray:
+        """Messages of updates of any length; of each, only coordinates that are sent are clipped.
+
+        Raises:
+            ParameterError: updates of another dimension.
+        """
+        self.require_shape(updates)
+        return self.bits.encode(finite_rows(updates), source, scale=self.radius)
 
     @property
     def flips(self) -> tuple[float, ...]:

@@ -176,14 +176,20 @@ class SampledBits:
         private = self.public_seed is None
         return tuple((int(a) if private else 1) << self._word_bits for a in self._sizes)
 
-    def encode(self, values: FloatArray, source: Source, first: int = 0) -> IntArray:
-        """Messages of clients with these vectors in [−1, 1], shape (n, words)."""
+    def encode(
+        self, values: NDArray[np.floating], source: Source, first: int = 0, scale: float = 1.0
+    ) -> IntArray:
+        """Messages of clients with these vectors over the scale, clipped to [−1, 1].
+
+        Only the coordinates that are sampled are read. Shape (n, words).
+        """
         clients = len(values)
         local = self._coordinates(clients, source, first)
         places = local + self._starts
         inside = places < self.dimension
         rows = np.arange(clients)[:, None]
-        seen = np.where(inside, values[rows, np.where(inside, places, 0)], -1.0)
+        read = values[rows, np.where(inside, places, 0)].astype(np.float64) / scale
+        seen = np.where(inside, read, -1.0)
         means = mean_bits(np.clip(seen, -1.0, 1.0), self.levels)
         bits = means.astype(np.int64)
         bits[..., -1] = rounded_by_chance(means[..., -1], source)

@@ -90,6 +90,28 @@ class VectorRandomizer(ABC):
             first: number of the block's first client; matters to public randomness only.
         """
 
+    def encode_updates(self, updates: NDArray[np.floating], source: Source) -> NDArray:
+        """Messages of updates of any length, shape (n, dimension): `encode` of `constrained`."""
+        return self.encode(self.constrained(updates), source)
+
+    def constrained(self, updates: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Updates (n, dimension) within the radius, of `dtype`; zero where one is not finite.
+
+        ℓ∞ is clipped coordinate by coordinate; other norms scale the whole vector down.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = np.asarray(updates, dtype=self.dtype)
+            if self.norm == np.inf:
+                return np.clip(finite_rows(rows), -self.radius, self.radius)
+            squared = self.norm == 2
+            sizes = np.einsum("ij,ij->i", rows, rows) if squared else np.abs(rows).sum(axis=1)
+        norms = (np.sqrt(sizes) if squared else sizes).astype(np.float64)
+        finite = np.isfinite(norms)
+        if not finite.all():
+            rows, norms = np.where(finite[:, None], rows, 0), np.where(finite, norms, 1.0)
+        factors = np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+        return rows * factors.astype(rows.dtype)[:, None]
+
     @abstractmethod
     def total(self, messages: NDArray, first: int = 0) -> FloatArray:
         """The sum of what neighbouring clients' messages stand for; sums of blocks add up."""
@@ -151,6 +173,15 @@ class VectorRandomizer(ABC):
             raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
         return words
 
+    def require_shape(self, values: NDArray[np.floating]) -> None:
+        """Nothing where these are vectors of the dimension.
+
+        Raises:
+            ParameterError: any other shape.
+        """
+        if values.ndim != 2 or values.shape[1] != self.dimension:
+            raise ParameterError("values", values.shape, f"shape (clients, {self.dimension})")
+
     def checked(self, values: ArrayLike) -> FloatArray:
         """The vectors as floats, scaled to norm at most 1.
 
@@ -158,10 +189,16 @@ class VectorRandomizer(ABC):
             ParameterError: a wrong shape, a number that is none, or a norm above the radius.
         """
         vectors = np.asarray(values, dtype=np.float64)
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            raise ParameterError("values", vectors.shape, f"shape (clients, {self.dimension})")
+        self.require_shape(vectors)
         sizes = np.linalg.norm(vectors, ord=self.norm, axis=1) / self.radius
         if not np.all(sizes <= 1 + _ROUNDING):
             largest = float(np.max(sizes)) * self.radius
             raise ParameterError("values", largest, f"norms of at most {self.radius:g}")
         return vectors / (self.radius * np.maximum(sizes, 1.0))[:, None]
+
+
+def finite_rows(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The rows, shape (n, d), with zeros for each that has a number that is none or infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(rows.sum(axis=1))
+    return rows if finite.all() else np.where(finite[:, None], rows, 0)
