@@ -84,6 +84,8 @@ def estimate(folder: str, over_ray: bool) -> None:
             log_to_driver=False,
         )
         ray.data.DataContext.get_current().enable_progress_bars = False
+        ray.get(ray.remote(lambda: os.getpid()).remote())
+        print(f"Ray with one idle worker, and this process: {pss_of_descendants() / MIB:,.0f} MiB")
         rows = RayRows(ray.data.read_parquet(folder))
         threading.Thread(target=watch, daemon=True).start()
     asked = {"epsilon": 1.0, "relation": None}

@@ -89,7 +89,7 @@ class Told(Source):
 def simulated(norm, monkeypatch):
     """The parameters at the end, and how often each message was sent in each step."""
     plan = Plan.from_toml(text(norm))
-    sent, source, encode = defaultdict(Counter), SimulationStreams.source, KINDS[norm].encode
+    sent, source, encode = defaultdict(Counter), SimulationStreams.source, KINDS[norm].encode_updates
     order, groups = [], SupervisedTask._groups
 
     def ordered(learned, clients):
@@ -100,7 +100,7 @@ def simulated(norm, monkeypatch):
     def named(streams, label, *parts):
         return parts if label == "message" else source(streams, label, *parts)
 
-    def told(randomizer, values, drawn, first=0):
+    def told(randomizer, values, drawn):
         step, place = drawn
         rows = [
             encode(randomizer, row[None], Told(step, client))
@@ -111,7 +111,7 @@ def simulated(norm, monkeypatch):
 
     with monkeypatch.context() as changed:
         changed.setattr(SimulationStreams, "source", named)
-        changed.setattr(KINDS[norm], "encode", told)
+        changed.setattr(KINDS[norm], "encode_updates", told)
         changed.setattr(SupervisedTask, "_groups", ordered)
         workload = gather(plan, Path())
         prepared, algorithm = prepare(plan, workload.population), build_algorithm(workload)

@@ -98,7 +98,7 @@ def _plan(total: Sum, guess: float | None) -> Plan:
         cost = _FIRST_CAP * min(most, 1.0)
     else:
         cost = _NEGLIGIBLE * min(guess, 1.0)
-    best, least = _capped_plan(overview, total, cost), math.inf
+    tried: list[tuple[float, Plan]] = []
     for _ in range(_PILOTS):
         plan = _capped_plan(overview, total, cost)
         value, lost = _excess(total, Side.UPPER, plan, -2)
@@ -107,12 +107,11 @@ def _plan(total: Sum, guess: float | None) -> Plan:
             other, gone = _excess(total, Side.UPPER, jumping, -2)
             if other < _WORTH_A_JUMP * value:
                 plan, value, lost = jumping, other, gone
-        if value <= least:
-            best, least = plan, value
+        tried.append((value, plan))
         if lost <= 3 * _FAR * _NEGLIGIBLE * value:
             break
         cost = _NEGLIGIBLE * min(value, 1.0)
-    return best
+    return min(tried, key=lambda found: found[0])[1]
 
 
 def _capped_plan(overview: Overview, total: Sum, cost: float) -> Plan:
