@@ -165,6 +165,7 @@ def picture(figure: str, found: list[dict[str, Any]]) -> Picture:
                 means,
                 spreads,
                 capsize=3,
+                elinewidth=1.2,
                 label=f"{words}, at the ε that the run has",
                 **look.line(kind),
             )
@@ -174,6 +175,7 @@ def picture(figure: str, found: list[dict[str, Any]]) -> Picture:
             label="as the thesis states, at the ε of its theorem",
         )
         axis.set_xscale("log")
+        axis.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
         axis.set_xlabel("ε (replace-one, client, shuffled; δ = 1e-5)")
         axis.set_ylabel("test accuracy (%)")
 

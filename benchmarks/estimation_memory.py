@@ -78,13 +78,16 @@ def estimate(folder: str, over_ray: bool) -> None:
         ray.init(
             "local",
             num_cpus=1,
-            object_store_memory=2**28,
+            object_store_memory=80 * MIB,
             include_dashboard=False,
             logging_level="ERROR",
             log_to_driver=False,
         )
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        ray.get(ray.remote(lambda: os.getpid()).remote())
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.use_datasource_v2 = False  # which has five processes of its own
+        context.target_max_block_size = 4 * MIB
+        ray.get(ray.remote(pss_of_descendants).remote())
         print(f"Ray with one idle worker, and this process: {pss_of_descendants() / MIB:,.0f} MiB")
         rows = RayRows(ray.data.read_parquet(folder))
         threading.Thread(target=watch, daemon=True).start()
