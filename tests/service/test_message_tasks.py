@@ -89,7 +89,8 @@ class Told(Source):
 def simulated(norm, monkeypatch):
     """The parameters at the end, and how often each message was sent in each step."""
     plan = Plan.from_toml(text(norm))
-    sent, source, encode = defaultdict(Counter), SimulationStreams.source, KINDS[norm].encode_updates
+    sent, source = defaultdict(Counter), SimulationStreams.source
+    encode = KINDS[norm].encode_updates
     order, groups = [], SupervisedTask._groups
 
     def ordered(learned, clients):
