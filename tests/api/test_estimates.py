@@ -137,9 +137,10 @@ def test_all_columns_of_a_frame_are_named():
 
 
 def test_randomness_is_the_systems_unless_it_is_given():
-    one, other = (estimate_mean(AGES, epsilon=1, trust="local", **BALL) for _ in range(2))
-    assert one != other
-    assert one.cost == other.cost
+    # Sums of 1,000 bits are the same now and then: two in a hundred pairs, and never all of eight.
+    one, *others = (estimate_mean(AGES, epsilon=1, trust="local", **BALL) for _ in range(8))
+    assert any(one != other for other in others)
+    assert all(one.cost == other.cost for other in others)
     one, other = (
         estimate_mean(AGES, epsilon=1, trust="local", **BALL, source=source()) for _ in range(2)
     )
