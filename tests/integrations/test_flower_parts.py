@@ -58,7 +58,7 @@ def test_turns_are_kept_before_a_node_is_asked_for_them(tmp_path):
 
 def test_turns_have_the_law_of_one_client():
     law, source = KSubset(4, 2), OSRandomness()
-    found = Counter(tuple(drawn_steps(law, source)) for _ in range(900))
+    found = Counter(tuple(drawn_steps(law, source)) for _ in range(3000))
     assert all(len(pair) == 2 for pair in found)
     assert chisquare(list(found.values())).pvalue > 1e-9
     skewed = [*list(found.values())[:-1], 2 * list(found.values())[-1]]
