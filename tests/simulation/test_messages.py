@@ -128,6 +128,7 @@ def test_updates_of_which_few_coordinates_are_clipped_give_the_same_messages(sam
     randomizer = LInfRandomizer(6, 2.0, 0.3, samples=samples, levels=2)
     rows = np.random.default_rng(2).normal(size=(400, 6)).astype(dtype)
     rows[3, 2], rows[7, 1], rows[9, 5] = np.nan, np.inf, -np.inf
+    rows[11] = np.finfo(np.float32).max  # finite, but not its sum in float32
     source = SimulationStreams(3).source
     found = randomizer.encode_updates(rows, source("message", 1))
     whole = randomizer.encode(randomizer.constrained(rows), source("message", 1))

@@ -200,5 +200,5 @@ class VectorRandomizer(ABC):
 def finite_rows(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     """The rows, shape (n, d), with zeros for each that has a number that is none or infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(rows.sum(axis=1))
+        finite = np.isfinite(rows.sum(axis=1, dtype=np.float64))
     return rows if finite.all() else np.where(finite[:, None], rows, 0)
