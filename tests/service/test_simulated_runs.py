@@ -9,7 +9,7 @@ import os
 import pytest
 from simulated_world import World
 
-RUNS, A_PART = int(os.environ.get("TURNOUT_WORLDS", "1000")), 500
+RUNS, A_PART = int(os.environ.get("TURNOUT_WORLDS", "1500")), 500
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, A_PART))
