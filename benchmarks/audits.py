@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import turnout as tn
-from turnout.api.audits import also_stated, games_of, stated_by
+from turnout.api.audited import also_stated, games_of, stated_by
 from turnout.auditing import play
 from turnout.protocol.clipping import Clipping
 from turnout.protocol.mechanisms import mechanism_for

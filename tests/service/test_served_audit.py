@@ -1,105 +1,106 @@
-"""One run with canaries of a served task: the engine of `turnout serve`, its storage and its wire.
+"""Audits of a served task: the engine of `turnout serve`, its database, its bytes, its restarts."""
 
-One run is few trials, so it finds coarse mistakes alone; docs/audit.md says what finds others.
-"""
-
-import hashlib
-from functools import cache
-
-import numpy as np
-from memory_storage import MemoryStorage
+import pytest
 
 import turnout as tn
-from turnout.auditing.canaries import log_ratios
-from turnout.auditing.one_run import guessed
-from turnout.participation.drawing import draw_run
-from turnout.protocol.lattice import Lattice
-from turnout.randomness import SimulationStreams, rounded_gaussian
-from turnout.service.charter import Charter, Timing
+from turnout.accounting import price
+from turnout.api.audited import stated_by
+from turnout.auditing import play
+from turnout.auditing.releases import whole_noise
+from turnout.core.aggregates import IntegerSum
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.plans import Plan
+from turnout.protocol.messages import Updates
+from turnout.service.charter import Timing
 from turnout.service.engine import Engine
+from turnout.service.new_task import new_task
+from turnout.service.releases import Releases
+from turnout.service.served_game import ServedGame
 
-CANARIES, LAW, DELTA, DIVISOR = 400, tn.CheckIn(3, 2), 1e-6, 100.0
-
-
-def scheme_of(sigma):
-    return tn.Scheme(tn.GaussianNoise(sigma), LAW, "add-remove")
-
-
-class Sum:
-    """A learner that moves by the released direction itself."""
-
-    def init(self, parameters):
-        return {}
-
-    def moved(self, parameters, state, direction, move):
-        return parameters + direction.astype(np.float32), state
-
-    def released(self, parameters, state):
-        return parameters
+PLAN = {
+    "data": {"name": "digits"},
+    "model": {"name": "logistic"},
+    "participation": {"law": "check-in", "window": 3, "windows": 2},
+    "privacy": {"relation": "add-remove", "noise_multiplier": 1.0, "delta": 1e-4},
+    "optimizer": {"learning_rate": 1.0},
+}
 
 
-@cache
-def charter_of(sigma) -> Charter:
-    steps = LAW.steps
-    return Charter(
-        plan="",
-        population=CANARIES,
-        scheme=scheme_of(sigma),
-        delta=DELTA,
-        target=100.0,
-        charged_steps=tuple(range(steps + 1)),
-        charged=tuple(float(s) for s in range(steps + 1)),
-        encoding=Lattice.for_noise(sigma, 1.0, CANARIES),
-        expected_check_ins=DIVISOR,
-        minibatch=1,
-        initial_model=hashlib.sha256(bytes(4 * CANARIES)).digest(),
-        timing=Timing(),
-        coordinator_key=bytes(32),
-    )
+def plan_with(**tables):
+    return {name: {**PLAN.get(name, {}), **tables.get(name, {})} for name in {*PLAN, *tables}}
 
 
-def served_run(sigma, inside, noise_share, seed):
-    """The released coordinates of all canaries, in units of C, shape (steps, canaries)."""
-    streams, storage, charter = SimulationStreams(seed), MemoryStorage(), charter_of(sigma)
-    lattice = charter.encoding
-    generator = streams.generator("noise")
-    with storage.transaction() as tx:
-        tx.create_task(charter.canonical(), bytes(32), bytes(4 * CANARIES))
-    engine = Engine.open(
-        storage,
-        lambda _: Sum(),
-        source=streams.source("selection"),
-        noise=lambda s, d: rounded_gaussian(noise_share * s, d, generator.bytes),
-    )
-    models = [np.zeros(CANARIES, np.float32)]
-    for schedule in draw_run(LAW, CANARIES, streams):
-        for step in range(schedule.first_step, schedule.first_step + schedule.steps):
-            for client in schedule.at(step).tolist():
-                update = np.zeros(CANARIES)
-                update[client] = lattice.clip_norm * inside[client]
-                upload = engine.inspect(lattice.encode(lattice.quantise(update)))
-                with storage.transaction() as tx:
-                    engine.update(tx, client, step, upload)
-            with storage.transaction() as tx:
-                engine.close_step(tx)
-            models.append(np.frombuffer(engine.publish().parameters, "<f4"))
-    return np.diff(np.array(models, np.float64), axis=0) * DIVISOR
+@pytest.fixture(scope="module")
+def charter(tmp_path_factory):
+    text = Plan.from_mapping(PLAN).to_toml()
+    return new_task(text, tmp_path_factory.mktemp("plan"), Timing()).charter
 
 
-def found(sigma, noise_share=1.0):
-    inside = SimulationStreams(3).source("coins").bernoulli(0.5, CANARIES)
-    scores = log_ratios(scheme_of(sigma), served_run(sigma, inside, noise_share, 3))
-    return guessed(scores, inside, DELTA, 0.001).epsilon
+@pytest.fixture(scope="module")
+def stated(charter):
+    return stated_by(price(charter.scheme, 0.05))
 
 
-def stated(sigma):
-    return tn.price(scheme_of(sigma), delta=DELTA).epsilon.upper
+def played(game, stated, trials=3000, seed=1):
+    return play([game], "", stated, trials=trials, confidence=0.999, seed=seed)
 
 
-def test_a_served_task_keeps_its_promise_as_far_as_one_run_shows():
-    assert 0.2 < found(0.6) <= stated(0.6)
-    assert found(2.0) <= stated(2.0)
+def test_a_served_task_keeps_its_promise(charter, stated):
+    found = played(ServedGame(charter), stated)
+    assert found.consistent
+    assert found.epsilon_lower > 0.5 * stated.epsilon.upper
 
 
-def test_a_served_task_almost_without_noise_is_found():
-    assert found(2.0, noise_share=0.02) > stated(2.0)
+def test_noise_that_is_too_small_is_found(charter, stated):
+    def quieter(generator):
+        noise = whole_noise(generator)
+        return lambda deviation, size: noise(0.7 * deviation, size)
+
+    assert not played(ServedGame(charter, noise=quieter), stated).consistent
+
+
+class CountsAgain(Releases):
+    """Once another process took over, what is stored counts twice."""
+
+    restarted = False
+
+    def _received(self, tx, step):
+        updates = super()._received(tx, step)
+        total = IntegerSum(updates.sum.total * (1 + self.restarted), updates.sum.count)
+        return Updates(step, updates.clients, total)
+
+
+def test_updates_that_count_twice_after_a_restart_are_found(charter, stated, monkeypatch):
+    class Restarted(Engine):
+        def _resume_step(self, view):
+            super()._resume_step(view)
+            self._releases.restarted = self._step > 0 or view.arrived(0).size > 0
+
+    monkeypatch.setattr("turnout.service.engine.Releases", CountsAgain)
+    monkeypatch.setattr("turnout.service.served_game._RESTARTED", 0.5)
+    assert not played(ServedGame(charter, engine=Restarted), stated, trials=6000).consistent
+
+
+def test_the_python_verb_tells_its_progress(tmp_path):
+    told = []
+    found = tn.audit(PLAN, served=True, trials=200, tell=lambda *done: told.append(done))
+    assert told[-1] == (400, 400)
+    assert found.consistent
+    assert found.to_dict()["game"] == "a served task of the plan, with restarts"
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+def test_other_relations_have_worlds_of_their_own(relation):
+    plan = plan_with(privacy={"relation": relation}, participation={"windows": 1})
+    found = tn.audit(plan, served=True, trials=1500)
+    assert found.consistent
+    assert all(counted.epsilon > 0 for counted in found.found.also[0].found.values())
+
+
+def test_what_is_no_plan_or_has_another_game_is_refused(charter):
+    with pytest.raises(ParameterError, match="served"):
+        tn.audit(charter.scheme, delta=1e-4, served=True)
+    with pytest.raises(ParameterError, match="served"):
+        tn.audit(PLAN, served=True, one_run=True)
+    with pytest.raises(UnsupportedError, match="aggregated"):
+        tn.audit(plan_with(protocol={"release": "one-client"}), served=True, trials=200)

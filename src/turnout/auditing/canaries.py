@@ -186,7 +186,7 @@ def play_one_run(
     """
     checks.count(2, canaries=canaries)
     checks.open_unit(confidence=confidence)
-    _require(scheme)
+    require_independent(scheme)
     started, streams = time.perf_counter(), SimulationStreams(seed)
     inside = streams.source("audit", "canaries").bernoulli(0.5, canaries)
     outside = -1.0 if scheme.relation is Relation.REPLACE_ONE else 0.0
@@ -212,16 +212,23 @@ def play_one_run(
     )  # fmt: skip
 
 
-def _require(scheme: Scheme) -> None:
-    """Refuses a scheme under which canaries are not alike and independent."""
+def require_independent(scheme: Scheme) -> None:
+    """Refuses a scheme under which many canaries of one run are not alike and independent.
+
+    Raises:
+        UnsupportedError: noise that is not the coordinator's, a rule whose releases depend on how
+            many came, or clients whose draws differ or depend on each other.
+    """
     if not isinstance(scheme.randomizer, GaussianNoise):
-        raise UnsupportedError("one run with canaries needs Gaussian noise of the coordinator")
+        raise UnsupportedError("many canaries in one run need Gaussian noise of the coordinator")
     if scheme.release is not ReleaseRule.AGGREGATED:
-        raise UnsupportedError(f"one run with canaries has no {scheme.release.value} releases")
+        raise UnsupportedError(
+            f"many canaries in one run need aggregated releases, not {scheme.release.value}"
+        )
     for span in normal_form(scheme.participation).spans:
         if not isinstance(span.draw, _INDEPENDENT):
             kind = type(span.draw).__name__
-            raise UnsupportedError(f"one run with canaries needs clients alike, not {kind}")
+            raise UnsupportedError(f"many canaries in one run need clients alike, not {kind}")
 
 
 def log_ratios(scheme: Scheme, seen: FloatArray) -> FloatArray:

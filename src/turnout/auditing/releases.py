@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.confidence import LIKELIHOOD_RATIO, merged
-from turnout.auditing.scores import LOG_RATIOS, exponents
+from turnout.auditing.confidence import merged
+from turnout.auditing.scores import LOG_RATIOS
+from turnout.auditing.statistics import Statistics
 from turnout.core import checks
 from turnout.core.aggregates import Noise
 from turnout.core.errors import ParameterError, UnsupportedError
@@ -30,8 +31,8 @@ from turnout.participation.schedule import Block, Schedule, blocks
 from turnout.protocol.mechanisms import Mechanism, Released, State
 from turnout.randomness import SimulationStreams, Source, rounded_gaussian
 from turnout.spec import GaussianNoise, Relation, Scheme, TrustModel
-from turnout.spec.draws import Cohort, Draw, Kept, OneOf, OneOfOwn, Staggered
-from turnout.spec.forms import Form, normal_form
+from turnout.spec.draws import Cohort, Draw, OneOfOwn, Staggered
+from turnout.spec.forms import normal_form
 
 FloatArray = NDArray[np.float64]
 
@@ -157,7 +158,7 @@ class ReleaseGame:
         group = int(np.clip(_CELLS // longest, _FEWEST, _MOST))
         starts = range(0, trials, group)
         return merged(
-            self._group(world, min(group, trials - start), form, streams, (*name, world, start))
+            self._group(world, min(group, trials - start), streams, (*name, world, start))
             for start in starts
         )
 
@@ -165,13 +166,12 @@ class ReleaseGame:
         self,
         world: int,
         trials: int,
-        form: Form,
         streams: SimulationStreams,
         name: tuple[str | int, ...],
     ) -> dict[str, FloatArray]:
-        statistics = _Statistics(self.scheme, form, trials)
+        statistics = Statistics(self.scheme, trials)
         playing = _Playing(self, world, trials, streams, name)
-        for draw, block, first_step in _drawn_blocks(self.scheme):
+        for draw, block, first_step in drawn_blocks(self.scheme):
             statistics.add(draw, playing.block(draw, block, first_step))
         return statistics.by_name()
 
@@ -181,7 +181,7 @@ def _shown(draw: Draw) -> int:
     return min(draw.window, draw.steps) if isinstance(draw, Staggered) else draw.steps
 
 
-def _drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, Block, int]]:
+def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, Block, int]]:
     """The blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
     form = normal_form(scheme.participation)
     rows = {id(s.draw): costliest_row(s.draw) for s in form.spans if isinstance(s.draw, OneOfOwn)}
@@ -279,50 +279,3 @@ class _Playing:
             return np.full(size, np.nan)
         bound: Any = getattr(self._mechanism, "bound", None)
         return np.array(released.total if bound is None else bound.to_model(released.total))
-
-
-class _Statistics:
-    """Sums over the blocks of a group of runs."""
-
-    def __init__(self, scheme: Scheme, form: Form, trials: int) -> None:
-        assert isinstance(scheme.randomizer, GaussianNoise)
-        self._noise_multiplier = scheme.randomizer.noise_multiplier
-        self._relation = scheme.relation
-        self._ratio = np.zeros(trials)
-        self._sum = np.zeros(trials)
-        self._skipped = np.zeros(trials)
-        self._largest = np.full(trials, -np.inf)
-        draw, many = form.spans[0].draw, form.blocks > 1 and len(form.spans) == 1
-        self._repeated = Kept(draw, form.blocks) if many and isinstance(draw, OneOf) else None
-        self._slots: dict[float, FloatArray] = {}
-
-    def add(self, draw: Draw, seen: FloatArray) -> None:
-        """One more block."""
-        if not len(seen):
-            return
-        skipped = np.isnan(seen)
-        if skipped.any():
-            self._skipped += skipped.sum(axis=0)
-            seen = np.where(skipped, 0.0, seen)
-        for sign, a in exponents(self._relation, seen, self._noise_multiplier):
-            a[skipped] = 0.0
-            self._ratio += sign * LOG_RATIOS[draw](draw, a)
-            if self._repeated is not None:
-                self._slots[sign] = self._slots.get(sign, 0.0) + a
-        self._sum += seen.sum(axis=0)
-        np.maximum(self._largest, seen.max(axis=0), out=self._largest)
-
-    def by_name(self) -> dict[str, FloatArray]:
-        """All statistics by name."""
-        found = {
-            LIKELIHOOD_RATIO: self._ratio,
-            "sum": self._sum,
-            "largest release": self._largest,
-            "skipped steps": self._skipped,
-        }
-        if self._repeated is not None:
-            slot = self._repeated.slot
-            found["ratio of a kept slot"] = np.asarray(
-                sum(sign * LOG_RATIOS[slot](slot, a) for sign, a in self._slots.items())
-            )
-        return found

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     "--trials",
     type=WHOLE,
     metavar="N",
-    default=100_000,
-    show_default=True,
+    default=None,
+    show_default="100000; 10000 with --served",
     help="Runs with the client, and as many without it.",
 )
 @click.option(
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     "--deployed",
     is_flag=True,
     help="The whole-number updates and noise of turnout serve, in place of a simulation's floats.",
+)
+@click.option(
+    "--served",
+    is_flag=True,
+    help="A task as turnout serve runs it, with its database and restarts.",
 )
 @click.option(
     "--one-run",
@@ -58,9 +63,10 @@ def audit(
     plan: Path | None,
     example: str | None,
     *,
-    trials: int,
+    trials: int | None,
     confidence: float,
     deployed: bool,
+    served: bool,
     one_run: bool,
     canaries: int,
     seed: int,
@@ -85,6 +91,7 @@ def audit(
             trials=trials,
             confidence=confidence,
             deployed=deployed,
+            served=served,
             one_run=one_run,
             canaries=canaries,
             seed=seed,

@@ -1,0 +1,284 @@
+"""The game and the statement that go with each kind of thing that is audited.
+
+Each function gives what was found, and the scheme that was audited, if it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.bounds import Bounds
+from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
+from turnout.core.extras import require
+from turnout.spec import Relation, Scheme, TrustModel
+
+if TYPE_CHECKING:
+    from turnout.accounting import Guarantee
+    from turnout.auditing import Findings, Game, OneRun, Statement
+    from turnout.bandits import Mechanism as BanditMechanism
+    from turnout.learning.algorithm import Algorithm
+    from turnout.plans import Plan
+    from turnout.protocol.mechanisms import Mechanism, SensitivityBound
+    from turnout.training.workload import Workload
+
+    Played = tuple[Findings | OneRun, Scheme | None]
+
+_CROWD = 10
+"""Other clients in each step where a scheme alone is audited, and the public divisor."""
+_LEARNING = 0.25  # of the trials, by which a ratio is learned where none is known
+_MOST_CROWD = 1000
+_FREQUENT = 0.05
+"""δ at which a scheme is audited besides: a mistake of a few per cent shows there first."""
+
+
+def given(name: str, value: float | None) -> float:
+    """A value that has to be said.
+
+    Raises:
+        ParameterError: it is not.
+    """
+    if value is None:
+        raise ParameterError(name, value, "a number")
+    return value
+
+
+def stated_by(guarantee: Guarantee) -> Statement:
+    """The statement of a guarantee, direction by direction."""
+    from turnout.auditing import Statement
+    from turnout.reporting.audits import statement_terms
+
+    terms = statement_terms(guarantee.relation.value, guarantee.unit.value, guarantee.trust.value)
+    return Statement(guarantee.directions, guarantee.delta, terms)
+
+
+def of_scheme(
+    scheme: Scheme, delta: float, settings: dict[str, Any], one_run: bool, deployed: bool
+) -> Played:
+    """Of a scheme alone: updates of norm 1, ten other clients a step."""
+    from turnout.accounting import price
+    from turnout.auditing import play, play_one_run
+    from turnout.protocol.mechanisms import mechanism_for
+
+    if one_run:
+        stated = stated_by(price(scheme, delta))
+        words = "one simulated run of the scheme"
+        return play_one_run(scheme, words, stated, **settings), scheme
+
+    bound = bound_of(scheme, 1.0, 1 if deployed else None)
+
+    def mechanism(dimension: int) -> Mechanism:
+        return mechanism_for(scheme, bound(dimension), expected_check_ins=float(_CROWD))
+
+    games = games_of(scheme, mechanism, _CROWD, deployed)
+    stated = stated_by(price(scheme, delta))
+    settings["also"] = also_stated(scheme, delta)
+    return play(games, _words("scheme", deployed), stated, **settings), scheme
+
+
+def _words(what: str, deployed: bool) -> str:
+    return f"releases of the {what}" + ", in a deployment's whole numbers" * deployed
+
+
+def bound_of(
+    scheme: Scheme, clip_norm: float, deployed: int | None
+) -> Callable[[int], SensitivityBound]:
+    """The clipping of a simulation, or of a deployment of a model of so many coordinates.
+
+    It is made for any number of coordinates, which stand for trials; the lattice stays the model's.
+    """
+    from turnout.protocol.clipping import Clipping
+    from turnout.protocol.lattice import Lattice
+    from turnout.spec import GaussianNoise
+
+    noise = scheme.randomizer
+    if deployed is None or not isinstance(noise, GaussianNoise):
+        return lambda dimension: Clipping(dimension, clip_norm)
+    step = Lattice.for_noise(noise.noise_multiplier, clip_norm, deployed).step
+    return lambda dimension: Lattice(step, clip_norm, dimension)
+
+
+def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
+    """The statement of a scheme at a δ at which events are frequent; none where it has no price."""
+    from turnout.accounting import price
+    from turnout.plans.preparation import costliest_clients
+
+    if delta >= _FREQUENT:
+        return []
+    try:
+        return [stated_by(price(costliest_clients(scheme), _FREQUENT))]
+    except (UnsupportedError, NumericalError):
+        return []
+
+
+def games_of(
+    scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
+) -> list[Game]:
+    """The canary alone in its steps, and among others where that can make a difference."""
+    from turnout.auditing import ReleaseGame
+    from turnout.auditing.releases import whole_noise
+
+    alone = ReleaseGame(scheme, mechanism)
+    if deployed:  # what quantises an update refuses one that was not clipped
+        alone = replace(alone, noise=whole_noise, longest=1.0)
+    if scheme.release.shows_counts:
+        return [alone]
+    beside = 1 if scheme.release.asks_one else crowd
+    return [alone, replace(alone, crowd=beside)]
+
+
+def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed: bool) -> Played:
+    """Of a plan: its law, its mechanism with its divisor, clip norm and minibatch."""
+    from turnout.auditing import play
+    from turnout.plans import Plan, prepare, read_plan
+    from turnout.protocol.mechanisms import mechanism_for, public_divisor
+    from turnout.training.workload import gather
+
+    place = Path() if isinstance(plan, Plan) else plan.parent
+    if not isinstance(plan, Plan):
+        plan = Plan.from_toml(read_plan(plan), str(plan))
+    workload = gather(plan, place)
+    prepared = prepare(plan, workload.population, workload.law)
+    scheme = prepared.scheme
+    if scheme.trust is not TrustModel.CENTRAL:
+        raise UnsupportedError(
+            f"privacy.trust = {scheme.trust.value!r}: audit the clients' randomizer, "
+            "turnout.audit(randomizer)"
+        )
+    stated = stated_by(prepared.guarantee)
+    divisor = public_divisor(scheme, workload.population, plan.protocol.expected_check_ins)
+    if one_run:
+        return _one_run_of(workload, scheme, stated, divisor, settings)
+
+    coordinates = _model_of(workload).dimension if deployed else None
+    bound = bound_of(scheme, plan.privacy.clip_norm, coordinates)
+
+    def mechanism(dimension: int) -> Mechanism:
+        return mechanism_for(
+            scheme, bound(dimension), expected_check_ins=divisor, minibatch=plan.protocol.minibatch
+        )
+
+    settings["also"] = also_stated(scheme, plan.privacy.delta)
+    crowd = min(max(round(divisor or 1.0), 1), _MOST_CROWD)
+    games = games_of(scheme, mechanism, crowd, deployed)
+    return play(games, _words("plan", deployed), stated, **settings), scheme
+
+
+def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
+    """Of a plan: the task that `turnout serve` would create of it."""
+    require("service", "train", what="an audit of a served task")
+    from turnout.accounting import price
+    from turnout.auditing import play
+    from turnout.plans import Plan, read_plan
+    from turnout.service.charter import Timing
+    from turnout.service.new_task import new_task
+    from turnout.service.served_game import ServedGame
+
+    text, place = (
+        (plan.to_toml(), Path()) if isinstance(plan, Plan) else (read_plan(plan), plan.parent)
+    )
+    tell, of, done = settings.pop("tell"), 2 * settings["trials"], 0
+
+    def count(played: int) -> None:
+        nonlocal done
+        done += played
+        tell(done, of)
+
+    charter = new_task(text, place, Timing()).charter
+    game, stated = ServedGame(charter, tell=count), stated_by(price(charter.scheme, charter.delta))
+    settings["also"] = also_stated(charter.scheme, charter.delta)
+    words = "a served task of the plan, with restarts"
+    return play([game], words, stated, **settings), charter.scheme
+
+
+def _model_of(workload: Workload) -> Algorithm:
+    require("train", what="an audit of a plan's own training")
+    from turnout.training.building import build_algorithm
+
+    return build_algorithm(workload)
+
+
+def _one_run_of(
+    workload: Workload,
+    scheme: Scheme,
+    stated: Statement,
+    divisor: float | None,
+    settings: dict[str, Any],
+) -> Played:
+    """The plan's own training with canaries beside its clients."""
+    from turnout.auditing import play_one_run
+
+    algorithm = _model_of(workload)
+    found = play_one_run(
+        scheme,
+        "one training run of the plan, canaries beside its clients",
+        stated,
+        beside=algorithm,
+        clip_norm=algorithm.clip_norm,
+        expected_check_ins=divisor,
+        **settings,
+    )
+    return found, scheme
+
+
+def of_outputs(
+    of: Any,
+    worlds: tuple[Any, Any] | None,
+    epsilon: float | None,
+    delta: float | None,
+    settings: dict[str, Any],
+) -> Played:
+    """Of a bandit's mechanism, a randomizer, or a function."""
+    from turnout.auditing import OutputGame, Statement, messages_of, play, released_by
+    from turnout.bandits.mechanisms import Mechanism as BanditMechanism
+
+    if isinstance(of, BanditMechanism):
+        if worlds is not None:
+            raise ParameterError("worlds", worlds, "none: a reward is +1 or −1")
+        outputs, words, stated = _of_rewards(of)
+    elif hasattr(of, "encode"):
+        outputs, words = messages_of(of, worlds), f"messages of {type(of).__name__}"
+        stated = _of_message(of, delta)
+    elif callable(of) and worlds is not None:
+        outputs, words = released_by(of, worlds), "outputs of a function"
+        bounds = Bounds(0.0, given("epsilon", epsilon))
+        stated = Statement({"replace": bounds}, given("delta", delta), {})
+    else:
+        expected = (
+            "a scheme, a plan, a randomizer, a bandit's mechanism, or a function and two worlds"
+        )
+        raise ParameterError("of", of, expected)
+    game = OutputGame(outputs, max(int(_LEARNING * settings["trials"]), 2))
+    return play([game], words, stated, **settings), None
+
+
+def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
+    """Runs of a bandit whose mechanism states an ε."""
+    from turnout.auditing import RewardGame, Statement
+    from turnout.bandits import Elimination
+    from turnout.reporting.audits import statement_terms
+
+    policy = Elimination(first=24, growth=2.0, commit=0.5, variances=False)
+    asked = getattr(mechanism, "epsilon_asked", None)
+    if asked is None or mechanism.trust is None:
+        raise UnsupportedError(f"{type(mechanism).__name__} states no ε")
+    terms = statement_terms(Relation.REPLACE_ONE.value, "client", mechanism.trust.value)
+    stated = Statement({"replace": Bounds(0.0, asked)}, mechanism.delta, terms)
+    return RewardGame(mechanism, policy).outputs, "runs of a bandit of 48 pulls", stated
+
+
+def _of_message(randomizer: Any, delta: float | None) -> Statement:
+    """The statement of a randomizer about one message."""
+    from turnout.accounting import price
+    from turnout.auditing import Statement
+    from turnout.reporting.audits import statement_terms
+    from turnout.spec import EveryStep
+
+    terms = statement_terms(Relation.REPLACE_ONE.value, "client", TrustModel.LOCAL.value)
+    level = float(randomizer.epsilon0)
+    if level < float("inf"):
+        return Statement({"replace": Bounds(0.0, level)}, delta or 0.0, terms)
+    scheme = Scheme(randomizer.law, EveryStep(1), Relation.REPLACE_ONE, trust=TrustModel.LOCAL)
+    return stated_by(price(scheme, given("delta", delta)))
