@@ -25,7 +25,7 @@ from turnout.training import InterruptedRunError
 
 ray = pytest.importorskip("ray")
 
-from turnout.integrations.ray import AT_ONCE, LostWorkersError, RayEngine  # noqa: E402
+from turnout.integrations.ray import LostWorkersError, RayEngine  # noqa: E402
 from turnout.integrations.ray_data import RayRows  # noqa: E402
 
 PLAN = {
@@ -97,22 +97,34 @@ def test_a_clusters_sum_has_the_bits_of_one_process(engine, task, parameters, bl
     assert not np.array_equal(whole, reversed_)  # the bits tell another order
 
 
-def test_a_lost_workers_blocks_are_computed_again_and_counted_once(engine, task, parameters):
+def dying_once(task, at, mark):
+    """A task that ends its worker at one block, once."""
+
+    class DiesOnce:
+        def block_sum(self, parameters, block, clip_norm):
+            if at in block and not mark.exists():
+                mark.write_text(str(os.getpid()))
+                os.kill(os.getpid(), signal.SIGKILL)
+            return task.block_sum(parameters, block, clip_norm)
+
+    return DiesOnce()
+
+
+@pytest.mark.parametrize("at", [5, 700, 899])
+def test_a_lost_workers_blocks_are_computed_again_and_counted_once(
+    engine, task, parameters, tmp_path, at
+):
     blocks = np.array_split(np.arange(900), 40)
     expected = [task.block_sum(parameters, block, 0.3) for block in blocks]
-    list(engine.sums(task, parameters, blocks[:2], 0.3))  # a worker is ready then
-    lost = ray.get(engine._ready[0].ready.remote())
-    found = []
-    for one in engine.sums(task, parameters, blocks, 0.3):
-        if not found:
-            os.kill(lost, signal.SIGKILL)
-        found.append(one)
+    mark = tmp_path / "lost"
+    found = list(engine.sums(dying_once(task, at, mark), parameters, blocks, 0.3))
     assert len(found) == len(expected)
     assert all(np.array_equal(a.total, b.total) for a, b in zip(found, expected, strict=True))
     assert [each.count for each in found] == [block.size for block in blocks]
+    list(engine.sums(task, parameters, blocks, 0.3))  # a worker is ready then
     alive = {ray.get(worker.ready.remote()) for worker in engine._ready}
     assert engine.workers == 2
-    assert lost not in alive
+    assert int(mark.read_text()) not in alive
 
 
 def test_workers_that_always_die_end_the_run(engine, task, parameters, monkeypatch):
@@ -126,7 +138,7 @@ def test_workers_that_always_die_end_the_run(engine, task, parameters, monkeypat
     monkeypatch.setattr("turnout.integrations.ray.LOSSES", 0)
     own = RayEngine(workers=1)
     own._actor = ray.remote(num_cpus=1)(Dies)
-    with own, pytest.raises(LostWorkersError, match=f"lost {AT_ONCE + 1} calls"):
+    with own, pytest.raises(LostWorkersError, match="lost 2 calls"):
         list(own.sums(task, parameters, [np.arange(9)] * 9, 0.3))
 
 

@@ -16,6 +16,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -36,12 +37,6 @@ try:
     from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 except ImportError as error:
     raise unavailable(error, __name__, "ray") from None
-
-CALLS_A_WORKER = 4
-"""Calls of a step to each worker: few, since each has a cost, and enough that none waits long."""
-
-AT_ONCE = 2
-"""Calls that a worker has at a time: the next one is there when it ends one."""
 
 LOSSES = 3
 """Workers that one step may lose beside one each: blocks that kill whoever computes them end it."""
@@ -180,8 +175,10 @@ class RayEngine:
         if not self.workers:
             raise ParameterError("engine", self, "one inside of its with statement")
         shared, sent = [self._shared(task)], ray.put(parameters)
-        size = -(-len(blocks) // (CALLS_A_WORKER * self.workers))
-        chunks = [blocks[start : start + size] for start in range(0, len(blocks), size)]
+        # One call a worker: a call costs some milliseconds of driver, raylet and worker together.
+        calls = min(self.workers, len(blocks))
+        ends = [len(blocks) * number // calls for number in range(calls + 1)]
+        chunks = [blocks[start:end] for start, end in pairwise(ends)]
 
         def submit(worker: Any, number: int) -> Any:
             return worker.sums.remote(shared, sent, chunks[number], clip_norm)
@@ -203,7 +200,7 @@ class RayEngine:
     def _in_order(self, submit: Callable[[Any, int], Any], count: int) -> Iterator[_Sums]:
         """The results of so many calls, in order; calls of lost workers are made again."""
         waiting, running, found = deque(range(count)), {}, {}
-        free, given, lost = self._ready * AT_ONCE, 0, 0
+        free, given, lost = list(self._ready), 0, 0
         while given < count:
             while waiting and free:
                 worker, number = free.pop(), waiting.popleft()
@@ -214,18 +211,16 @@ class RayEngine:
                 value = ray.get(done)
             except _LOST:
                 lost += 1
-                if lost > AT_ONCE * self.workers + LOSSES:
+                if lost > self.workers + LOSSES:
                     raise LostWorkersError(f"a step lost {lost} calls: its workers die") from None
                 if number is not None:
                     waiting.appendleft(number)
-                free = [other for other in free if other is not worker]
-                if number is None or worker in self._ready:  # its other call is lost as well
-                    self._ready = [other for other in self._ready if other is not worker]
-                    self._start()
+                self._ready = [other for other in self._ready if other is not worker]
+                self._start()
                 continue
             except RayTaskError as error:
                 raise error.cause from None
-            free += [worker] * (AT_ONCE if number is None else 1)
+            free.append(worker)
             if number is None:
                 self._ready.append(worker)
             else:
