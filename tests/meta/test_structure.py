@@ -55,8 +55,8 @@ PUBLIC = {
     "HadamardResponse KSubset "
     "KaryResponse LaplaceNoise PairRandomizer "
     "ParticipationLaw PoissonSampling PrivacyUnit PureRandomizer Randomizer Relation "
-    "ReleaseRule RoundedGaussianNoise Scheme SelfSampling SlidingWindow SpeakingOrder "
-    "TableRandomizer TrustModel",
+    "ReleaseRule RepeatedMessages RoundedGaussianNoise "
+    "Scheme SelfSampling SlidingWindow SpeakingOrder TableRandomizer TrustModel",
     "training": "Finished InterruptedRunError Unwatched Watcher resume train",
 }
 

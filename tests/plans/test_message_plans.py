@@ -11,7 +11,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan, prepare
 from turnout.plans.messages import RandomizerSection
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
-from turnout.spec import BoundedVariation, Scheme
+from turnout.spec import BoundedVariation, RepeatedMessages, Scheme
 from turnout.spec.shuffles import shuffled
 
 CLIENTS, DELTA = 1000, 1e-4
@@ -79,6 +79,18 @@ def test_local_trust_has_each_message_by_itself():
     assert local.guarantee.epsilon.upper == tn.price(expected, delta=DELTA).epsilon.upper
 
 
+def test_several_messages_are_priced_together():
+    one, three = prepare(plan(), CLIENTS), prepare(plan(randomizer={"messages": 3}), CLIENTS)
+    assert (one.epsilon0, three.epsilon0) == (1.0, 1.0)
+    assert three.scheme.randomizer == RepeatedMessages.of(one.scheme.randomizer, 3)
+    upper = one.guarantee.epsilon.upper
+    assert 1.5 * upper < three.guarantee.epsilon.upper < 3 * upper
+    everybody = {"law": "every-step", "size": None, "steps": 5}
+    found = prepare(plan(participation=everybody, randomizer={"messages": 3}), CLIENTS)
+    rounds = prepare(plan(participation=everybody | {"steps": 15}), CLIENTS)
+    assert found.guarantee.epsilon == rounds.guarantee.epsilon
+
+
 def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
     check_ins = {"law": "check-in", "window": 5, "size": None, "steps": None}
     with pytest.raises(UnsupportedError, match=r"'local' the plan has ε = 1, ε₀ = 1 a mess"):
@@ -92,6 +104,8 @@ def test_a_shuffle_without_analysis_is_refused_with_what_local_trust_gives():
         ({"randomizer": {"epsilon0": -1.0}}, "randomizer.epsilon0 = -1.0"),
         ({"randomizer": {"epsilon0": float("nan")}}, "randomizer.epsilon0 = nan"),
         ({"randomizer": {"epsilon0": 31.0}}, "epsilon0 = 31.0: expected a number from 1e-06 to 30"),
+        ({"randomizer": {"messages": 0}}, "randomizer.messages = 0"),
+        ({"randomizer": {"each": "image"}}, "randomizer.each = 'image'"),
         ({"randomizer": {"norm": "l3"}}, "randomizer.norm = 'l3'"),
         ({"randomizer": {"norm": "linf", "directions": 4}}, "directions = 4: expected none with"),
         ({"randomizer": {"as_printed": True}}, "as_printed = True: expected none with norm"),

@@ -21,6 +21,7 @@ from turnout.learning.holdings import Holdings
 from turnout.learning.local_updates import LocalTraining, VmappedUpdates
 from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
+from turnout.learning.record_sgd import RecordSGD
 from turnout.learning.single_updates import SingleUpdates
 from turnout.learning.tasks import SupervisedTask
 from turnout.protocol.mechanisms.randomized import Randomized
@@ -35,7 +36,7 @@ from turnout.randomizers.vectors import (
 from turnout.randomness import SimulationStreams
 from turnout.simulation import FileCheckpoints, Simulation
 from turnout.simulation.messages import MessagingClients
-from turnout.spec import Scheme
+from turnout.spec import RepeatedMessages, Scheme
 from turnout.spec.shuffles import shuffled
 
 CLIENTS, FEATURES, CLASSES = 40, 3, 2
@@ -251,3 +252,92 @@ def test_under_local_trust_the_same_messages_are_priced_by_themselves():
     shuffled_price, local_price = (tn.price(each, delta=1e-3).epsilon for each in (mixed, local))
     assert shuffled_price.upper < 0.5 * local_price.lower
     assert local_price.upper <= 4 * 2.0
+
+
+def of_records(radius: float, each: int = 4) -> RecordSGD:
+    holdings = Holdings.from_owners(np.arange(CLIENTS) // each, CLIENTS // each)
+    whole = learned(radius, holdings)
+    return RecordSGD(whole.task, whole.optimizer, whole.clip_norm)
+
+
+def test_drawn_records_are_a_uniform_subset():
+    holdings = Holdings.from_owners(np.array([0, 1, 1, 1, 1, 2, 2]), 3)
+    generator = np.random.default_rng(1)
+    drawn = holdings.sampled(np.full(24_000, 1), 2, generator)
+    places, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(places) == 12  # ordered pairs of different ones
+    assert ((counts - 2000) ** 2 / 2000).sum() < 40  # χ² with 11 degrees of freedom
+    shifted = np.unique(np.sort(drawn, axis=1), axis=0, return_counts=True)[1]
+    assert ((shifted - 2000) ** 2 / 2000).sum() > 40  # negative control: unordered pairs
+    both = holdings.sampled(np.array([2, 1, 2]), 2, generator)
+    assert set(both[0]) == set(both[2]) == {5, 6}
+    with pytest.raises(ParameterError, match="at most 1"):
+        holdings.sampled(np.array([1, 0]), 2, generator)
+
+
+def test_an_update_of_a_record_is_that_record_s_own():
+    algorithm, alone = of_records(5.0), learned(5.0)
+    sent, ids = np.full(DIMENSION, 0.1, np.float32), np.array([3, 0, 7])
+    rows = rows_of(alone, sent, np.arange(CLIENTS))
+    found = list(
+        algorithm.record_updates(sent, ids, 4, np.random.default_rng(2), lambda j, _, each: each)
+    )
+    together = np.concatenate(found).reshape(4, 3, DIMENSION)
+    for place, client in enumerate(ids):
+        own = rows[4 * client : 4 * client + 4]
+        order = [int(np.abs(own - each).sum(axis=1).argmin()) for each in together[:, place]]
+        assert sorted(order) == [0, 1, 2, 3]
+        np.testing.assert_allclose(together[:, place], own[order], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("of", [learned, of_records])
+def test_several_messages_have_their_mean_and_less_variance(of):
+    algorithm, sent = of(0.2), np.zeros(DIMENSION, np.float32)
+    randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
+    ids = np.arange(algorithm.population)
+    spread = {}
+    for messages in (1, 4):
+        law = RepeatedMessages.of(randomizer.law, messages) if messages > 1 else randomizer.law
+        scheme = shuffled(law, algorithm.population, 1)
+        clients = MessagingClients.of(algorithm, scheme, randomizer, SimulationStreams(1))
+        mechanism = Randomized(randomizer, ids.size, messages)
+        assert mechanism.law == law
+        sums = np.array(
+            [
+                mechanism.release(clients.updates(sent, ids, k, {})[0], {}, k, no_noise)[
+                    0
+                ].direction
+                for k in range(ROUNDS)
+            ]
+        )
+        values = randomizer.constrained(rows_of(learned(0.2), sent, np.arange(CLIENTS)))
+        errors = sums.std(axis=0) / np.sqrt(len(sums))
+        assert (np.abs(sums.mean(axis=0) - values.mean(axis=0)) < 5 * errors).all()
+        spread[messages] = sums.var(axis=0).sum()
+    assert 3 < spread[1] / spread[4] < 5.4
+
+
+def test_a_run_of_several_messages_goes_on_in_the_same_bits(tmp_path):
+    randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
+    law = RepeatedMessages.of(randomizer.law, 2)
+    settings = {"scheme": shuffled(law, CLIENTS // 4, 4), "algorithm": of_records(0.2)}
+    store = FileCheckpoints(tmp_path / "run")
+    whole = simulation(randomizer, **settings).run()
+
+    def stop(progress):
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    simulation(randomizer, **settings).run(checkpoints=store, on_progress=stop)
+    again = simulation(randomizer, **settings).run(from_checkpoint=store.load())
+    assert np.array_equal(again.parameters, whole.parameters)
+    fewer = settings | {"scheme": shuffled(randomizer.law, CLIENTS // 4, 4)}
+    with pytest.raises(StorageError):
+        simulation(randomizer, **fewer).run(from_checkpoint=store.load())
+
+
+def test_records_that_a_client_does_not_hold_are_refused():
+    randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
+    scheme = shuffled(RepeatedMessages.of(randomizer.law, 5), CLIENTS // 4, 1)
+    with pytest.raises(ParameterError, match="at most 4, the records of the client"):
+        simulation(randomizer, scheme=scheme, algorithm=of_records(0.2))

@@ -33,6 +33,7 @@ from turnout.spec import (
     PureRandomizer,
     Relation,
     ReleaseRule,
+    RepeatedMessages,
     SampledBitResponse,
     Scheme,
     SelfSampling,
@@ -218,6 +219,8 @@ NUMBERS = [
         for kind in (PureRandomizer, *spec.randomizers.FIXED_RANDOMIZERS)
     ],
     (KaryResponse, {"epsilon0": 1.0}, "categories", [*COUNT, 1]),
+    (RepeatedMessages, {"epsilon0": 1.0}, "messages", [*COUNT, 2]),
+    (RepeatedMessages, {"epsilon0": 1.0}, "each", [None, 1.0, PureRandomizer(1.0), NOISE]),
     (BoundedVariation, {"epsilon0": 1.0}, "total_variation", [*CHANCE, 0.0]),
     (AttainedVariation, {"epsilon0": 1.0}, "total_variation", [*CHANCE, 0.0]),
     *[

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 import turnout as tn
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.learning.fedsgd import FedSGD
 from turnout.learning.optimizers import SGD
+from turnout.learning.record_sgd import RecordSGD
 from turnout.plans import Plan
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.service.charter import Timing
 from turnout.service.new_task import new_task
+from turnout.spec import RepeatedMessages, Scheme
 from turnout.spec.shuffles import shuffled
 from turnout.training.building import build_task
 from turnout.training.workload import gather
@@ -83,3 +85,54 @@ def test_devices_have_no_shuffler_yet(tmp_path):
     text = Plan.from_mapping(TABLES).to_toml()
     with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'shuffled' needs a shuffler"):
         new_task(text, tmp_path, Timing(60.0, 40.0, 10.0))
+
+
+SEVERAL = TABLES | {
+    "data": {"name": "digits", "clients": 200},
+    "participation": {"law": "fixed-size", "size": 80, "steps": STEPS},
+    "randomizer": {"norm": "linf", "epsilon0": 3.0, "messages": 3, "each": "record"},
+}
+
+
+def test_several_messages_of_drawn_records_are_a_plan(tmp_path):
+    found = tn.train(SEVERAL, tmp_path / "run")
+    record = json.loads((found.folder / "report.json").read_text())
+    assert (record["messages"], record["epsilon0"]) == (3, 3.0)
+    page = (found.folder / "report.html").read_text("utf-8")
+    assert "3 a client and step; each of one record" in page
+    assert "3 in each step" in (found.folder / "MODEL_CARD.md").read_text("utf-8")
+    plan = Plan.from_mapping(SEVERAL)
+    task = build_task(gather(plan, tmp_path))
+    randomizer = LInfRandomizer(task.dimension, 3.0, 0.02)
+    scheme = Scheme(
+        RepeatedMessages.of(randomizer.law, 3), tn.FixedSize(80, 200, STEPS), "replace-one",
+        trust="shuffled", population=200,
+    )  # fmt: skip
+    algorithm = RecordSGD(task, SGD(0.5), 0.02)
+    other = tn.simulate(scheme, algorithm=algorithm, messages=randomizer, seed=1)
+    assert np.array_equal(other.parameters, found.parameters)
+    whole = tn.simulate(scheme, algorithm=FedSGD(task, SGD(0.5), 0.02), messages=randomizer, seed=1)
+    assert not np.array_equal(whole.parameters, found.parameters)
+
+
+def test_more_records_than_a_client_holds_are_refused(tmp_path):
+    too_many = SEVERAL | {"randomizer": SEVERAL["randomizer"] | {"messages": 8}}
+    with pytest.raises(
+        ParameterError, match=r"randomizer\.messages = 8: expected at most 7, the rec"
+    ):
+        tn.train(too_many, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"), [({"messages": 2}, "one message a step"), ({"each": "record"}, "record")]
+)
+def test_devices_send_one_message_of_their_update(keys, words, tmp_path):
+    privacy = TABLES["privacy"] | {"trust": "local"}
+    law = {"law": "check-in", "window": 4}
+    randomizer = TABLES["randomizer"] | keys
+    text = Plan.from_mapping(
+        TABLES | {"privacy": privacy, "participation": law, "randomizer": randomizer}
+    ).to_toml()
+    with pytest.raises(UnsupportedError, match=words):
+        new_task(text, tmp_path, Timing())

@@ -30,6 +30,7 @@ from turnout.spec import (
     Randomizer,
     Relation,
     ReleaseRule,
+    RepeatedMessages,
     RoundedGaussianNoise,
     SampledBitResponse,
     Scheme,
@@ -121,9 +122,12 @@ def _local(scheme: Scheme, part: Released) -> Decomposition:
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(f"under local trust nothing is known of {scheme.release} releases")
     randomizer, replaced = scheme.randomizer, scheme.relation is Relation.REPLACE_ONE
+    messages = 1
+    if isinstance(randomizer, RepeatedMessages):
+        randomizer, messages = randomizer.each, randomizer.messages
     worst = dominating(randomizer, 2.0 if replaced else 1.0)
     attained = isinstance(randomizer, _OPPOSABLE) or type(randomizer) in _ATTAINED
-    return Decomposition(seen_blocks(part, worst, attained))
+    return Decomposition(seen_blocks(part, worst, attained, messages))
 
 
 def _aggregated(scheme: Scheme, part: Released) -> Decomposition:

@@ -148,6 +148,30 @@ class Separate(Protocol):
 
 
 @runtime_checkable
+class OfRecords(Protocol):
+    """An algorithm whose clients answer with updates of single records that they draw."""
+
+    def require_records(self, count: int) -> None:
+        """Refuses to draw more records of a client than it holds."""
+        ...
+
+    def record_updates(
+        self,
+        sent: NDArray[np.floating],
+        clients: NDArray[np.integer],
+        count: int,
+        generator: np.random.Generator,
+        use: Callable[[int, int, NDArray[np.floating]], Any],
+    ) -> Iterator[Any]:
+        """The results of ``use`` on updates of ``count`` drawn records of each client.
+
+        ``use`` gets the number of the record among the drawn ones of its client, the number of
+        clients in the groups before and a group's updates, (c, d).
+        """
+        ...
+
+
+@runtime_checkable
 class Grouped(Protocol):
     """An algorithm whose clients have states, and no randomness, and are computed many at once."""
 

@@ -62,6 +62,38 @@ class Holdings:
         """The number of examples of each of ``clients``, int64, shape ``(clients,)``."""
         return self.offsets[clients + 1] - self.offsets[clients]
 
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of examples of every client, int64, shape ``(population,)``."""
+        return np.diff(self.offsets)
+
+    def sampled(
+        self, clients: NDArray[np.int64], count: int, generator: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Some of each client's examples, a uniform subset in uniform order.
+
+        Args:
+            clients: int64, shape ``(c,)``, each with at least ``count`` examples.
+            count: s.
+            generator: draws them.
+
+        Returns:
+            Numbers of examples, int64, shape ``(c, s)``.
+
+        Raises:
+            ParameterError: a client holds fewer.
+        """
+        sizes = self.counts(clients)
+        if clients.size and sizes.min() < count:
+            raise ParameterError("count", count, f"at most {sizes.min()}, what a client holds")
+        places = np.empty((clients.size, count), np.int64)
+        for j in range(count):  # the j-th of those left, counted past the ones that are taken
+            place = generator.integers(0, sizes - j)
+            for taken in np.sort(places[:, :j], axis=1).T:
+                place += place >= taken
+            places[:, j] = place
+        return self.records[self.offsets[clients][:, None] + places]
+
     def padded(self, clients: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The examples of some clients as a rectangle, and each one's weight in its mean.
 

@@ -102,7 +102,7 @@ class SupervisedTask:
         self._compute = compute
         self._engine: Engine | None = None
         self._holdings = holdings
-        self._counts = np.diff(holdings.offsets)
+        self._counts = holdings.sizes
         self._examples, self._held_out = examples, held_out
 
     def computed_by(self, engine: Engine | None) -> Self:
@@ -115,6 +115,18 @@ class SupervisedTask:
             raise UnsupportedError("other machines compute on processors: run.device = 'cpu'")
         other = copy.copy(self)
         other._engine = engine
+        return other
+
+    @property
+    def holdings(self) -> Holdings:
+        """Which client holds which examples."""
+        return self._holdings
+
+    def by_record(self) -> Self:
+        """The same task, each of whose examples is a client of its own."""
+        other = copy.copy(self)
+        other._holdings = Holdings.one_each(len(self._examples))
+        other._counts = other._holdings.sizes
         return other
 
     def __getstate__(self) -> dict[str, Any]:

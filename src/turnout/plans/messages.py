@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from turnout.core.errors import ParameterError
 from turnout.plans.fields import Count, Positive, Section
 from turnout.randomizers.levels import LARGEST_EPSILON
-from turnout.spec import NonAdaptiveRandomizer
+from turnout.spec import NonAdaptiveRandomizer, RepeatedMessages
 
 if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
@@ -36,6 +36,16 @@ class RandomizerSection(Section):
     )
     directions: Count = Field(16, description="of 'l2': directions of a seed, a power of two")
     preferred: Count = Field(2, description="of 'l2': how many of them a message prefers")
+    messages: Count = Field(
+        1,
+        description="of a client in each step, each shuffled with the others' of its number; "
+        "epsilon0 and bits are of one",
+    )
+    each: Literal["update", "record"] = Field(
+        "update",
+        description="what a message is made of: the client's update, or that of one of its records "
+        "alone, drawn in each step, another one for each message",
+    )
     as_printed: bool = Field(
         False,
         description="of 'linf': the randomizer as the thesis prints it, for comparison",
@@ -55,10 +65,10 @@ class RandomizerSection(Section):
         return self
 
     def law(self, epsilon0: float) -> NonAdaptiveRandomizer:
-        """The law of a message of a level, whatever the model's dimension."""
+        """The law of a step's messages of a level each, whatever the model's dimension."""
         law = self._made(_ANY_DIMENSION, epsilon0, 1.0).law
         assert isinstance(law, NonAdaptiveRandomizer)
-        return law
+        return law if self.messages == 1 else RepeatedMessages.of(law, self.messages)
 
     def build(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
         """The randomizer of updates with so many coordinates.

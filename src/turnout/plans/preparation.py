@@ -20,6 +20,7 @@ from turnout.spec import (
     NonAdaptiveRandomizer,
     ParticipationLaw,
     ReleaseRule,
+    RepeatedMessages,
     Scheme,
     TrustModel,
 )
@@ -58,8 +59,10 @@ class PreparedPlan:
 
     @property
     def epsilon0(self) -> float | None:
-        """ε₀ of a client's message on its own; None where a coordinator adds noise."""
+        """ε₀ of one message of a client on its own; None where a coordinator adds noise."""
         law = self.scheme.randomizer
+        if isinstance(law, RepeatedMessages):
+            return law.each.epsilon0
         return law.epsilon0 if isinstance(law, NonAdaptiveRandomizer) else None
 
     def messages(self, dimension: int) -> VectorRandomizer | None:

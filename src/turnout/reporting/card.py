@@ -68,7 +68,8 @@ def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
     if "noise_multiplier" in facts:
         return {"noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms"}
     return {
-        "message of a client": f"{facts['message']}, {facts['message_bits']} bits",
+        "message of a client": f"{facts['message']}, {facts['message_bits']} bits"
+        + (f", {facts['messages']} in each step" if facts["messages"] > 1 else ""),
         "ε₀ of a message alone": f"{rounded_up(facts['epsilon0'], 5)} (replace-one, local trust)",
     }
 

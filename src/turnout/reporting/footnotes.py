@@ -13,6 +13,7 @@ from turnout.spec import (
     NonAdaptiveRandomizer,
     PureRandomizer,
     Relation,
+    RepeatedMessages,
     Scheme,
     SpeakingOrder,
     TrustModel,
@@ -127,6 +128,8 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
     one, which is priced exactly.
     """
     randomizer, rounds = scheme.randomizer, scheme.participation.steps
+    if isinstance(randomizer, RepeatedMessages):
+        randomizer, rounds = randomizer.each, rounds * randomizer.messages
     if isinstance(randomizer, PureRandomizer):
         each = f"ε₀ = {randomizer.epsilon0:g}"
         return Unshuffled(_times(rounds, randomizer.epsilon0), 0.0, each, rounds)

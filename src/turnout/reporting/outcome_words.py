@@ -82,15 +82,17 @@ def clip_words(prepared: PreparedPlan) -> str:
 
 def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, str]]:
     """The noise of the coordinator, or what clients send in its place, row by row."""
-    messages = prepared.messages(dimension)
-    if messages is None:
+    messages, section = prepared.messages(dimension), prepared.plan.messages
+    if messages is None or section is None:
         return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.5g}")]
     shorter = 32 * dimension / messages.message_bits
+    several = "" if section.messages == 1 else f"; {section.messages} a client and step"
+    several += "; each of one record" if section.each == "record" else ""
     return [
         (
             "Message",
             f"{type(messages).__name__}, {messages.message_bits} bits, "
-            f"1/{shorter:,.0f} of the update in float32",
+            f"1/{shorter:,.0f} of the update in float32{several}",
         ),
         ("ε₀ of a message alone", f"{rounded_up(messages.epsilon0)} (replace-one, local trust)"),
     ]

@@ -9,6 +9,7 @@ from turnout.spec import (
     EveryStep,
     FixedSize,
     Randomizer,
+    RepeatedMessages,
     Scheme,
     SelfSampling,
     TableRandomizer,
@@ -41,6 +42,8 @@ def law_words(scheme: Scheme) -> dict[str, Any]:
 def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
     """The randomizer by name with its parameters."""
     kind = type(randomizer)
+    if isinstance(randomizer, RepeatedMessages):
+        return {**randomizer_words(randomizer.each), "messages": randomizer.messages}
     if isinstance(randomizer, TableRandomizer):
         return {"name": "table", "outcomes": len(randomizer.present)}
     names = {known: name for name, known in asked_randomizers().items()}

@@ -179,13 +179,14 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
 
 def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
     """The noise of the coordinator, or what clients send in its place."""
-    messages = prepared.messages(dimension)
-    if messages is None:
+    messages, section = prepared.messages(dimension), prepared.plan.messages
+    if messages is None or section is None:
         return {"noise_multiplier": prepared.noise.noise_multiplier}
     return {
         "epsilon0": messages.epsilon0,
         "message": type(messages).__name__,
         "message_bits": messages.message_bits,
+        "messages": section.messages,
     }
 
 

@@ -30,7 +30,7 @@ from turnout.service.wire import (
     RECORD_FORMAT,
     REQUEST_FORMAT,
 )
-from turnout.spec import PrivacyUnit, Scheme, TrustModel
+from turnout.spec import PrivacyUnit, RepeatedMessages, Scheme, TrustModel
 from turnout.spec.codec import scheme_from_dict, scheme_to_dict
 
 if TYPE_CHECKING:
@@ -220,6 +220,8 @@ class Charter:
         if self.minibatch != 1:
             raise ParameterError("minibatch", self.minibatch, "1 with messages")
         require_messages(self.scheme, self.encoding.randomizer)
+        if isinstance(self.scheme.randomizer, RepeatedMessages):
+            raise UnsupportedError("devices send one message a step: serve randomizer.messages = 1")
         return Randomized(self.encoding.randomizer, self.expected_check_ins)
 
     def coordinator(self, **progress: Any) -> Coordinator:

@@ -153,6 +153,10 @@ def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
         noise, clip_norm = prepared.noise.noise_multiplier, prepared.plan.privacy.clip_norm
         return Lattice.for_noise(noise, clip_norm, dimension)
     section = prepared.plan.messages
+    if section is not None and section.each == "record":
+        raise UnsupportedError(
+            "randomizer.each = 'record' is for simulations; devices send their updates"
+        )
     if section is not None and section.as_printed:
         raise UnsupportedError(
             "randomizer.as_printed is for comparisons in simulations; devices send the default"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +12,12 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.learning.algorithm import Separate
+from turnout.learning.algorithm import OfRecords, Separate
 from turnout.protocol.clipping import Clipping
 from turnout.protocol.mechanisms.randomized import Randomized, require_messages
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import SimulationStreams
-from turnout.spec import Scheme
+from turnout.spec import RepeatedMessages, Scheme
 
 if TYPE_CHECKING:
     from turnout.learning.algorithm import Algorithm, ClientStates
@@ -25,16 +27,20 @@ _NUMBERS_KEPT = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessagingClients:
-    """All clients of a run, each of which sends a message of its own randomizer.
+    """All clients of a run, each of which sends messages of its own randomizer.
 
-    Guarantee: a client's message is made of its own update and its own randomness alone.
+    Guarantee: a client's message is made of its own records and its own randomness alone, and no
+    two messages of the same draws.
 
     Attributes:
+        randomizer: of one message.
+        messages: of a client in each step.
         bound: has the radius, as the clip norm.
     """
 
     algorithm: Algorithm
     randomizer: VectorRandomizer
+    messages: int
     bound: Clipping
     streams: SimulationStreams
 
@@ -62,28 +68,51 @@ class MessagingClients:
         if not isinstance(algorithm, Separate):
             expected = "one with the method updates, which gives each client's"
             raise ParameterError("algorithm", type(algorithm).__name__, expected)
-        bound = Clipping(algorithm.dimension, algorithm.clip_norm)
-        return cls(algorithm, randomizer, bound, streams)
+        law, bound = scheme.randomizer, Clipping(algorithm.dimension, algorithm.clip_norm)
+        messages = law.messages if isinstance(law, RepeatedMessages) else 1
+        if isinstance(algorithm, OfRecords):
+            algorithm.require_records(messages)
+        return cls(algorithm, randomizer, messages, bound, streams)
 
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> tuple[UpdateSum, ClientStates]:
         """The sum that these clients' messages of a step stand for."""
-        assert isinstance(self.algorithm, Separate)
-        mechanism = Randomized(self.randomizer, 1.0)
-
-        def encoded(first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
-            source = self.streams.source("message", step, first)
-            return self.randomizer.encode_updates(rows, source)
-
-        kept = _Kept(mechanism)
-        for part in self.algorithm.updates(sent, ids, encoded):
+        kept = _Kept(Randomized(self.randomizer, 1.0, self.messages))
+        for part in self._parts(sent, ids, step):
             kept.add(part)
-        idle = ids.size - kept.count
-        if idle:  # who holds nothing sends a message as well, or its absence would tell
+        idle = ids.size - kept.count // self.messages
+        if idle:  # who holds nothing sends messages as well, or their absence would tell
             nothing = np.zeros((idle, self.algorithm.dimension), dtype=np.float32)
-            kept.add(encoded(ids.size - idle, nothing))
+            kept.add(self._encoded(step, ids.size - idle, nothing))
         return kept.total(), {}
+
+    def _parts(
+        self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int
+    ) -> Iterator[NDArray[Any]]:
+        """All messages of the clients that hold something, some at a time."""
+        if isinstance(self.algorithm, OfRecords):
+
+            def of_records(j: int, first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
+                return self._message(step, first, j, rows)
+
+            drawing = self.streams.generator("records", step)
+            yield from self.algorithm.record_updates(sent, ids, self.messages, drawing, of_records)
+            return
+        assert isinstance(self.algorithm, Separate)
+        yield from self.algorithm.updates(sent, ids, partial(self._encoded, step))
+
+    def _encoded(self, step: int, first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
+        """All messages of a block of clients."""
+        each = [self._message(step, first, j, rows) for j in range(self.messages)]
+        return each[0] if len(each) == 1 else np.concatenate(each)
+
+    def _message(
+        self, step: int, first: int, number: int, rows: NDArray[np.floating]
+    ) -> NDArray[Any]:
+        """One message of each client of a block."""
+        name = ("message", step, first) + ((number,) if number else ())
+        return self.randomizer.encode_updates(rows, self.streams.source(*name))
 
     def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
         """Nothing: each update is constrained here."""

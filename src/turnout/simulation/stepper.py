@@ -59,7 +59,8 @@ class Setup:
         """The mechanism of a step."""
         if isinstance(self.clients, MessagingClients):
             assert self.expected_check_ins is not None
-            return Randomized(self.clients.randomizer, self.expected_check_ins)
+            messages, expected = self.clients.messages, self.expected_check_ins
+            return Randomized(self.clients.randomizer, expected, messages)
         return mechanism_for(
             self.scheme,
             self.clients.bound,

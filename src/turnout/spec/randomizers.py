@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import Self, cast, get_args
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
@@ -95,6 +95,39 @@ class AttainedVariation(BoundedVariation):
     Each of the two records has an event of its own that it prefers with e^{ε₀} to 1 and by τ, and
     every other message is as likely under both. τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
     """
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedMessages(NonAdaptiveRandomizer):
+    """Several messages of a client in a step, each in a shuffle with the others' of its number.
+
+    They are made one by one by the same randomizer, of one record or of several that change
+    together. What a shuffle of whole answers would show is more than these shuffles show.
+
+    Attributes:
+        epsilon0: ε₀ of all messages together, ``messages`` times that of ``each``.
+        each: the law of one message.
+        messages: how many there are.
+    """
+
+    each: NonAdaptiveRandomizer = NonAdaptiveRandomizer(1.0)
+    messages: int = 1
+
+    def __post_init__(self) -> None:
+        checks.count(messages=self.messages)
+        checks.positive(epsilon0=self.epsilon0)
+        if not isinstance(self.each, NonAdaptiveRandomizer) or type(self.each) is type(self):
+            expected = "one randomizer of one message, the same for all clients"
+            raise ParameterError("each", type(self.each).__name__, expected)
+        total = self.messages * self.each.epsilon0
+        if self.epsilon0 != total:
+            raise ParameterError("epsilon0", self.epsilon0, f"{total}, that of all messages")
+        plain_numbers(self)
+
+    @classmethod
+    def of(cls, each: NonAdaptiveRandomizer, messages: int) -> Self:
+        """So many messages of one law."""
+        return cls(messages * each.epsilon0, each, messages)
 
 
 @asked_randomizer("kary-response", shuffled=3)
@@ -215,6 +248,7 @@ FIXED_RANDOMIZERS = (
     NonAdaptiveRandomizer,
     BoundedVariation,
     AttainedVariation,
+    RepeatedMessages,
     KaryResponse,
     HadamardResponse,
     SampledBitResponse,

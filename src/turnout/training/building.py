@@ -23,6 +23,7 @@ from turnout.learning.module_building import build_module
 from turnout.learning.modules import ModuleModel
 from turnout.learning.objectives import build_objective
 from turnout.learning.personal_tasks import PersonalTask, judged_on_own_classes
+from turnout.learning.record_sgd import RecordSGD
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
 from turnout.plans.sections import ONE_MODEL
@@ -49,7 +50,8 @@ def build_algorithm(
     optimizer = build_optimizer_of(plan.optimizer, moves)
     task, clip_norm = build_task(workload, module, phase), plan.privacy.clip_norm
     if plan.client.rule in ("fedsgd", "fedavg"):
-        return FedSGD(task, optimizer, clip_norm)
+        of_records = plan.messages is not None and plan.messages.each == "record"
+        return (RecordSGD if of_records else FedSGD)(task, optimizer, clip_norm)
     from turnout.learning.personal_models import AdaPeD, Ridge
 
     rule = {"adaped": AdaPeD, "ridge": Ridge}[plan.client.rule]

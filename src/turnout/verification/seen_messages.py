@@ -20,6 +20,7 @@ from turnout.spec import (
     PureRandomizer,
     Relation,
     ReleaseRule,
+    RepeatedMessages,
     SampledBitResponse,
     Scheme,
 )
@@ -41,7 +42,7 @@ def seen_runs(
         UnsupportedError: no independent analysis is written for this scheme.
     """
     randomizer = scheme.randomizer
-    if not isinstance(randomizer, PureRandomizer):
+    if not isinstance(randomizer, PureRandomizer) or isinstance(randomizer, RepeatedMessages):
         raise UnsupportedError(f"{type(randomizer).__name__} has no independent analysis")
     if scheme.relation is Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError("only sums of all messages, whose senders are seen, by replace-one")

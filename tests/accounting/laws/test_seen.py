@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting import price
+from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import PurePair
 from turnout.accounting.laws.seen import SeenBlock
@@ -87,7 +88,8 @@ def test_a_message_that_is_seen_is_not_hidden_by_chance():
 
 def test_a_curve_is_the_rate_times_that_of_a_message():
     k = np.array([1.0, 1.2, 1.5, 1.9])
-    one, seen = PurePair(0.7), SeenBlock(PurePair(0.7), 0.25)
+    one = PairBlock(PurePair(0.7))
+    seen = SeenBlock(one, 0.25)
     whole = SeenBlock(one, 1.0).curve(Direction.ADD, Side.UPPER, 1e-3, 0)
     part = seen.curve(Direction.ADD, Side.UPPER, 1e-3, 0)
     assert part.delta(k) == pytest.approx(0.25 * whole.delta(k))

@@ -114,13 +114,17 @@ def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
     """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ."""
-    least = _BELOW_THE_CUT * delta
-    steps = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(ratio)
-    hints = np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(steps) + 1)
     return [
-        [block.curve(direction, side, float(hint), refinement) for hint in hints]
+        [block.curve(direction, side, hint, refinement) for hint in hints_apart(delta, ratio)]
         for direction in Direction
     ]
+
+
+def hints_apart(delta: float, ratio: float) -> list[float]:
+    """δ's that lie a ratio apart, rising from just below one."""
+    least = _BELOW_THE_CUT * delta
+    steps = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(ratio)
+    return np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(steps) + 1).tolist()
 
 
 Run = Sequence[tuple[Block, int]]

@@ -10,28 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.accounting.divergence.blocks import NeighbourBound, Run
-from turnout.accounting.divergence.curves import (
-    Curve,
-    Direction,
-    PairCurve,
-    Side,
-    with_infinity_mass,
-)
+from turnout.accounting.divergence.blocks import Block, NeighbourBound, PairBlock, Run
+from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.dominating_pairs import DominatingPair
 from turnout.accounting.divergence.loss_laws import CurvePair
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.repeats import RepeatedBlock
 from turnout.accounting.laws.neighbour_bounds import repeated
 from turnout.core import checks
 from turnout.spec.draws import Always, Bernoulli, Cohort, KOf, OneOf
 from turnout.spec.forms import DrawTable, Released
 
 FloatArray = NDArray[np.float64]
+_LARGEST_HINT = 0.5
 METHOD = "each message by itself, composed as PLD; who sends is seen"
 
 
@@ -55,87 +51,102 @@ class SeenCurve:
 
 @dataclass(frozen=True, slots=True)
 class SeenBlock:
-    """One message that is sent with a probability, and seen if it is.
+    """A step in which a client sends messages with a probability, which are seen if it does.
 
     Attributes:
-        pair: of one message.
+        base: of the messages of a step.
         rate: r, above 0.
-        infinity_mass: of one message (see `curves.InfinityMassCurve`).
     """
 
-    pair: Pair
+    base: Block
     rate: float
-    infinity_mass: float = 0.0
 
     def __post_init__(self) -> None:
         checks.positive(rate=self.rate)
-        checks.probability(rate=self.rate, infinity_mass=self.infinity_mass)
+        checks.probability(rate=self.rate)
 
     @property
     def loss_deviation(self) -> float:
         """About the standard deviation of the privacy loss."""
-        return math.sqrt(self.rate) * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
+        return math.sqrt(self.rate) * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """The exact curve, whatever the side."""
-        base = PairCurve(self.pair, direction, side)
-        seen = with_infinity_mass(base, direction, side, self.infinity_mass)
+        """A curve that is as sharp as the base's near one δ."""
+        seen = self.base.curve(direction, side, min(_LARGEST_HINT, delta / self.rate), refinement)
         return SeenCurve(seen, self.rate, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """The exact curves."""
-        remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
-        zero = float(self.pair.q_below(np.array(0.0)))
-        return CurvePair(side, [remove], [add], (self.rate * self.infinity_mass, self.rate * zero))
+        """Curves that are as sharp as the base's from 1 down to δ/r."""
+        base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
+        remove, add = (
+            [SeenCurve(curve, self.rate, side) for curve in curves]
+            for curves in (base.remove, base.add)
+        )
+        return CurvePair(
+            side, remove, add, (self.rate * base.floors[0], self.rate * base.floors[1])
+        )
 
 
-def seen_blocks(part: Released, worst: DominatingPair, attained: bool) -> NeighbourBound:
+class _Step(NamedTuple):
+    """The messages of a step in which a client takes part: one's pair, and how many there are."""
+
+    worst: DominatingPair
+    messages: int
+
+    @property
+    def block(self) -> Block:
+        """All of them."""
+        one = PairBlock(self.worst.pair, infinity_mass=self.worst.infinity_mass)
+        return one if self.messages == 1 else RepeatedBlock(one, self.messages)
+
+
+def seen_blocks(
+    part: Released, worst: DominatingPair, attained: bool, messages: int = 1
+) -> NeighbourBound:
     """Two records of a client whose messages are seen with its name.
 
     Args:
         part: the draw, and how much of it is released.
         worst: the pair that dominates one message.
         attained: whether two records have this pair, so that it is a lower bound too.
+        messages: of a step in which the client takes part.
     """
     draw, full, rest = part
-    run = _MESSAGES[draw]
-    upper = run(draw, full, rest, worst, Side.UPPER)
-    lower = run(draw, full, rest, worst, Side.LOWER) if attained else []
+    run, step = _MESSAGES[draw], _Step(worst, messages)
+    upper = run(draw, full, rest, step, Side.UPPER)
+    lower = run(draw, full, rest, step, Side.LOWER) if attained else []
     return NeighbourBound(upper, lower, METHOD, tight=attained)
 
 
-def _every_step(draw: Always, full: int, rest: int, worst: DominatingPair, side: Side) -> Run:
-    return repeated(worst, full)
+def _every_step(draw: Always, full: int, rest: int, step: _Step, side: Side) -> Run:
+    return repeated(step.worst, full * step.messages)
 
 
-def _coins(draw: Bernoulli, full: int, rest: int, worst: DominatingPair, side: Side) -> Run:
-    return _sent(worst, (draw.rate, full))
+def _coins(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
+    return _sent(step, (draw.rate, full))
 
 
-def _cohorts(draw: Cohort, full: int, rest: int, worst: DominatingPair, side: Side) -> Run:
-    return _sent(worst, (draw.size / draw.population, full))
+def _cohorts(draw: Cohort, full: int, rest: int, step: _Step, side: Side) -> Run:
+    return _sent(step, (draw.size / draw.population, full))
 
 
-def _windows(draw: OneOf, full: int, rest: int, worst: DominatingPair, side: Side) -> Run:
-    return _sent(worst, (draw.probability, full), (draw.probability * rest / draw.steps, 1))
+def _windows(draw: OneOf, full: int, rest: int, step: _Step, side: Side) -> Run:
+    chances = (draw.probability, full), (draw.probability * rest / draw.steps, 1)
+    return _sent(step, *chances)
 
 
-def _subsets(draw: KOf, full: int, rest: int, worst: DominatingPair, side: Side) -> Run:
+def _subsets(draw: KOf, full: int, rest: int, step: _Step, side: Side) -> Run:
     # Of a begun window at most k messages are sent, and at least none.
     begun = min(rest, draw.picks) if side is Side.UPPER else 0
-    return repeated(worst, full * draw.picks + begun)
+    return repeated(step.worst, (full * draw.picks + begun) * step.messages)
 
 
-def _sent(worst: DominatingPair, *chances: tuple[float, int]) -> Run:
-    """Messages that are sent with so much chance each, so often."""
-    return [
-        (SeenBlock(worst.pair, rate, worst.infinity_mass), count)
-        for rate, count in chances
-        if rate > 0 and count
-    ]
+def _sent(step: _Step, *chances: tuple[float, int]) -> Run:
+    """Steps whose messages are sent with so much chance each, so often."""
+    return [(SeenBlock(step.block, rate), count) for rate, count in chances if rate > 0 and count]
 
 
-_MESSAGES: DrawTable[Callable[[Any, int, int, DominatingPair, Side], Run]] = DrawTable(
+_MESSAGES: DrawTable[Callable[[Any, int, int, _Step, Side], Run]] = DrawTable(
     "the price of messages that are seen with their senders",
     {
         Always: _every_step,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from turnout.accounting.divergence.blocks import Block
+from turnout.accounting.divergence.repeats import RepeatedBlock
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
@@ -38,6 +39,7 @@ from turnout.spec import (
     KaryResponse,
     NonAdaptiveRandomizer,
     PureRandomizer,
+    RepeatedMessages,
     SampledBitResponse,
 )
 
@@ -182,6 +184,16 @@ def _(randomizer: GaussianNoise, clients: int) -> Round:
         identical_others,
         "privacy blanket of a pure randomizer near the Gaussian",
     )
+
+
+@one_round.register
+def _(randomizer: RepeatedMessages, clients: int) -> Round:
+    one, messages = one_round(randomizer.each, clients), randomizer.messages
+    others = one.identical_others and RepeatedBlock(one.identical_others, messages)
+    method = f"{one.method}, {messages} messages composed as PLD"
+    upper = RepeatedBlock(one.upper, messages)
+    quick = one.quick and RepeatedBlock(one.quick, messages)
+    return Round(upper, others, others, method, quick)
 
 
 @dataclass(frozen=True, slots=True)

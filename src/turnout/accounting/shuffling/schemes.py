@@ -25,6 +25,7 @@ from turnout.spec import (
     Randomizer,
     Relation,
     ReleaseRule,
+    RepeatedMessages,
     Scheme,
     SpeakingOrder,
 )
@@ -41,9 +42,11 @@ def shuffled(
     draw, rounds = part.draw, part.full
     clients = _population(scheme, draw)
     if isinstance(draw, Always):
+        if isinstance(randomizer, RepeatedMessages):  # as many rounds of one message
+            randomizer, rounds = randomizer.each, rounds * randomizer.messages
         one = one_round(randomizer, clients)
         lower = one.lower
-        if lower is not None and isinstance(randomizer, AttainedVariation):
+        if lower is not None and _turned(randomizer):
             lower = WorseOrderBlock(lower, 1.0)
         return _rounds(randomizer, one.upper, lower, rounds, one.method)
     if isinstance(draw, Cohort):
@@ -62,7 +65,7 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
     lower: Block | None = None
     if one.identical_others is not None:
         lower = SubsampledBlock(one.identical_others, rate, identical_others=True)
-        if isinstance(randomizer, AttainedVariation):
+        if _turned(randomizer):
             lower = WorseOrderBlock(lower, rate)
     if one.bits is not None and draw.size < draw.population:
         upper = SampledBitsBlock(SubsampledBits(one.bits, draw.size, draw.population))
@@ -80,12 +83,18 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
         lower = SelfSamplingBlock(
             IdenticalOthersMessages(randomizer), clients, draw.rate, identical_others=True
         )
-        if isinstance(randomizer, AttainedVariation):
+        if _turned(randomizer):
             lower = WorseOrderBlock(lower, draw.rate)
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
         lower = None if lower is None else WorseOrderBlock(lower, draw.rate)
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of as many as come")
+
+
+def _turned(randomizer: object) -> bool:
+    """Whether the lower blocks of a randomizer are those of one order of the two worlds."""
+    one = randomizer.each if isinstance(randomizer, RepeatedMessages) else randomizer
+    return isinstance(one, AttainedVariation)
 
 
 def _rounds(

@@ -15,7 +15,14 @@ from turnout.protocol.mechanisms.interface import Released, State
 from turnout.protocol.messages import ClientIds
 from turnout.randomizers.vectors import VectorRandomizer
 from turnout.randomness import Source
-from turnout.spec import NonAdaptiveRandomizer, Randomizer, ReleaseRule, Scheme, TrustModel
+from turnout.spec import (
+    NonAdaptiveRandomizer,
+    Randomizer,
+    ReleaseRule,
+    RepeatedMessages,
+    Scheme,
+    TrustModel,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +35,25 @@ class Randomized:
     Attributes:
         randomizer: of one client's update, constrained to its radius in its norm.
         expected_check_ins: n̄, a public constant.
+        messages: of a client in a step, of whose meanings the mean counts.
     """
 
     randomizer: VectorRandomizer
     expected_check_ins: float
+    messages: int = 1
 
     def __post_init__(self) -> None:
         checks.positive(expected_check_ins=self.expected_check_ins)
+        checks.count(messages=self.messages)
 
     @property
     def law(self) -> Randomizer:
-        """The law of one message."""
-        return self.randomizer.law
+        """The law of a client's messages in a step."""
+        law = self.randomizer.law
+        if self.messages == 1:
+            return law
+        assert isinstance(law, NonAdaptiveRandomizer)
+        return RepeatedMessages.of(law, self.messages)
 
     @property
     def clip_norm(self) -> float:
@@ -47,13 +61,14 @@ class Randomized:
         return self.randomizer.radius
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """One client's message, as what it stands for."""
-        return self.summed(self.randomizer.encode_updates(np.atleast_2d(update), source))
+        """One client's messages, as what they stand for."""
+        rows = np.repeat(np.atleast_2d(update), self.messages, axis=0)
+        return self.summed(self.randomizer.encode_updates(rows, source))
 
     def summed(self, messages: NDArray[Any]) -> UpdateSum:
-        """The sum that the messages of a block of clients stand for; every one is randomized."""
-        total = self.randomizer.total(messages)
-        return UpdateSum(total, len(messages), noised=len(messages))
+        """The sum that all messages of a block of clients stand for; every one is randomized."""
+        clients = len(messages) // self.messages
+        return UpdateSum(self.randomizer.total(messages), clients, noised=clients)
 
     def zero(self) -> UpdateSum:
         """Nobody's messages."""
@@ -78,12 +93,12 @@ class Randomized:
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
         """The estimated sum over the number expected; also of nobody, which is zero."""
-        summed = self.randomizer.mean(total.total, 1)
+        summed = self.randomizer.mean(total.total, self.messages)
         return Released(summed, summed / self.expected_check_ins), state
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
-    """Nothing where the scheme is one of this randomizer's messages.
+    """Nothing where the scheme is one of this randomizer's messages, one or more a client and step.
 
     Raises:
         ParameterError: central trust, or another randomizer's law.
@@ -93,7 +108,8 @@ def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
     if scheme.trust is TrustModel.CENTRAL:
         expected = "'local' or 'shuffled' with messages, which clients randomize themselves"
         raise ParameterError("trust", scheme.trust.value, expected)
-    if scheme.randomizer != randomizer.law:
+    law = scheme.randomizer
+    if (law.each if isinstance(law, RepeatedMessages) else law) != randomizer.law:
         expected = f"{randomizer.law}, the law of {type(randomizer).__name__}"
         raise ParameterError("randomizer", scheme.randomizer, expected)
     if scheme.release is not ReleaseRule.AGGREGATED:

@@ -25,6 +25,7 @@ from scipy.special import betainc, betaincc
 from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted
 from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.repeats import RepeatedBlock
 from turnout.accounting.shuffling.approximate.blocks import PricedMessages, require_upper
 from turnout.accounting.shuffling.blanket.blocks import BlanketBlock
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
@@ -39,6 +40,7 @@ _LARGEST_HINT = 0.5
 _SLACK = 1e-9  # relative error that a binomial tail may have
 _INNER, _OUTER = 3.0, (5.0, 9.0)  # deviations of N: narrow groups, and where wide ones end
 _FEWEST, _MOST = 4, 24
+_COMPOSED = (-7.0, -3.0, -1.0, 1.0, 4.0)  # where groups begin whose curves are compositions
 _FEW = 24  # N's about the mean that are each a group of their own
 _WIDTH = 1e-3  # of a group, relative to N; about four times the error that it makes in ε
 _COINS = 64  # groups that the number of blanket messages is cut into
@@ -221,8 +223,13 @@ def grouped(first: np.ndarray, population: int, rate: float, side: Side) -> list
 
 
 def _groups_of(sample: Sample, side: Side, refinement: int) -> list[Group]:
-    """The groups; but few where each takes long and from below any will do."""
+    """The groups; but few where each takes long."""
     population, rate = sample.population, sample.rate
+    if isinstance(sample.base(population), RepeatedBlock):
+        mean = population * rate
+        edges = mean + math.sqrt(mean * (1.0 - rate)) * np.array(_COMPOSED)
+        first = np.unique(np.clip(np.rint([1.0, *edges]), 1, population)).astype(np.int64)
+        return grouped(first, population, rate, side)
     if side is Side.LOWER and isinstance(sample.base(population), IdenticalGaussianBlock):
         mean = population * rate
         deviation = math.sqrt(mean * (1.0 - rate))
