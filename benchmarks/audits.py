@@ -77,6 +77,8 @@ RELEASES: dict[str, Any] = {
     "Poisson, 40 steps at 0.1": tn.PoissonSampling(0.1, 40),
     "slot of 10 kept 5 times": tn.FixedAssignment(10, 5),
     "sliding window of 10": tn.SlidingWindow(10, 30),
+    "2 steps of 10": tn.KSubset(10, 2),
+    "5 steps of 10": tn.KSubset(10, 5),
 }
 
 
