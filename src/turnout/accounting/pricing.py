@@ -222,8 +222,8 @@ def _bracket(bound: NeighbourBound, direction: Direction, delta: float, toleranc
         missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
         if missing <= 1.0:
             return Bounds(lower, upper)
-        # Each refinement divides the width by four: go at once to the one that should do.
-        jump = math.ceil(math.log(1.2 * missing, 4)) if exact else 1
+        # Each refinement divides the width by nearly four: go at once to the one that should do.
+        jump = math.ceil(math.log(1.05 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper):
         raise _cannot_be_narrowed(lower, upper, delta, tolerance)
