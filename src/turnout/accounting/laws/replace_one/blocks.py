@@ -23,7 +23,7 @@ from turnout.accounting.divergence.polygons import (
 )
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.replace_one.antithetic import OneStepCurve
-from turnout.accounting.laws.replace_one.excess import Sum, excess
+from turnout.accounting.laws.replace_one.excess import Planner, Sum, excess
 from turnout.accounting.laws.replace_one.steps import AntitheticStep, AnyTwoStep, Step
 from turnout.accounting.laws.replace_one.triples import LocalSum, response_excess, upper_excess
 from turnout.core import checks
@@ -210,13 +210,12 @@ def _threshold(k: float, window: int, probability: float) -> float:
 
 
 class _Pricer:
-    """δ of a `ReplacementBlock` at one K after another; the last one is a guess at the next."""
+    """δ of a `ReplacementBlock` at one K after another."""
 
     def __init__(self, block: ReplacementBlock, refinement: int) -> None:
         self._block, self._refinement = block, refinement
         self._known: dict[tuple[float, Side], float] = {}
-        self._guesses: dict[float, float | None] = {}
-        self._last: float | None = None
+        self._planner = Planner()
 
     def __call__(self, k: float, side: Side) -> float:
         if (k, side) not in self._known:
@@ -232,12 +231,9 @@ class _Pricer:
         else:
             raise UnsupportedError("between any two, only curves are bounded from below")
         threshold = _threshold(k, block.window, block.probability)
-        guess = self._guesses.setdefault(k, self._last)
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
-        value = excess(total, side, self._refinement, guess)
-        if side is Side.UPPER and 0 < value < math.inf:
-            self._last = value
+        value = excess(total, side, self._refinement, self._planner)
         return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
 
 

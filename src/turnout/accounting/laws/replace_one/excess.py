@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +36,8 @@ FloatArray = np.ndarray
 _PILOTS, _FIRST_CAP = 8, 1e-4  # grids tried to find where one Y may be capped
 _NEGLIGIBLE = 1e-6  # part of δ that a cap, or a second jump, may cost
 _FAR = 50.0  # times that part, for what lies far below beside a jump
+_LOST = 3 * _FAR * _NEGLIGIBLE  # part of a value that its plan may lose
+_UNPILOTED = 7  # plans in a row that are made without pilots
 _COARSEST = 0.06  # √t·θ·h of the first grid: the spread then costs 3e-4 of δ
 _WORTH_A_JUMP = 0.999  # of a bound, to be worth a second sum
 _LEAST_CAP = 20.0  # above the threshold's share, in fiftieths of the quartiles' distance
@@ -64,20 +66,75 @@ class Plan:
     far: float = math.inf
 
 
-def excess(total: Sum, side: Side, refinement: int = 0, guess: float | None = None) -> float:
+class Planner:
+    """Plans of sums of which each is much like the one before.
+
+    Whether a cap or a jump gives less is told by pilots, which take as long as the sums themselves.
+    It seldom changes from a sum to the next, so pilots are made for some; a plan without one that
+    turns out to lose too much is made again with pilots.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[Sum, Plan] = {}
+        self._piloted: set[Sum] = set()
+        self._guess: float | None = None
+        self._jumps, self._unpiloted = False, 0
+
+    def plan(self, total: Sum) -> Plan:
+        """The plan of a sum, the same for both sides."""
+        if total not in self._plans:
+            if self._guess is None or self._unpiloted == 0:
+                return self._with_pilots(total)
+            self._unpiloted -= 1
+            made, cost = _jump_plan if self._jumps else _capped_plan, _NEGLIGIBLE * self._guess
+            self._plans[total] = made(Overview.of(total.step), total, cost)
+        return self._plans[total]
+
+    def _with_pilots(self, total: Sum) -> Plan:
+        self._piloted.add(total)
+        plan = self._plans[total] = _plan(total, self._guess)
+        self._jumps, self._unpiloted = plan.beside is not None, _UNPILOTED
+        return plan
+
+    def upper(self, total: Sum, refinement: int) -> float:
+        """The upper bound by this sum's plan."""
+        value, lost = self._tried(total, refinement)
+        if lost > _LOST * value and total not in self._piloted:
+            value, _ = _excess(total, Side.UPPER, self._with_pilots(total), refinement)
+        if 0 < value < math.inf:
+            self._guess = min(value, 1.0)
+        return value
+
+    def _tried(self, total: Sum, refinement: int) -> tuple[float, float]:
+        """The upper bound and what its plan loses: all, where one without pilots is of no use."""
+        try:
+            return _excess(total, Side.UPPER, self.plan(total), refinement)
+        except NumericalError:
+            if total in self._piloted:
+                raise
+            return 0.0, math.inf
+
+    def lower(self, total: Sum, refinement: int) -> float:
+        """The lower bound by this sum's plan."""
+        return _excess(total, Side.LOWER, self.plan(total), refinement)[0]
+
+
+def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None = None) -> float:
     """A bound on E[(Y_1 + … + Y_t − c₀)₊]/t, never on the wrong side.
 
-    Each refinement halves the grid's step; a guess at the result saves time. Where no grid holds
-    the sum, the bound is that of steps taken one by one, or 0.
+    Each refinement halves the grid's step; the planner of similar sums saves time. Where no grid
+    holds the sum, the bound is that of steps taken one by one, or 0.
     """
     trivial = _one_by_one(total, side)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
         return trivial
+    planner = planner or Planner()
     try:
-        value = _excess(total, side, _plan(total, guess), refinement)[0]
+        if side is Side.LOWER:
+            return planner.lower(total, refinement)
+        return min(planner.upper(total, refinement), trivial)
     except NumericalError:
         return trivial
-    return min(value, trivial) if side is Side.UPPER else value
 
 
 def _one_by_one(total: Sum, side: Side) -> float:
@@ -89,7 +146,6 @@ def _one_by_one(total: Sum, side: Side) -> float:
     return max(float(total.step.tangent(at)[0][0]), 0.0) if total.count == 1 else 0.0
 
 
-@lru_cache(maxsize=64)
 def _plan(total: Sum, guess: float | None) -> Plan:
     """A plan whose cap, or second jump, costs next to nothing, which a pilot tells."""
     overview = Overview.of(total.step)
@@ -108,7 +164,7 @@ def _plan(total: Sum, guess: float | None) -> Plan:
             if other < _WORTH_A_JUMP * value:
                 plan, value, lost = jumping, other, gone
         tried.append((value, plan))
-        if lost <= 3 * _FAR * _NEGLIGIBLE * value:
+        if lost <= _LOST * value:
             break
         cost = _NEGLIGIBLE * min(value, 1.0)
     return min(tried, key=lambda found: found[0])[1]
