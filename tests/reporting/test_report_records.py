@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.stats import binomtest
 from turnout.core.errors import StorageError
 from turnout.reporting.drawing import Picture
 from turnout.reporting.folder import write, write_report
-from turnout.reporting.summary import Outcome, Summary, versions
+from turnout.reporting.summary import TRACKED, Outcome, Summary, versions
 
 
 def table(path) -> list[dict[str, str]]:
@@ -35,6 +36,12 @@ def test_the_record_of_a_run(summary):
     assert record["versions"] == versions()
     assert "clients_epsilon" not in record
     assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_versions_are_of_packages_that_every_run_has():
+    lock = (Path(__file__).parents[2] / "requirements" / "runtime.lock").read_text()
+    locked = {line.partition("==")[0] for line in lock.splitlines()}
+    assert set(TRACKED) <= locked
 
 
 def test_the_counts_of_a_run(summary, traced_summary):

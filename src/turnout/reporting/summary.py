@@ -20,7 +20,7 @@ from turnout.spec import ReleaseRule
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics
 
-TRACKED = ("dp-accounting", "numpy", "scipy", "torch")
+TRACKED = ("numpy", "scipy", "torch")
 """Packages whose versions a report records."""
 SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
