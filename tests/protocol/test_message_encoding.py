@@ -10,7 +10,7 @@ import pytest
 
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from turnout.protocol import encodings
-from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
 from turnout.protocol.mechanisms.randomized import Randomized
 from turnout.randomizers.levels import level_above
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode, SphericalCode
@@ -159,3 +159,28 @@ def test_what_leaves_a_device_has_the_law_of_the_clipped_update_and_no_other():
             "ε₀ half as large again": counts(MessageEncoding(LInfRandomizer(2, 1.5, 0.5))),
         },
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_messages_travel_as_one_histogram(kind):
+    randomizer = KINDS[kind]
+    encoding, single = HistogramEncoding(randomizer, 4), MessageEncoding(randomizer)
+    update = np.linspace(-1.0, 1.0, 300)
+    body = encoding.packed(update, SimulationStreams(1).source("message"))
+    rows = randomizer.encode_updates(
+        np.repeat(update[None], 4, axis=0), SimulationStreams(1).source("message")
+    )
+    assert len(body) == encoding.encoded_size <= 4 * single.encoded_size
+    assert sorted(map(tuple, encoding.decode(body))) == sorted(map(tuple, rows))
+    assert sorted(encoding.singles(body)) == sorted(randomizer.pack(row[None]) for row in rows)
+    total = encoding.summed([body, body])
+    expected = 2 * randomizer.total(rows)
+    assert np.allclose(total.total, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    assert (total.count, total.noised) == (2, 2)
+    for wrong in (b"", body[:-1], body + b"\0"):
+        with pytest.raises(RemoteProtocolError, match=f"bytes, not {len(body)}"):
+            encoding.decode(wrong)
+    with pytest.raises(RemoteProtocolError, match="no messages of this task"):
+        encoding.decode(b"\xff" * len(body))
+    with pytest.raises(LocalProtocolError, match="shape"):
+        encoding.packed_records(np.zeros((3, 300)), SimulationStreams(1).source("message"))

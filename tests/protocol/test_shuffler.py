@@ -12,7 +12,7 @@ import pytest
 import turnout as tn
 from turnout.auditing.confidence import rate_bounds
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.protocol.encodings import MessageEncoding
+from turnout.protocol.encodings import HistogramEncoding, MessageEncoding
 from turnout.protocol.shuffler import Shuffler
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.randomness import SimulationStreams
@@ -46,6 +46,19 @@ def test_what_is_no_message_or_a_second_one_is_refused_and_not_counted():
     for late in (lambda: shuffler.receive(9, b"\x01"), shuffler.released):
         with pytest.raises(LocalProtocolError):
             late()
+
+
+def test_messages_that_came_together_leave_apart():
+    encoding = HistogramEncoding(RANDOMIZER, 2)
+    bits = {0: (0, 1), 1: (0, 1), 2: (0, 0), 3: (1, 1)}
+    left = set()
+    for clients in ((0, 1), (2, 3)):
+        shuffler = Shuffler(encoding)
+        for client in clients:
+            rows = np.array(bits[client])[:, None]
+            shuffler.receive(client, RANDOMIZER.pack_histogram(rows))
+        left.add(shuffler.released())
+    assert left == {(b"\x00", b"\x00", b"\x01", b"\x01")}
 
 
 # -- an audit: a proved lower bound on ε by attacks, against the price -------------------------

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from turnout.protocol.mechanisms.randomized import Randomized
@@ -119,6 +120,10 @@ class MessageEncoding:
         except ParameterError as error:
             raise RemoteProtocolError(f"no message of this task: {error.expected}") from None
 
+    def singles(self, data: bytes) -> list[bytes]:
+        """The messages in one client's body: the body itself."""
+        return [data]
+
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
         """The sum of what the messages stand for; float64, so `Randomized` may release it."""
         mechanism = Randomized(self.randomizer, 1.0)
@@ -133,6 +138,73 @@ class MessageEncoding:
         bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : self.randomizer.message_bits]
         joined = np.packbits(bits.ravel(), bitorder="little").tobytes()
         return self.randomizer.unpack(joined, len(bodies))
+
+
+@dataclass(frozen=True)
+class HistogramEncoding(MessageEncoding):
+    """A client's messages of one step in one body: which ones, and how often each.
+
+    Source: the histogram trick of Mayekar and Tyagi 2020, as in the proof of Theorem 4.3.1 of
+        Girgis 2023 (girgis2023thesis): a shuffler mixes messages anyhow, so their order within
+        one client's is not sent.
+
+    Guarantees: those of `MessageEncoding`, each message with randomness of its own, so that a body
+        is (messages · ε₀)-private.
+
+    Attributes:
+        messages: s, of one client in a step.
+    """
+
+    messages: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.count(messages=self.messages)
+
+    @property
+    def encoded_size(self) -> int:
+        """Bytes of a body, the last one filled up with zero bits."""
+        return -(-self.randomizer.histogram_bits(self.messages) // 8)
+
+    def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
+        """A body of fresh messages of one update."""
+        return self.packed_records(np.repeat(np.atleast_2d(update), self.messages, axis=0), source)
+
+    def packed_records(self, updates: NDArray[np.floating], source: Source) -> bytes:
+        """A body of a fresh message of each of these updates, shape (messages, d).
+
+        Raises:
+            LocalProtocolError: another shape.
+        """
+        if updates.shape != (self.messages, self.dimension):
+            expected = (self.messages, self.dimension)
+            raise LocalProtocolError(f"updates have shape {updates.shape}, not {expected}")
+        return self.randomizer.pack_histogram(self.randomizer.encode_updates(updates, source))
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """The numbers of all messages of a body, shape (messages, numbers of a message).
+
+        Raises:
+            RemoteProtocolError: another length, or a number that is no histogram's.
+        """
+        if len(data) != self.encoded_size:
+            raise RemoteProtocolError(f"a body has {len(data)} bytes, not {self.encoded_size}")
+        try:
+            return self.randomizer.unpack_histogram(data, self.messages)
+        except ParameterError as error:
+            raise RemoteProtocolError(f"no messages of this task: {error.expected}") from None
+
+    def singles(self, data: bytes) -> list[bytes]:
+        """Each message of a body by itself, as `MessageEncoding` packs it."""
+        return [self.randomizer.pack(row[None]) for row in self.decode(data)]
+
+    def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
+        """The sum of what the messages of all bodies stand for; each body is one client's."""
+        mechanism = Randomized(self.randomizer, 1.0, self.messages)
+        total = mechanism.zero()
+        for some in _batches(bodies):
+            total = total + mechanism.summed(np.concatenate([self.decode(body) for body in some]))
+        return total
 
 
 def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -8,11 +8,15 @@ nothing is left of the order of arrival that a bad permutation could keep.
 from __future__ import annotations
 
 from turnout.core.errors import LocalProtocolError, RemoteProtocolError
-from turnout.protocol.encodings import UpdateEncoding
+from turnout.protocol.encodings import MessageEncoding
 
 
 class Shuffler:
-    r"""One round's messages, of one encoding, at most one a client.
+    r"""One round's messages, of one encoding, at most one body a client.
+
+    A body of several messages (`HistogramEncoding`) leaves as single ones among everybody else's,
+    so that nobody can tell which came together; a shuffle of each client's first messages, one of
+    the second and so on, which is what is priced, shows more.
 
     Guarantees:
         What leaves is a function of the multiset of messages, and leaves once.
@@ -28,7 +32,7 @@ class Shuffler:
     (b'\x02', b'\x05')
     """
 
-    def __init__(self, encoding: UpdateEncoding) -> None:
+    def __init__(self, encoding: MessageEncoding) -> None:
         self._encoding = encoding
         self._messages: dict[int, bytes] | None = {}
 
@@ -50,9 +54,11 @@ class Shuffler:
         Raises:
             LocalProtocolError: the round is over.
         """
-        bodies = sorted(self._open().values())
+        messages = [
+            single for body in self._open().values() for single in self._encoding.singles(body)
+        ]
         self._messages = None
-        return tuple(bodies)
+        return tuple(sorted(messages))
 
     def _open(self) -> dict[int, bytes]:
         if self._messages is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,6 +79,64 @@ def _fields(data: bytes, clients: int, widths: tuple[int, ...]) -> NDArray[np.in
             rows[:, column] |= digits[:, start + position].astype(np.int64) << position
         start += width
     return rows
+
+
+def histogram_bits(values: int, count: int) -> int:
+    """Bits that tell all histograms of ``count`` messages of ``values`` values apart.
+
+    >>> histogram_bits(1024, 1), histogram_bits(1024, 8)
+    (10, 65)
+    """
+    return bits_for(math.comb(values + count - 1, count))
+
+
+def pack_histogram(words: Sequence[int], values: int) -> bytes:
+    """Which messages there are and how often, in ⌈`histogram_bits` / 8⌉ bytes; not their order.
+
+    The words in order, each with its place added, are a set; its rank among all sets of its size
+    (the combinatorial number system) is what the bytes hold, lowest first.
+
+    Args:
+        words: from 0 to values − 1, at least one.
+        values: how many words there are.
+    """
+    if not all(0 <= word < values for word in words):
+        raise ParameterError("messages", "out of range", f"numbers below {values}")
+    rank = sum(math.comb(word + i, i + 1) for i, word in enumerate(sorted(words)))
+    return rank.to_bytes(-(-histogram_bits(values, len(words)) // 8), "little")
+
+
+def unpack_histogram(data: bytes, values: int, count: int) -> list[int]:
+    """The words that `pack_histogram` packed, in order of size.
+
+    Raises:
+        ParameterError: a wrong length, or a number that is no histogram's.
+    """
+    size = -(-histogram_bits(values, count) // 8)
+    if len(data) != size:
+        raise ParameterError("data", f"{len(data)} bytes", f"{size} bytes")
+    rank, above = int.from_bytes(data, "little"), values + count - 1
+    if rank >= math.comb(above, count):
+        raise ParameterError("data", rank, f"a histogram's number, below {math.comb(above, count)}")
+    words = []
+    for i in reversed(range(count)):
+        place = _largest_place(rank, i + 1, above)
+        rank -= math.comb(place, i + 1)
+        words.append(place - i)
+        above = place
+    return words[::-1]
+
+
+def _largest_place(rank: int, size: int, above: int) -> int:
+    """The largest c below ``above`` with C(c, size) ≤ rank; c may exceed a machine's words."""
+    below = size - 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        if math.comb(middle, size) <= rank:
+            below = middle
+        else:
+            above = middle
+    return below
 
 
 def pack_rows(rows: NDArray[np.uint64], columns: int) -> bytes:

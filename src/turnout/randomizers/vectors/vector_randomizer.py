@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.randomizers.packing import bits_for, pack_fields, unpack_fields
+from turnout.randomizers.packing import (
+    bits_for,
+    histogram_bits,
+    pack_fields,
+    pack_histogram,
+    unpack_fields,
+    unpack_histogram,
+)
 from turnout.randomness import Source
 from turnout.spec import PureRandomizer
 
@@ -161,6 +169,37 @@ class VectorRandomizer(ABC):
             ParameterError: not that many messages, or a number that none can have.
         """
         return unpack_fields(data, clients, self.radices)
+
+    def histogram_bits(self, count: int) -> int:
+        """Bits of so many messages of one client as serialised, whose order nobody needs."""
+        return self.message_bits if count == 1 else histogram_bits(math.prod(self.radices), count)
+
+    def pack_histogram(self, messages: NDArray) -> bytes:
+        """One client's messages as bytes, without their order; shape (n, …) in."""
+        words = []
+        for row in np.asarray(messages).reshape(len(messages), -1).tolist():
+            word = 0
+            for number, radix in zip(row, self.radices, strict=True):
+                if not 0 <= number < radix:
+                    raise ParameterError("messages", number, f"numbers below {radix}")
+                word = word * radix + number
+            words.append(word)
+        return pack_histogram(words, math.prod(self.radices))
+
+    def unpack_histogram(self, data: bytes, count: int) -> NDArray:
+        """The messages that `pack_histogram` packed, ordered; shape (count, numbers of a message).
+
+        Raises:
+            ParameterError: no histogram of so many messages.
+        """
+        rows = []
+        for word in unpack_histogram(data, math.prod(self.radices), count):
+            row: list[int] = []
+            for radix in reversed(self.radices):
+                word, number = divmod(word, radix)  # noqa: PLW2901
+                row.append(number)
+            rows.append(row[::-1])
+        return np.array(rows, dtype=np.int64)
 
     def single_words(self, messages: NDArray) -> IntArray:
         """Messages of one number each, shape (n,).
