@@ -61,6 +61,8 @@ def test_the_report_says_what_is_sent_and_what_it_costs(run):
     assert record["message_bits"] == LInfRandomizer(650, 3.0).message_bits
     assert "noise_multiplier" not in record
     page = (run.folder / "report.html").read_text("utf-8")
+    assert min(record["thesis_epsilon"].values()) > record["epsilon"]
+    assert "ε by the thesis, to compare" in page
     for said in ("ε₀ of a message alone", "LInfRandomizer, 11 bits", "cut at ±0.02"):
         assert said in page
         assert said in (run.folder / "MODEL_CARD.md").read_text("utf-8") or "alone" not in said
@@ -99,7 +101,10 @@ def test_several_messages_of_drawn_records_are_a_plan(tmp_path):
     record = json.loads((found.folder / "report.json").read_text())
     assert (record["messages"], record["epsilon0"]) == (3, 3.0)
     page = (found.folder / "report.html").read_text("utf-8")
-    assert "3 a client and step; each of one record" in page
+    assert record["step_bits"] == LInfRandomizer(650, 3.0).histogram_bits(3) < 33
+    assert f"3 a client and step in one histogram of {record['step_bits']} bits" in page
+    assert "each of one record" in page
+    assert record["thesis_epsilon"] == {}
     assert "3 in each step" in (found.folder / "MODEL_CARD.md").read_text("utf-8")
     plan = Plan.from_mapping(SEVERAL)
     task = build_task(gather(plan, tmp_path))

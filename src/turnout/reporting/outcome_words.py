@@ -85,14 +85,26 @@ def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, 
     messages, section = prepared.messages(dimension), prepared.plan.messages
     if messages is None or section is None:
         return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.5g}")]
-    shorter = 32 * dimension / messages.message_bits
-    several = "" if section.messages == 1 else f"; {section.messages} a client and step"
-    several += "; each of one record" if section.each == "record" else ""
+    step_bits = messages.histogram_bits(section.messages)
+    shorter = 32 * dimension / step_bits
+    several = "" if section.messages == 1 else f"{section.messages} a client and step in one "
+    several += "" if section.messages == 1 else f"histogram of {step_bits:,} bits, "
+    of_records = "; each of one record" if section.each == "record" else ""
     return [
         (
             "Message",
-            f"{type(messages).__name__}, {messages.message_bits} bits, "
-            f"1/{shorter:,.0f} of the update in float32{several}",
+            f"{type(messages).__name__}, {messages.message_bits} bits, {several}"
+            f"1/{shorter:,.0f} of the update in float32{of_records}",
         ),
         ("ε₀ of a message alone", f"{rounded_up(messages.epsilon0)} (replace-one, local trust)"),
+        *_thesis_words(prepared),
     ]
+
+
+def _thesis_words(prepared: PreparedPlan) -> list[tuple[str, str]]:
+    """ε by the thesis' own theorems on such a run, where there are any."""
+    from turnout.accounting.published.shuffled_training import thesis_epsilons
+
+    found = thesis_epsilons(prepared.scheme, prepared.guarantee.delta)
+    words = ", ".join(f"{rounded_up(value, 4)} ({name})" for name, value in found.items())
+    return [("ε by the thesis, to compare", f"{words}; replace-one")] if words else []

@@ -179,6 +179,8 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
 
 def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
     """The noise of the coordinator, or what clients send in its place."""
+    from turnout.accounting.published.shuffled_training import thesis_epsilons
+
     messages, section = prepared.messages(dimension), prepared.plan.messages
     if messages is None or section is None:
         return {"noise_multiplier": prepared.noise.noise_multiplier}
@@ -187,6 +189,8 @@ def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
         "message": type(messages).__name__,
         "message_bits": messages.message_bits,
         "messages": section.messages,
+        "step_bits": messages.histogram_bits(section.messages),
+        "thesis_epsilon": thesis_epsilons(prepared.scheme, prepared.guarantee.delta),
     }
 
 

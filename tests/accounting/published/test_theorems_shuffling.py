@@ -45,6 +45,7 @@ HELPERS = {
     "blanket_size",
     "require_setting",
     "sub_gaussian_moments",
+    "missed_by_coins",
 }
 
 

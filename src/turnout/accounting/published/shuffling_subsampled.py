@@ -130,15 +130,20 @@ def lemma_4_4_1(
     Raises:
         UnsupportedError: δ would be 1.
     """
-    expected = _expected(local_epsilon, clients, probability, inner_delta)
-    missed = math.exp(min(local_epsilon + math.log(2) - expected / 12, 0.0))
+    _expected(local_epsilon, clients, probability, inner_delta)
+    missed = missed_by_coins(local_epsilon, clients, probability)
     point = _by_coins(local_epsilon, clients, probability, inner_delta, missed)
     if point.delta >= 1:
         raise UnsupportedError(
-            f"Lemma 4.4.1 proves nothing: so few clients are expected ({expected:.4g}) that "
-            "2 e^(epsilon_0) e^(-qn/12) leaves no delta"
+            f"Lemma 4.4.1 proves nothing: so few clients are expected ({probability * clients:.4g})"
+            " that 2 e^(epsilon_0) e^(-qn/12) leaves no delta"
         )
     return point
+
+
+def missed_by_coins(local_epsilon: float, clients: int, probability: float) -> float:
+    """2e^{ε₀}e^{−qn/12}, at most 1: what too few or too many clients add to δ in `lemma_4_4_1`."""
+    return math.exp(min(local_epsilon + math.log(2) - probability * clients / 12, 0.0))
 
 
 def lemma_4_4_1_as_printed(
