@@ -102,8 +102,11 @@ def test_every_batch_has_one_release():
 def test_a_pass_that_breaks_off_counts_all_that_was_dealt():
     dealt = Assignment(CheckIn(4, 2), 5)
     first = dealt.epoch()
-    next(first), next(first), next(first)
+    next(first)
     dealt.use()
+    next(first), next(first)
+    with pytest.raises(UnsupportedError, match="2 batches came"):
+        dealt.use()
     assert dealt.used == 1
     rest = list(dealt.epoch())
     assert (len(rest), dealt.used, dealt.dealt) == (1, 3, 4)

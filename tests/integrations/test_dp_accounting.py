@@ -131,3 +131,22 @@ def test_two_neighbour_bounds_have_no_distribution():
     assert isinstance(event, SchemeDpEvent)
     with pytest.raises(UnsupportedEventError, match="two neighbour bounds"):
         Accountant(REPLACE).compose(event)
+
+
+def test_an_accountant_has_one_unit_and_one_trust_model():
+    event = dp_event.GaussianDpEvent(1.0)
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    of_clients = random_allocation(event, 1, 10)
+    noise, law = of_clients.scheme.randomizer, of_clients.scheme.participation
+    of_examples = SchemeDpEvent(Scheme(noise, law, "add-remove", unit="example"))
+    accountant = Accountant(relation, 1e-2).compose(of_clients)
+    assert accountant.supports(of_clients)
+    assert not accountant.supports(of_examples)
+    with pytest.raises(UnsupportedEventError, match="unit"):
+        accountant.compose(of_examples)
+
+
+def test_a_grid_coarser_than_any_loss_is_refused():
+    curve = PrivacyCurve.of(random_allocation(dp_event.GaussianDpEvent(1.0), 1, 10).scheme)
+    with pytest.raises(ParameterError, match="discretization"):
+        to_pld(curve, 1000.0)

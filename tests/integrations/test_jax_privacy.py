@@ -66,6 +66,16 @@ class UserSelectionStrategy:
     base_strategy: Any
 
 
+for known in (
+    CyclicPoissonSampling,
+    BallsInBinsSampling,
+    FixedBatchSampling,
+    BMinSepSampling,
+    UserSelectionStrategy,
+):
+    known.__module__ = "jax_privacy.batch_selection"
+
+
 def cyclic(rate, steps, cycle=1, kind=PartitionType.INDEPENDENT):
     return CyclicPoissonSampling(rate, steps, None, cycle, kind)
 
@@ -131,6 +141,10 @@ class Truncating(BallsInBinsSampling):
     """A subclass may draw by any law."""
 
 
+Namesake = type("BallsInBinsSampling", (BallsInBinsSampling,), {"__module__": "mine"})
+"""One of the same name too."""
+
+
 @pytest.mark.parametrize(
     ("strategy", "words"),
     [
@@ -139,6 +153,7 @@ class Truncating(BallsInBinsSampling):
         (BMinSepSampling(0.5, 8, 2), "sampling_prob 1 alone"),
         (FixedBatchSampling(5, 8, replace=True), "replacement"),
         (Truncating(8, 2), "Truncating"),
+        (Namesake(8, 2), r"mine\.BallsInBinsSampling"),
         (UserSelectionStrategy(UserSelectionStrategy(cyclic(0.1, 5))), "UserSelectionStrategy"),
         pytest.param(object(), "object", id="object"),
     ],

@@ -6,6 +6,7 @@ import opacus
 import pytest
 import torch
 from opacus.accountants import create_accountant
+from opacus.schedulers import ExponentialGradClip
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
@@ -114,15 +115,14 @@ def test_empty_batches_release_noise_over_the_expected_size():
 def test_the_released_noise_has_the_stated_size():
     """Without records in a batch the gradient is noise over the denominator, and nothing else."""
     model = nn.Linear(200, 200)
-    loader = AssignedBatches.of(40, 80, 1, probability=0.0).loader(
+    loader = AssignedBatches.of(40, 80, 1, probability=1e-9).loader(
         TensorDataset(torch.zeros(40, 200), torch.zeros(40).long())
     )
     keys = {"noise_multiplier": 1.5, "max_grad_norm": 2.0, "relation": "zero-out"}
     run = make_private(model, torch.optim.SGD(model.parameters(), 0.0), loader, **keys)
-    run.optimizer.expected_batch_size = 0.5
     step(run, *next(iter(run.loader)))
     deviation = torch.cat([p.grad.flatten() for p in run.optimizer.params]).std().item()
-    assert deviation == pytest.approx(1.5 * 2.0 / 0.5, rel=0.03)
+    assert deviation == pytest.approx(1.5 * 2.0 / (0.5 * 1e-9), rel=0.03)
 
 
 def test_the_noise_does_not_follow_a_seed():
@@ -230,6 +230,119 @@ def test_steps_that_no_batch_stands_for_are_refused():
         nn.functional.cross_entropy(run.module(inputs), labels).backward()
     with pytest.raises(UnsupportedError, match="several batches"):
         run.optimizer.step()
+
+
+def test_a_release_is_of_the_batch_that_came_last():
+    run = private(60, 8, 1)
+    kept = list(run.loader)
+    with pytest.raises(UnsupportedError, match="8 batches came"):
+        step(run, *kept[0])
+    run = private(60, 8, 1)
+    batches = iter(run.loader)
+    next(batches)
+    with pytest.raises(UnsupportedError, match="2 batches came"):
+        step(run, *next(batches))
+    assert len(run.engine.accountant) == 0
+
+
+def with_workers(records, batches):
+    model, sampler = nn.Linear(3, 2), AssignedBatches.of(records, batches, 1)
+    loader = sampler.loader(data(records), num_workers=2)
+    keys = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "relation": "zero-out"}
+    return make_private(model, torch.optim.SGD(model.parameters(), 0.1), loader, **keys)
+
+
+def test_workers_fetch_ahead_and_one_batch_has_one_release():
+    run = with_workers(60, 6)
+    epoch(run)
+    assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(6, 1))
+    run = with_workers(60, 6)
+    batch = next(iter(run.loader))
+    step(run, *batch)
+    with pytest.raises(UnsupportedError, match="a second"):
+        step(run, *batch)
+
+
+def test_pieces_of_a_batch_that_was_broken_off_are_in_no_release():
+    run = private(60, 2, 1)
+
+    def pieces():
+        return BatchMemoryManager(
+            data_loader=run.loader, max_physical_batch_size=5, optimizer=run.optimizer
+        )
+
+    with pieces() as loader:
+        step(run, *next(iter(loader)))
+    assert run.optimizer.params[0].summed_grad is not None
+    sizes = []
+    with pieces() as loader:
+        for inputs, labels in loader:
+            sizes.append(len(inputs))
+            step(run, inputs, labels)
+            if len(sizes) == 1:  # of this piece alone
+                alone = run.optimizer.params[0].summed_grad.norm()
+                assert alone <= len(inputs) * (1 + 1e-5)
+    assert len(run.engine.accountant) == 2
+    assert not run.optimizer._step_skip_queue
+
+
+def test_what_clips_scales_and_divides_is_the_same_in_every_step():
+    def halved_noise(run):
+        ExponentialGradClip(run.optimizer, gamma=0.5).step()
+
+    def fewer(run):
+        run.optimizer.expected_batch_size = 1.0
+
+    norms = {"clipping": "per_layer", "max_grad_norm": [1.0, 1.0]}
+    for change, options in ((halved_noise, norms), (halved_noise, {}), (fewer, {})):
+        run = private(60, 4, 1, **options)
+        change(run)
+        with pytest.raises(ParameterError, match="as of make_private"):
+            epoch(run)
+    for norm in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ParameterError, match="max_grad_norm"):
+            private(max_grad_norm=norm)
+
+
+def test_batches_have_one_accountant_whatever_hook_an_optimizer_has():
+    run = private(60, 4, 1)
+    run.optimizer.attach_step_hook(lambda optimizer: None)
+    epoch(run)
+    assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(4, 1))
+    sampler = AssignedBatches.of(60, 4, 2)
+    keys = {"max_grad_norm": 1.0, "relation": "zero-out"}
+    for noise in (0.5, 4.0):
+        model = nn.Linear(3, 2)
+        made = (model, torch.optim.SGD(model.parameters(), 0.1), sampler.loader(data()))
+        if noise == 0.5:
+            make_private(*made, noise_multiplier=noise, **keys)
+        else:
+            with pytest.raises(UnsupportedError, match="have an accountant"):
+                make_private(*made, noise_multiplier=noise, **keys)
+
+
+class EveryBatch(AssignedBatches):
+    """A record in every batch, whatever its law says."""
+
+    def __iter__(self):
+        return iter([list(range(60))] * 4)
+
+
+def test_a_subclass_of_the_sampler_is_another_sampler():
+    model, loader = nn.Linear(3, 2), EveryBatch.of(60, 4, 1).loader(data())
+    with pytest.raises(UnsupportedError, match="EveryBatch has no price"):
+        make_private(
+            model, torch.optim.SGD(model.parameters(), 0.1), loader,
+            noise_multiplier=1.0, max_grad_norm=1.0, relation="zero-out",
+        )  # fmt: skip
+
+
+def test_releases_of_no_scheme_have_no_epsilon():
+    accountant = create_accountant("turnout")
+    assert accountant.get_epsilon(DELTA) == 0.0
+    accountant.history = [(0.1, 0.5, 1000)]
+    with pytest.raises(UnsupportedError, match="make_private alone"):
+        accountant.get_epsilon(DELTA)
 
 
 def test_the_accountant_alone_prices_no_other_loader():

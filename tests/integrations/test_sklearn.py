@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.ensemble import BaggingClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -118,3 +119,26 @@ def test_a_search_warns_that_every_fit_costs():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_pipeline(FunctionTransformer(), model).fit(ROWS, LABELS)
+
+
+def test_whatever_fits_several_times_is_warned_of():
+    bagged = BaggingClassifier(LogisticRegression(classes=[0, 1]), n_estimators=2)
+    with pytest.warns(UncoveredByEpsilonWarning, match="ensemble"):
+        bagged.fit(ROWS[:200], LABELS[:200])
+
+
+def test_a_fit_keeps_its_delta_and_its_scale():
+    model = LogisticRegression(classes=["no", "yes"], feature_norm=2.0).fit(ROWS, LABELS)
+    scores = model.predict_proba(ROWS)
+    model.set_params(delta=1e-9, feature_norm=0.1)
+    assert model.delta_ == 1e-5
+    assert np.array_equal(model.predict_proba(ROWS), scores)
+
+
+@pytest.mark.parametrize("classes", [["0", "1"], [0, 1]])
+def test_classes_are_of_the_labels_kind(classes):
+    labels = np.arange(20) % 2
+    with pytest.raises(ParameterError, match="classes"):
+        LogisticRegression(classes=classes).fit(
+            ROWS[:20], labels if classes[0] == "0" else labels.astype(str)
+        )

@@ -34,7 +34,7 @@ from flwr.simulation import run_simulation
 from flwr.supercore.task_identity import TaskIdentity
 
 import turnout as tn
-from turnout.core.errors import ParameterError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.integrations.flower import CheckInMod, CheckInStrategy, _shaped
 from turnout.integrations.flower_accountant import CheckedAccountant
 from turnout.learning.optimizers import SGD
@@ -68,9 +68,10 @@ def strategy(ledger: Path, scheme: Scheme, nodes: int) -> CheckInStrategy:
 )
 def test_the_accountant_is_below_flowers(kind):
     ours, theirs = CheckedAccountant(config(kind)), RdpAccountant(config(kind))
+    size = 1000 if kind is ADD_REMOVE else 50  # of fewer, another replaces a node that is gone
     for accountant in (ours, theirs):
-        accountant.compose(GaussianPrivacyEvent(1.1, 50, 1000), 20)
-        accountant.compose(GaussianPrivacyEvent(2.0, 50, 1000), 5)
+        accountant.compose(GaussianPrivacyEvent(1.1, size, 1000), 20)
+        accountant.compose(GaussianPrivacyEvent(2.0, size, 1000), 5)
     assert ours.num_releases == theirs.num_releases == 25
     assert 0.7 * theirs.get_epsilon(DELTA) < ours.get_epsilon(DELTA) < theirs.get_epsilon(DELTA)
     assert ours.get_delta(ours.get_epsilon(DELTA)) == pytest.approx(DELTA, rel=0.05)
@@ -84,10 +85,14 @@ def test_the_accountant_is_below_flowers(kind):
 def test_the_accountant_says_what_turnout_prices():
     accountant = CheckedAccountant(config(max_epsilon=5.0))
     assert accountant.get_epsilon(DELTA) == 0.0
-    event = GaussianPrivacyEvent(2.0, 50, 1000)
+    event = GaussianPrivacyEvent(4.0, 50, 1000)
     accountant.compose(event, 3)
-    scheme = Scheme(GaussianNoise(2.0), EveryStep(3), Relation.ADD_REMOVE)
+    scheme = Scheme(GaussianNoise(4.0), EveryStep(3), Relation.REPLACE_ONE)
     assert accountant.get_epsilon(DELTA) == tn.price(scheme, delta=DELTA).epsilon.upper
+    everybody = CheckedAccountant(config())
+    everybody.compose(GaussianPrivacyEvent(4.0, 1000, 1000), 3)
+    scheme = Scheme(GaussianNoise(4.0), EveryStep(3), Relation.ADD_REMOVE)
+    assert everybody.get_epsilon(DELTA) == tn.price(scheme, delta=DELTA).epsilon.upper
     assert not accountant.would_exceed(event)
     assert accountant.would_exceed(event, count=20)
     assert accountant.num_releases == 3
@@ -257,3 +262,13 @@ def test_a_superlink_with_two_supernodes_one_of_which_is_killed(tmp_path, monkey
     assert [step for step in before if step > 5] != []  # it had drawn its second window by then
     assert drawn(0) == []
     assert set(drawn(1)) < set(before)
+
+
+def test_replies_have_one_release_and_nodes_one_reply(tmp_path):
+    scheme = Scheme(GaussianNoise(1.0), CheckIn(2), "zero-out")
+    own = strategy(tmp_path / "ledger", scheme, 2)
+    with pytest.raises(UnsupportedError, match="not asked for this step"):
+        own.aggregate_train(1, [])
+    assert own.ledger.step == 0
+    with pytest.raises(ParameterError, match="zero-out or replace-one"):
+        strategy(tmp_path / "other", Scheme(GaussianNoise(1.0), CheckIn(2), "add-remove"), 2)

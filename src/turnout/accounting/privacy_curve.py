@@ -35,6 +35,7 @@ FloatArray = np.ndarray
 _HINTS = (1e-1, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 """δ's at which an exported curve is made sharp, besides the least."""
 _EXPORTED_LOSSES = 2**14
+_COARSEST = 50.0  # distance between losses
 _MOST_LOSSES = 10_000_000
 _SHARP_TO = (1e-6, 1e-9, 1e-12, 1e-15)  # δ's down to which a profile is tried
 _CAP_ROUNDING = 1e-12  # more than a sum of ε₀ errs by
@@ -244,6 +245,8 @@ class PrivacyCurve:
         checks.open_unit(least_delta=least_delta)
         if discretization is not None:
             checks.positive(discretization=discretization)
+            if discretization > _COARSEST:
+                raise ParameterError("discretization", discretization, f"at most {_COARSEST:g}")
         require("dp-accounting", what="PrivacyCurve.to_dp_accounting")
         from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 

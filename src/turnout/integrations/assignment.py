@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,9 @@ class Assignment:
         batches: steps of an epoch.
         dealt: steps whose batches were handed out.
         used: the first so many steps are all that releases can rest on.
+        ahead: of those dealt, how many a loader's workers hold that the loop has not seen.
+        followed: whether an accountant counts its releases; there is one for each assignment.
+        on_pass: called when a pass begins, of which nothing before may be left.
 
     Raises:
         UnsupportedError: a law under which records do not draw their own batches of an epoch.
@@ -71,7 +74,9 @@ class Assignment:
         check_population(law, records)
         self.law, self.records, self.batches = law, int(records), law.window
         self.source = OSRandomness() if source is None else source
-        self.dealt = self.used = 0
+        self.dealt = self.used = self.ahead = 0
+        self.followed = False
+        self.on_pass: Callable[[], None] | None = None
         self._block, self._schedule = -1, None
 
     @property
@@ -95,7 +100,9 @@ class Assignment:
                 f"all {self.law.steps // self.batches} epochs of the run are over: "
                 "its price covers no further batch"
             )
-        self.used = self.dealt
+        if self.on_pass is not None:
+            self.on_pass()
+        self.used, self.ahead = self.dealt, 0
         end = self.dealt - self.dealt % self.batches + self.batches
         while self.dealt < end:
             step = self.dealt
@@ -104,13 +111,20 @@ class Assignment:
             yield batch
 
     def use(self) -> None:
-        """Counts one release, before it is made.
+        """Counts one release, before it is made: that of the batch that came last.
 
         Raises:
-            UnsupportedError: every batch that was dealt has had its release.
+            UnsupportedError: this batch has had its release, or one before it has not, so that
+                nobody knows which batches this one rests on.
         """
-        if self.used >= self.dealt:
+        waiting = self.dealt - self.ahead - self.used
+        if waiting <= 0:
             raise UnsupportedError("a batch has one release: this one would be a second")
+        if waiting > 1:
+            raise UnsupportedError(
+                f"{waiting} batches came since the last release: each one, empty or not, has its "
+                "step before the next is fetched (no list(loader), no skipped batch)"
+            )
         self.used += 1
 
     def _schedule_at(self, step: int) -> Schedule:
@@ -143,7 +157,7 @@ class Assignment:
         used = state.get("used")
         if not isinstance(used, int) or not self.used <= used <= self.law.steps:
             raise ParameterError("used", used, f"from {self.used} to {self.law.steps} steps")
-        self.dealt = self.used = used
+        self.dealt, self.used, self.ahead = used, used, 0
         self._block, self._schedule = int(state["block"]), None
         if "offsets" in state:
             first = blocks(self.law)[self._block].first_step

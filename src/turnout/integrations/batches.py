@@ -87,7 +87,7 @@ class AssignedBatches(Sampler[list[int]]):
         collate: Any = options.pop("collate_fn", None) or default_collate
         if not isinstance(collate, WithEmptyBatches):
             collate = WithEmptyBatches(collate, collate([dataset[0]]))
-        return DataLoader(dataset, batch_sampler=self, collate_fn=collate, **options)
+        return _Loader(dataset, batch_sampler=self, collate_fn=collate, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """All that goes on after a restart; as secret as the data."""
@@ -96,6 +96,19 @@ class AssignedBatches(Sampler[list[int]]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on after the batches that were used; see `Assignment.load_state_dict`."""
         self.assignment.load_state_dict(state)
+
+
+class _Loader(DataLoader[Any]):
+    """A loader that tells the assignment how many batches its workers fetched ahead of the loop."""
+
+    def __iter__(self) -> Any:
+        assert isinstance(self.batch_sampler, AssignedBatches)
+        assignment = self.batch_sampler.assignment
+        handed = assignment.dealt
+        for batch in super().__iter__():
+            handed += 1
+            assignment.ahead = assignment.dealt - handed
+            yield batch
 
 
 class WithEmptyBatches:

@@ -120,6 +120,9 @@ def shuffle(randomizer: Any, clients: int, **options: Any) -> SchemeDpEvent:
 class Accountant(PLDAccountant):
     """Dp-accounting's accountant, which composes `SchemeDpEvent` with its own events.
 
+    All schemes have one privacy unit and one trust model, to which dp-accounting's events, which
+    name neither, are taken to belong.
+
     It also prices a ``RandomAllocationDpEvent(event, num_selected, num_steps)``, which later
     versions of dp-accounting have, by turnout's bounds.
     """
@@ -131,12 +134,23 @@ class Accountant(PLDAccountant):
             return super()._maybe_compose(event, count, do_compose)
         try:
             curve = self._curve(event.scheme)
+            self._require_same(event.scheme)
             if do_compose and count:
+                self._of = event.scheme
                 gap = self._value_discretization_interval
                 self._pld = self._pld.compose(to_pld(curve * int(count), gap))
         except TurnoutError as error:
             return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
         return None
+
+    _of: Scheme | None = None
+
+    def _require_same(self, scheme: Scheme) -> None:
+        """Refuses a scheme of another unit or trust model than those before."""
+        for name in () if self._of is None else ("unit", "trust"):
+            before, found = getattr(self._of, name), getattr(scheme, name)
+            if found is not before:
+                raise ParameterError(name, found.value, f"{before.value}, as of the events before")
 
     def _translated(self, event: Any) -> dp_event.DpEvent:
         """Their event as ours; itself, which is refused, where we have no price."""

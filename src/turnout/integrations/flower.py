@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import ParameterError, TurnoutError
+from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
 from turnout.core.extras import unavailable
 from turnout.integrations.node_turns import NodeTurns, bounded_update, lattice_of
 from turnout.integrations.release_ledger import ReleaseLedger
 from turnout.learning.optimizers import Optimizer
-from turnout.spec import Scheme
+from turnout.spec import Relation, Scheme
 
 try:
     from flwr.app import (  # pyright: ignore[reportMissingImports]
@@ -97,7 +97,11 @@ class CheckInStrategy(Strategy):
             nodes=nodes,
             delta=delta,
         )
+        if scheme.relation is Relation.ADD_REMOVE:
+            expected = "zero-out or replace-one: Flower shows how many nodes there are"
+            raise ParameterError("relation", scheme.relation.value, expected)
         self._arrays, self._nodes = arrays, nodes
+        self._asked: int | None = None
         self._optimizer, self._state = optimizer, optimizer.init(self._vector)
 
     @property
@@ -120,7 +124,7 @@ class CheckInStrategy(Strategy):
         nodes = sample_nodes(grid, self._nodes, self._nodes)[1]
         terms = {"terms": json.dumps(self.ledger.terms), "step": self.ledger.step}
         content = {_ARRAYS: arrays, "config": config, _TERMS: ConfigRecord(terms)}
-        self._vector = _flat(arrays)
+        self._vector, self._asked = _flat(arrays), self.ledger.step
         return [
             Message(RecordDict(content), dst_node_id=node, message_type=MessageType.TRAIN)
             for node in nodes
@@ -130,9 +134,11 @@ class CheckInStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The model after the noisy sum; nodes that answer nothing count as zeros."""
-        step = self.ledger.step
-        answers = [found for reply in replies if (found := _answer(reply)) is not None]
-        direction = self.ledger.release(answers).astype(self._vector.dtype)
+        step, asked, self._asked = self.ledger.step, self._asked, None
+        if asked != step:
+            raise UnsupportedError("replies have one release: these were not asked for this step")
+        answers = {r.metadata.src_node_id: f for r in replies if (f := _answer(r)) is not None}
+        direction = self.ledger.release(answers.values()).astype(self._vector.dtype)
         after, self._state = self._optimizer.update(self._vector, self._state, direction, step)
         return _shaped(self._optimizer.released(after, self._state), self._arrays), None
 
@@ -169,7 +175,7 @@ class CheckInMod:
 
     def __call__(self, msg: Message, ctxt: Context, call_next: Any) -> Message:
         """The reply: this node's bounded update in its turn, zeros else."""
-        if msg.metadata.message_type != MessageType.TRAIN:
+        if msg.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(msg, ctxt)
         asked = msg.content.config_records[_TERMS]
         terms, step = json.loads(str(asked["terms"])), int(asked["step"])

@@ -40,7 +40,8 @@ class CheckedAccountant:
     """Flower's ``PrivacyAccountant``: ε and δ of its sampled Gaussian releases, upper bounds.
 
     Noise multipliers are over the clip norm. Under replace-one a node moves a sum by twice that,
-    which the price counts.
+    which the price counts. So it does under add-or-remove where a fixed number of more nodes is
+    sampled, as Flower's wrappers do: another node takes the place of one that is gone.
 
     Args:
         config: population, relation and sampling of all events.
@@ -139,13 +140,18 @@ class CheckedAccountant:
 
     def _curve(self, events: dict[GaussianPrivacyEvent, int]) -> PrivacyCurve:
         """All releases together."""
-        first, *others = (self._scheme(event, count) for event, count in events.items())
+        sampled = any(event.sample_size < event.population_size for event in events)
+        fixed = self._config.sampling_method is not SamplingMethod.POISSON
+        relation = RELATIONS[self._config.neighboring_relation]
+        if sampled and fixed and relation is Relation.ADD_REMOVE:
+            relation = Relation.REPLACE_ONE
+        first, *others = (self._scheme(event, n, relation) for event, n in events.items())
         curve = PrivacyCurve.of(first)
         for scheme in others:
             curve = curve + PrivacyCurve.of(scheme)
         return curve
 
-    def _scheme(self, event: GaussianPrivacyEvent, count: int) -> Scheme:
+    def _scheme(self, event: GaussianPrivacyEvent, count: int, relation: Relation) -> Scheme:
         """So many identical releases."""
         size, population = event.sample_size, event.population_size
         law = {
@@ -153,5 +159,4 @@ class CheckedAccountant:
             SamplingMethod.POISSON: lambda: PoissonSampling(size / population, count),
             SamplingMethod.WITHOUT_REPLACEMENT: lambda: FixedSize(size, population, count),
         }[self._config.sampling_method]()
-        relation = RELATIONS[self._config.neighboring_relation]
         return Scheme(GaussianNoise(event.noise_multiplier), law, relation)

@@ -48,10 +48,17 @@ def participation(
             `BMinSepSampling` with p < 1, batches drawn with replacement, any class that is not
             named above, subclasses of those too.
     """
-    name = type(strategy).__name__
+    name = _named(strategy)
     if name not in _LAWS:
         raise UnsupportedError(f"batches of {name} have no price here")
     return _LAWS[name](strategy, checks.choice(Relation, relation=relation), num_examples)
+
+
+def _named(strategy: Any) -> str:
+    """The name of JAX Privacy's class; with its module where it is anybody else's."""
+    of = type(strategy)
+    own = of.__module__.partition(".")[0] == "jax_privacy"
+    return of.__name__ if own else f"{of.__module__}.{of.__qualname__}"
 
 
 def scheme(
@@ -75,7 +82,7 @@ def scheme(
         num_examples: see `participation`.
     """
     unit, chosen = PrivacyUnit.EXAMPLE, strategy
-    if type(strategy).__name__ == "UserSelectionStrategy":
+    if _named(strategy) == "UserSelectionStrategy":
         unit, chosen = PrivacyUnit.CLIENT, strategy.base_strategy
     law = participation(chosen, relation, num_examples)
     return Scheme(GaussianNoise(noise_multiplier), law, relation, unit=unit)

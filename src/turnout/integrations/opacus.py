@@ -8,7 +8,7 @@ comes from the operating system, and sums are divided by the *expected* size of 
 from __future__ import annotations
 
 import warnings
-from types import MethodType
+from functools import partial
 from typing import Any, NamedTuple
 
 from turnout.accounting import calibrate_noise
@@ -84,6 +84,9 @@ def make_private(
     batches = _assigned(loader)
     scheme = _scheme(noise_multiplier, batches, relation)
     _check_options(module, scheme, public_size, options)
+    several = isinstance(max_grad_norm, list | tuple)
+    for norm in max_grad_norm if several else [max_grad_norm]:
+        checks.positive(max_grad_norm=norm)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Secure RNG turned off")  # noise is the system's
         engine = PrivacyEngine(accountant="turnout")
@@ -102,9 +105,11 @@ def make_private(
     wrapped, private, loader = made
     scale = 1.0 if public_size is None else public_size / batches.assignment.records
     private.expected_batch_size = scale * batches.expected_batch_size
-    private.add_noise = MethodType(_add_system_noise, private)
-    assert isinstance(engine.accountant, AssignmentAccountant)
-    engine.accountant.follow(scheme, batches.assignment)
+    accountant = engine.accountant
+    assert isinstance(accountant, AssignmentAccountant)
+    accountant.follow(scheme, batches.assignment)
+    batches.assignment.on_pass = partial(_forget, private)
+    private.add_noise = partial(_release, private, accountant, _constants(private))
     return Private(wrapped, private, loader, engine)
 
 
@@ -136,7 +141,7 @@ def _scheme(noise_multiplier: float, batches: AssignedBatches, relation: Relatio
 def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
     """The loader's sampler; refuses all others by their names."""
     sampler = loader.batch_sampler
-    if isinstance(sampler, AssignedBatches):
+    if type(sampler) is AssignedBatches:  # a subclass may deal by another law
         if not sampler.assignment.source.secure:
             raise UnsupportedError("batches that were drawn for a simulation protect nobody")
         return sampler
@@ -163,6 +168,33 @@ def _check_options(
     elif scheme.relation is Relation.ADD_REMOVE:
         expected = "a public number of records: add-remove hides the true one"
         raise ParameterError("public_size", None, expected)
+
+
+def _constants(optimizer: DPOptimizer) -> tuple[float, ...]:
+    """What clips, what scales the noise and what divides: public, and the same in every step."""
+    norms = getattr(optimizer, "max_grad_norms", ())
+    assert optimizer.expected_batch_size is not None
+    return (optimizer.max_grad_norm, *map(float, norms), optimizer.expected_batch_size)
+
+
+def _forget(optimizer: DPOptimizer) -> None:
+    """Drops pieces of a batch that was broken off: no release of a later one may hold them."""
+    for parameter in optimizer.params:
+        parameter.grad_sample = parameter.summed_grad = None  # pyright: ignore[reportAttributeAccessIssue]
+    optimizer._step_skip_queue.clear()
+    optimizer._is_last_step_skipped = False
+
+
+def _release(
+    optimizer: DPOptimizer, accountant: AssignmentAccountant, constants: tuple[float, ...]
+) -> None:
+    """Charges a release, then draws its noise."""
+    found = _constants(optimizer)
+    if found != constants:
+        expected = f"{constants}, as of make_private, in every step"
+        raise ParameterError("clip norms and expected_batch_size", found, expected)
+    accountant.charge(optimizer)
+    _add_system_noise(optimizer)
 
 
 def _add_system_noise(optimizer: DPOptimizer) -> None:

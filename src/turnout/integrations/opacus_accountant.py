@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,12 +34,24 @@ class AssignmentAccountant(IAccountant):
         self.history: list[tuple[float, float, int]] = []
         self.scheme: Scheme | None = None
         self._assignment: Assignment | None = None
+        self._charged = False
         self._priced: dict[tuple[int, float], float] = {}
 
     def follow(self, scheme: Scheme, assignment: Assignment) -> None:
-        """Counts the steps of this assignment from now on, which is dealt by the scheme's law."""
+        """Counts the steps of this assignment from now on, which is dealt by the scheme's law.
+
+        Raises:
+            ParameterError: it is dealt by another law.
+            UnsupportedError: batches of it were handed out, or are counted by another accountant.
+        """
         if assignment.law != scheme.participation:
             raise ParameterError("assignment", assignment.law, f"dealt by {scheme.participation}")
+        if assignment.followed or assignment.dealt:
+            raise UnsupportedError(
+                "these batches were used before or have an accountant, which would not count "
+                "this one's releases: make new ones by AssignedBatches.of"
+            )
+        assignment.followed = True
         self.scheme, self._assignment = scheme, assignment
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -56,24 +69,37 @@ class AssignmentAccountant(IAccountant):
         self.history = [(noise_multiplier, sample_rate, self._assignment.used)]
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """The function that an optimizer calls before each of its steps."""
+        """The function that an optimizer calls before each of its steps; refuses uncharged ones."""
 
         def hook(optimizer: DPOptimizer) -> None:
-            if optimizer.accumulated_iterations != 1:
-                raise UnsupportedError(
-                    "one step adds up several batches: call zero_grad after each, or split large "
-                    "ones by BatchMemoryManager"
-                )
-            self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=sample_rate)
+            if not self._charged:  # not of make_private's: no other release is charged
+                self.step(noise_multiplier=math.nan, sample_rate=sample_rate)
+            self._charged = False
 
         return hook
 
+    def charge(self, optimizer: DPOptimizer) -> None:
+        """Counts the release that an optimizer of make_private is about to draw noise for."""
+        if optimizer.accumulated_iterations != 1:
+            raise UnsupportedError(
+                "one step adds up several batches: call zero_grad after each, or split large "
+                "ones by BatchMemoryManager"
+            )
+        self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=0.0)
+        self._charged = True
+
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
-        """Upper bound on ε of all releases so far, at δ; what `turnout.price` says of them."""
+        """Upper bound on ε of all releases so far, at δ; what `turnout.price` says of them.
+
+        Raises:
+            UnsupportedError: releases of no scheme, as of a history that somebody wrote.
+        """
         checks.open_unit(delta=delta)
         steps = len(self)
-        if not steps or self.scheme is None:
+        if not steps:
             return 0.0
+        if self.scheme is None:
+            raise UnsupportedError("the accountant 'turnout' prices releases of make_private alone")
         if (steps, delta) not in self._priced:
             found = PrivacyCurve.of(self.scheme, steps).epsilon(delta).upper
             self._priced[steps, delta] = found

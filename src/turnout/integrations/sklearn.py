@@ -42,7 +42,7 @@ class _CheckInModel(BaseEstimator):
         "feature_norm": [_positive],
         "batches": [Interval(Integral, 1, None, closed="left")],
         "epochs": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [_positive],
+        "learning_rate": [Interval(Real, 0, 1e6, closed="right")],
     }
     epsilon: float
     delta: float
@@ -56,6 +56,7 @@ class _CheckInModel(BaseEstimator):
         warn_in_a_search()
         law = CheckIn(int(self.batches), int(self.epochs))
         self.noise_multiplier_, self.epsilon_ = _priced(law, self.epsilon, self.delta)
+        self.delta_, self._norm = self.delta, self.feature_norm
         rows = scaled(features, self.feature_norm)
         dealt = Assignment(law, len(rows))
         shape = (rows.shape[1], targets.shape[1])
@@ -75,7 +76,7 @@ class _CheckInModel(BaseEstimator):
     def _scores(self, X: Any) -> Matrix:
         check_is_fitted(self)
         rows: Any = validate_data(self, X, reset=False, dtype=np.float64)
-        return scaled(rows, self.feature_norm) @ self._weights
+        return scaled(rows, self._norm) @ self._weights
 
     def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
         """Derivative of each row's loss by its scores, shape (rows, outputs)."""
@@ -104,7 +105,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         classes_: the classes, shape (classes,).
         coef_: weights of the features, shape (classes, features).
         intercept_: shape (classes,).
-        epsilon_: proved upper bound on ε of this one fit, at ``delta``; zero-out, a row.
+        epsilon_: proved upper bound on ε of this one fit, at ``delta_``; zero-out, a row.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -140,7 +141,10 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         if self.classes is None:
             message = "classes are read off the labels, which no ε covers: name them by classes="
             warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
-        self.classes_ = np.unique(labels if self.classes is None else np.asarray(self.classes))
+        named = labels if self.classes is None else np.asarray(self.classes)
+        if _is_text(named) != _is_text(labels):
+            raise ParameterError("classes", self.classes, "names where labels are, else numbers")
+        self.classes_ = np.unique(named)
         if len(self.classes_) < 2:
             raise ParameterError("classes", self.classes_.tolist(), "more than one class")
         self._learn(features, (labels[:, None] == self.classes_).astype(np.float64))
@@ -171,7 +175,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
     Attributes:
         coef_: weights of the features, shape (features,).
         intercept_: a number.
-        epsilon_: proved upper bound on ε of this one fit, at ``delta``; zero-out, a row.
+        epsilon_: proved upper bound on ε of this one fit, at ``delta_``; zero-out, a row.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -203,7 +207,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         self._validate_params()
         checked: Any = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         features, values = checked
-        low, high = self._range()
+        low, high = self._limits = self._range()
         half = 0.5 * (high - low)
         self._learn(features, ((np.clip(values, low, high) - low) / half - 1.0)[:, None])
         self.coef_ = half * self._weights[:-1, 0] / self.feature_norm
@@ -212,8 +216,9 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
     def predict(self, X: Any) -> Matrix:
         """Predicted targets, shape (rows,)."""
-        low, high = self._range()
-        return 0.5 * (high - low) * (self._scores(X)[:, 0] + 1.0) + low
+        scores = self._scores(X)[:, 0]
+        low, high = self._limits
+        return 0.5 * (high - low) * (scores + 1.0) + low
 
     def _range(self) -> tuple[float, float]:
         low, high = self.target_range
@@ -223,6 +228,13 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
     def _residuals(self, scores: Matrix, targets: Matrix) -> Matrix:
         return scores - targets
+
+
+def _is_text(values: NDArray[Any]) -> bool:
+    """Whether labels are names rather than numbers."""
+    return values.dtype.kind in "US" or (
+        values.dtype.kind == "O" and isinstance(values.flat[0], str)
+    )
 
 
 @lru_cache(maxsize=64)

@@ -9,10 +9,10 @@ from scipy import stats
 
 from turnout.accounting import shuffled_price
 from turnout.accounting.shuffling import clones_2021
-from turnout.core.errors import UnsupportedError
+from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.estimation.private.answers import PrivacyRequest
 from turnout.estimation.private.choices import frequency_randomizer
-from turnout.estimation.private.estimates import frequencies
+from turnout.estimation.private.estimates import frequencies, mean
 from turnout.estimation.private.shuffled import at_level, shuffled_frequencies, shuffled_mean
 from turnout.estimation.private.shuffled_levels import level_of_any
 from turnout.randomizers.registry import all_mechanisms
@@ -103,3 +103,29 @@ def test_shuffled_means_have_the_level_that_their_own_messages_allow():
         assert again.radices == shape.radices
     with pytest.raises(UnsupportedError, match="SphericalCode"):
         at_level(SphericalCode(5, 1.0), 2.0)
+
+
+class Shrinking:
+    """Rows of which each pass finds fewer."""
+
+    names = ("value",)
+
+    def __init__(self):
+        self.passes = 0
+
+    def entries(self, column):
+        self.passes += 1
+        yield np.arange(2000 // self.passes) % 3
+
+    def vectors(self, columns):
+        self.passes += 1
+        yield np.full((2000 // self.passes, 1), 0.5)
+
+
+def test_rows_that_were_not_counted_are_not_answered_for():
+    asked = SHUFFLED
+    source = SimulationStreams(1).source("test")
+    with pytest.raises(ParameterError, match="rows that were counted"):
+        frequencies(Shrinking(), 3, asked, source)
+    with pytest.raises(ParameterError, match="rows that were counted"):
+        mean(Shrinking(), "l2", 1.0, asked, source)

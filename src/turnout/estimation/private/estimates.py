@@ -92,14 +92,22 @@ def frequencies(
         )
     if privacy.trust == "local":
         randomizer, reason = frequency_randomizer(privacy.epsilon, items, mechanism, privacy.bits)
-        cost = local_cost(randomizer, reason)
+        cost, clients = local_cost(randomizer, reason), None
     else:
         clients = _clients(blocks)
         randomizer, cost = shuffled_frequencies(items, privacy, clients, mechanism=mechanism)
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
         tally += collect(randomizer, block, source)
+    _require_counted(tally.clients, clients)
     return _frequencies(estimate_frequencies(tally, post_processing), confidence, cost)
+
+
+def _require_counted(answered: int, counted: int | None) -> None:
+    """Refuses data that had other rows when they were counted, by which a shuffle was priced."""
+    if counted is not None and answered != counted:
+        expected = f"the {counted:,} rows that were counted, in every pass"
+        raise ParameterError("data", f"{answered:,} rows", expected)
 
 
 def _frequencies(found: FrequencyEstimate, confidence: float, cost: Cost) -> Frequencies:
@@ -161,7 +169,7 @@ def mean(
         )
     if privacy.trust == "local":
         randomizer, reason = mean_randomizer(norm, dimension, privacy.epsilon, radius, privacy.bits)
-        cost = local_cost(randomizer, reason)
+        cost, clients = local_cost(randomizer, reason), None
     else:
         clients = _clients(blocks)
         randomizer, cost = shuffled_mean(
@@ -174,6 +182,7 @@ def mean(
         part = collect_mean(randomizer, clipped(block, norm, radius), source, start)
         tally = part if tally is None else tally + part
     assert tally is not None
+    _require_counted(tally.clients, clients)
     return answered_mean(estimate_mean(tally), cost)
 
 
