@@ -1,13 +1,17 @@
 """Audits of randomizers, bandits, functions, and of one run with canaries."""
 
+import math
+
 import numpy as np
 import pytest
 
 import turnout as tn
+from turnout.api import audited
 from turnout.auditing.canaries import Canaries, play_one_run
 from turnout.auditing.results import Statement
 from turnout.bandits import CentralSums, LocalBits
 from turnout.core.bounds import Bounds
+from turnout.core.errors import ParameterError
 from turnout.randomizers import (
     GaussianRandomizer,
     KaryRandomizedResponse,
@@ -15,7 +19,8 @@ from turnout.randomizers import (
     LocalHashing,
     UnaryEncoding,
 )
-from turnout.randomizers.vectors import L2Randomizer
+from turnout.randomizers.vectors import L2Randomizer, LInfRandomizer, SeededCode
+from turnout.simulation.stepper import Setup
 
 RANDOMIZERS = [
     KaryRandomizedResponse(1.0, 5),
@@ -100,14 +105,14 @@ def test_what_cannot_be_audited_is_refused():
 
 def one_run(scheme, upper, canaries=800):
     stated = Statement({"remove": Bounds(0.0, upper)}, 1e-6, {})
-    return play_one_run(scheme, "a test", stated, canaries=canaries, confidence=0.99, seed=4)
+    return play_one_run(scheme, "a test", [stated], canaries=canaries, confidence=0.99, seed=4)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 def test_one_run_finds_a_share_of_what_is_true_and_no_more(relation):
     noise = 0.4 if relation == "add-remove" else 0.8
     scheme = tn.Scheme(tn.GaussianNoise(noise), tn.CheckIn(3, 4), relation)
-    found = one_run(scheme, 1e9)
+    found = one_run(scheme, 3.0)
     truth = tn.price(tn.Scheme(tn.GaussianNoise(noise), tn.EveryStep(4), "add-remove"), delta=1e-6)
     assert 0.5 < found.epsilon_lower < truth.epsilon.upper
     assert not one_run(scheme, 0.5).consistent
@@ -125,3 +130,58 @@ def test_canaries_move_coordinates_that_nobody_else_moves():
     total = algorithm.clipped_sum(np.zeros(0), np.array([0, 1, 2])).total
     assert total.tolist() == [0.5, 0.0, 0.5]
     assert algorithm.clipped_sum(np.zeros(0), np.array([2])).total.tolist() == [0.0, 0.0, 0.5]
+
+
+def test_one_run_is_audited_where_its_guesses_can_contradict():
+    scheme = tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 10), "add-remove")
+    found = tn.audit(scheme, delta=1e-4, one_run=True, canaries=10_000)
+    assert found.consistent
+    assert found.found.stated.delta < 1e-4
+    with pytest.raises(tn.UnsupportedError, match="100 canaries cannot contradict"):
+        tn.audit(scheme, delta=1e-4, one_run=True, canaries=100)
+
+
+def test_one_run_without_noise_is_found(monkeypatch):
+    monkeypatch.setattr(Setup, "noise", lambda self, step: lambda std, size: np.zeros(size))
+    scheme = tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 10), "add-remove")
+    found = tn.audit(scheme, delta=1e-4, one_run=True, canaries=10_000)
+    assert not found.consistent
+
+
+@pytest.mark.parametrize("kind", [SeededCode, LInfRandomizer])
+def test_messages_of_many_values_are_told_apart_by_what_they_stand_for(kind, monkeypatch):
+    honest = tn.audit(kind(650, 4.0), trials=2000)
+    assert honest.consistent
+    assert honest.epsilon_lower > 0.3
+    claimed = Bounds(0.0, 1.0)
+    monkeypatch.setattr(
+        audited, "_of_message", lambda of, delta: Statement({"replace": claimed}, 0.0, {})
+    )
+    assert not tn.audit(kind(650, 4.0), trials=2000).consistent
+
+
+RESPONSE = KaryRandomizedResponse(1.0, 5)
+SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove")
+
+
+@pytest.mark.parametrize(
+    ("of", "options", "words"),
+    [
+        (RESPONSE, {"delta": -1.0}, "delta"),
+        (RESPONSE, {"delta": math.nan}, "delta"),
+        (RESPONSE, {"epsilon": 0.01}, "states its own"),
+        (RESPONSE, {"worlds": (1, 1)}, "differ"),
+        (RESPONSE, {"worlds": (1, 2, 3)}, "two inputs"),
+        (float, {"worlds": (0, 1), "epsilon": math.nan, "delta": 0.0}, "epsilon"),
+        (SCHEME, {"delta": 1e-4, "worlds": (0, 1)}, "worlds"),
+        (SCHEME, {"delta": 1e-4, "epsilon": 1.0}, "epsilon"),
+        (SCHEME, {"delta": 1e-4, "example": "digits"}, "example"),
+        (SCHEME, {"delta": 1e-4, "canaries": 10}, "without one_run"),
+        (SCHEME, {"delta": 1e-4, "one_run": True, "trials": 1000}, "with one_run"),
+        (SCHEME, {"delta": 1e-4, "one_run": True, "canaries": 10**9}, "canaries"),
+        (SCHEME, {"delta": 1e-4, "deployed": "no"}, "deployed"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(of, options, words):
+    with pytest.raises(ParameterError, match=words):
+        tn.audit(of, **options)

@@ -13,8 +13,10 @@ from turnout.api.audited import also_stated, bound_of, games_of, stated_by
 from turnout.auditing import ReleaseGame, play
 from turnout.auditing.scores import LOG_RATIOS
 from turnout.protocol.clipping import Clipping
+from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.mechanisms import mechanism_for
 from turnout.randomness import SimulationStreams
+from turnout.simulation.stepper import Setup
 from turnout.spec.draws import Always, Bernoulli, Kept, KOf, OneOf
 from turnout.testing.faults import FAULTS
 from turnout.testing.laws import client_law
@@ -156,3 +158,40 @@ def test_a_deployments_whole_numbers_are_audited_too():
     stated, also = statements(SCHEME)
     found = play([quieter], "", stated, trials=TRIALS, confidence=0.999, seed=1, also=also)
     assert not found.consistent
+
+
+PLAN = {
+    "data": {"name": "digits"},
+    "model": {"name": "logistic"},
+    "participation": {"law": "check-in", "window": 10, "windows": 10},
+    "privacy": {"relation": "add-remove", "noise_multiplier": 1.4, "delta": DELTA},
+    "optimizer": {"learning_rate": 0.1},
+}
+
+
+def quieter(noise):
+    def of_step(self, step):
+        draw = noise(self, step)
+        return lambda std, size: 0.8 * draw(std, size)
+
+    return of_step
+
+
+def twice(receive):
+    def received(self, message):
+        receive(self, message)
+        self._sum = self._sum + message.sum
+
+    return received
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_fault_of_the_simulation_itself_is_found(seed, monkeypatch):
+    assert tn.audit(PLAN, trials=10_000, seed=seed).consistent
+    monkeypatch.setattr(Setup, "noise", quieter(Setup.noise))
+    assert not tn.audit(PLAN, trials=10_000, seed=seed).consistent
+
+
+def test_a_coordinator_that_counts_twice_is_found(monkeypatch):
+    monkeypatch.setattr(Coordinator, "receive", twice(Coordinator.receive))
+    assert not tn.audit(PLAN, trials=10_000, seed=1).consistent

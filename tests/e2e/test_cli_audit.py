@@ -82,9 +82,9 @@ def test_what_is_violated_ends_with_1(plan, capsys, monkeypatch):
 
 
 def test_one_run_trains_beside_its_canaries(plan, capsys):
-    assert run(plan, "--one-run", "--canaries", "100", "--json") == 0
+    assert run(plan, "--one-run", "--canaries", "5000", "--json") == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["canaries"] == 100
+    assert record["canaries"] == 5000
     assert record["metrics"]["accuracy"] > 0.2
 
 

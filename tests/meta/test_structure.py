@@ -24,8 +24,9 @@ PUBLIC = {
     "selection_epsilon shuffled_method shuffled_price spent "
     "with_released_counts",
     "auditing": "Counted Event Findings FoundAt Game Guessed OneRun OutputGame Rates "
-    "ReleaseGame RewardGame Statement epsilon_by_counts epsilon_by_guesses "
-    "gaussian_mu_by_counts gaussian_mu_by_guesses messages_of play play_one_run released_by",
+    "ReleaseGame RewardGame SimulationGame Statement epsilon_by_counts epsilon_by_guesses "
+    "gaussian_mu_by_counts gaussian_mu_by_guesses messages_of play play_one_run projection_of "
+    "released_by",
     "bandits": "BareSums Batch BatchedThompson CentralSums Channels ContextualEnvironment CoreSet "
     "Elimination LinUCB LinearEnvironment LocalBits LoggedEnvironment Mechanism Policy "
     "PrivateLinUCB Problem Release Run ShuffledBits best_features contextual_environment core_set "

@@ -105,6 +105,7 @@ def test_several_messages_of_drawn_records_are_a_plan(tmp_path):
     assert f"3 a client and step in one histogram of {record['step_bits']} bits" in page
     assert "each of one record" in page
     assert record["thesis_epsilon"] == {}
+    assert "none: no theorem is about such a run" in page
     assert "3 in each step" in (found.folder / "MODEL_CARD.md").read_text("utf-8")
     plan = Plan.from_mapping(SEVERAL)
     task = build_task(gather(plan, tmp_path))

@@ -5,11 +5,12 @@ Each function gives what was found, and the scheme that was audited, if it is on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.core.extras import require
@@ -30,6 +31,7 @@ _CROWD = 10
 """Other clients in each step where a scheme alone is audited, and the public divisor."""
 _LEARNING = 0.25  # of the trials, by which a ratio is learned where none is known
 _MOST_CROWD = 1000
+_SMALLER = 9  # powers of ten that δ of one run may fall by
 _FREQUENT = 0.05
 """δ at which a scheme is audited besides: a mistake of a few per cent shows there first."""
 
@@ -43,6 +45,17 @@ def given(name: str, value: float | None) -> float:
     if value is None:
         raise ParameterError(name, value, "a number")
     return value
+
+
+def unused(why: str, **arguments: object) -> None:
+    """Refuses what would be ignored.
+
+    Raises:
+        ParameterError: an argument that is not None.
+    """
+    for name, value in arguments.items():
+        if value is not None:
+            raise ParameterError(name, value, f"none {why}")
 
 
 def stated_by(guarantee: Guarantee) -> Statement:
@@ -63,16 +76,15 @@ def of_scheme(
     from turnout.protocol.mechanisms import mechanism_for
 
     if one_run:
-        stated = stated_by(price(scheme, delta))
         words = "one simulated run of the scheme"
-        return play_one_run(scheme, words, stated, **settings), scheme
+        return play_one_run(scheme, words, _statements(scheme, delta), **settings), scheme
 
     bound = bound_of(scheme, 1.0, 1 if deployed else None)
 
     def mechanism(dimension: int) -> Mechanism:
         return mechanism_for(scheme, bound(dimension), expected_check_ins=float(_CROWD))
 
-    games = games_of(scheme, mechanism, _CROWD, deployed)
+    games = _simulated(games_of(scheme, mechanism, _CROWD, deployed), scheme, deployed)
     stated = stated_by(price(scheme, delta))
     settings["also"] = also_stated(scheme, delta)
     return play(games, _words("scheme", deployed), stated, **settings), scheme
@@ -129,6 +141,25 @@ def games_of(
     return [alone, replace(alone, crowd=beside)]
 
 
+def _simulated(
+    games: list[Game],
+    scheme: Scheme,
+    deployed: bool,
+    clip_norm: float = 1.0,
+    divisor: float | None = None,
+) -> list[Game]:
+    """The games, the canary alone by the simulation itself where that can hold many canaries."""
+    from turnout.auditing import SimulationGame
+
+    if deployed:
+        return games
+    try:
+        alone = SimulationGame(scheme, clip_norm, divisor)
+    except UnsupportedError:
+        return games
+    return [alone, *games[1:]]
+
+
 def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed: bool) -> Played:
     """Of a plan: its law, its mechanism with its divisor, clip norm and minibatch."""
     from turnout.auditing import play
@@ -142,15 +173,11 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     workload = gather(plan, place)
     prepared = prepare(plan, workload.population, workload.law)
     scheme = prepared.scheme
-    if scheme.trust is not TrustModel.CENTRAL:
-        raise UnsupportedError(
-            f"privacy.trust = {scheme.trust.value!r}: audit the clients' randomizer, "
-            "turnout.audit(randomizer)"
-        )
+    _require_central(scheme)
     stated = stated_by(prepared.guarantee)
     divisor = public_divisor(scheme, workload.population, plan.protocol.expected_check_ins)
     if one_run:
-        return _one_run_of(workload, scheme, stated, divisor, settings)
+        return _one_run_of(workload, scheme, plan.privacy.delta, divisor, settings)
 
     coordinates = _model_of(workload).dimension if deployed else None
     bound = bound_of(scheme, plan.privacy.clip_norm, coordinates)
@@ -163,7 +190,16 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     settings["also"] = also_stated(scheme, plan.privacy.delta)
     crowd = min(max(round(divisor or 1.0), 1), _MOST_CROWD)
     games = games_of(scheme, mechanism, crowd, deployed)
+    games = _simulated(games, scheme, deployed, plan.privacy.clip_norm, divisor)
     return play(games, _words("plan", deployed), stated, **settings), scheme
+
+
+def _require_central(scheme: Scheme) -> None:
+    if scheme.trust is not TrustModel.CENTRAL:
+        raise UnsupportedError(
+            f"privacy.trust = {scheme.trust.value!r}: audit the clients' randomizer, "
+            "turnout.audit(randomizer)"
+        )
 
 
 def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
@@ -187,10 +223,20 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
         tell(done, of)
 
     charter = new_task(text, place, Timing()).charter
+    _require_central(charter.scheme)
     game, stated = ServedGame(charter, tell=count), stated_by(price(charter.scheme, charter.delta))
     settings["also"] = also_stated(charter.scheme, charter.delta)
     words = "a served task of the plan, with restarts"
     return play([game], words, stated, **settings), charter.scheme
+
+
+def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
+    """What is stated at δ, then at smaller ones, of which guesses about many canaries pay less."""
+    from turnout.accounting import price
+    from turnout.plans.preparation import costliest_clients
+
+    for power in range(_SMALLER):
+        yield stated_by(price(costliest_clients(scheme), delta / 10**power))
 
 
 def _model_of(workload: Workload) -> Algorithm:
@@ -203,7 +249,7 @@ def _model_of(workload: Workload) -> Algorithm:
 def _one_run_of(
     workload: Workload,
     scheme: Scheme,
-    stated: Statement,
+    delta: float,
     divisor: float | None,
     settings: dict[str, Any],
 ) -> Played:
@@ -214,7 +260,7 @@ def _one_run_of(
     found = play_one_run(
         scheme,
         "one training run of the plan, canaries beside its clients",
-        stated,
+        _statements(scheme, delta),
         beside=algorithm,
         clip_norm=algorithm.clip_norm,
         expected_check_ins=divisor,
@@ -231,26 +277,37 @@ def of_outputs(
     settings: dict[str, Any],
 ) -> Played:
     """Of a bandit's mechanism, a randomizer, or a function."""
-    from turnout.auditing import OutputGame, Statement, messages_of, play, released_by
+    from turnout.auditing import (
+        OutputGame,
+        Statement,
+        messages_of,
+        play,
+        projection_of,
+        released_by,
+    )
     from turnout.bandits.mechanisms import Mechanism as BanditMechanism
 
+    projected = None
     if isinstance(of, BanditMechanism):
         if worlds is not None:
             raise ParameterError("worlds", worlds, "none: a reward is +1 or −1")
+        unused("of a mechanism, which states its own", epsilon=epsilon, delta=delta)
         outputs, words, stated = _of_rewards(of)
     elif hasattr(of, "encode"):
+        unused("of a randomizer, which states its own", epsilon=epsilon)
         outputs, words = messages_of(of, worlds), f"messages of {type(of).__name__}"
-        stated = _of_message(of, delta)
+        stated, projected = _of_message(of, delta), projection_of(of, worlds)
     elif callable(of) and worlds is not None:
         outputs, words = released_by(of, worlds), "outputs of a function"
-        bounds = Bounds(0.0, given("epsilon", epsilon))
-        stated = Statement({"replace": bounds}, given("delta", delta), {})
+        level = given("epsilon", epsilon)
+        checks.non_negative(epsilon=level)
+        stated = Statement({"replace": Bounds(0.0, level)}, given("delta", delta), {})
     else:
         expected = (
             "a scheme, a plan, a randomizer, a bandit's mechanism, or a function and two worlds"
         )
         raise ParameterError("of", of, expected)
-    game = OutputGame(outputs, max(int(_LEARNING * settings["trials"]), 2))
+    game = OutputGame(outputs, max(int(_LEARNING * settings["trials"]), 2), projected)
     return play([game], words, stated, **settings), None
 
 

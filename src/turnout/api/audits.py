@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from turnout.api import audited
 from turnout.api.results import Result
 from turnout.core import checks
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from turnout.plans import Plan
     from turnout.reporting.drawing import Picture
 
-TRIALS, CONFIDENCE, CANARIES, FEWEST = 100_000, 0.999, 1000, 100
+TRIALS, CONFIDENCE, CANARIES, FEWEST = 100_000, 0.999, 10_000, 100
+MOST_CANARIES = 1_000_000
 SERVED_TRIALS = 10_000
 Tell = Callable[[int, int], None]
 
@@ -98,6 +101,9 @@ class Audit(Result):
         except UnsupportedError:
             return None
 
+    def _by(self) -> str:
+        return "proved" if self.found.stated.terms else "stated"
+
     def __repr__(self) -> str:
         from turnout.reporting.words import rounded_down, rounded_up
 
@@ -105,7 +111,8 @@ class Audit(Result):
         said = "; ".join([f"δ = {stated.delta:g}", ", ".join(stated.terms.values())])
         return (
             f"Audit({word}: ε ≥ {rounded_down(self.epsilon_lower)} found at "
-            f"{100 * self.confidence:g} %, ε ≤ {rounded_up(self.epsilon.upper)} proved; "
+            f"{rounded_down(100 * self.confidence, 6)} %, "
+            f"ε ≤ {rounded_up(self.epsilon.upper)} {self._by()}; "
             f"{said.removesuffix('; ')})"
         )
 
@@ -122,7 +129,7 @@ def audit(
     deployed: bool = False,
     served: bool = False,
     one_run: bool = False,
-    canaries: int = CANARIES,
+    canaries: int | None = None,
     seed: int = 0,
     tell: Tell = lambda done, of: None,
 ) -> Audit:
@@ -148,8 +155,10 @@ def audit(
             floats, of a scheme or a plan.
         served: a task of a plan as `turnout serve` runs it, with its database and restarts in place
             of the mechanism alone; the extras `service` and `train`.
-        one_run: one training run with many canaries in place of many runs, of a scheme or a plan.
-        canaries: of one run.
+        one_run: one training run with many canaries in place of many runs, of a scheme or a plan;
+            at the largest δ, from the asked one down, at which its guesses can contradict the ε
+            upper bound.
+        canaries: of one run, by default 10,000.
         seed: names all random streams; it protects nobody.
         tell: is told the progress: how many are done, of how many.
 
@@ -162,24 +171,31 @@ def audit(
     ...       trials=20_000).consistent
     True
     """
+    _require_used(one_run, served, deployed, trials, canaries)
     trials = (SERVED_TRIALS if served else TRIALS) if trials is None else trials
+    canaries = CANARIES if canaries is None else canaries
     checks.count(FEWEST, trials=trials)
     checks.count(2, canaries=canaries)
+    checks.at_most(f"{MOST_CANARIES:,}", MOST_CANARIES, canaries=canaries)
     checks.open_unit(confidence=confidence)
+    if delta is not None:
+        checks.probability(delta=delta)
+    if worlds is not None:
+        _require_two(worlds)
     settings = {"trials": trials, "confidence": confidence, "seed": seed, "tell": tell}
     once = {"confidence": confidence, "seed": seed, "tell": tell, "canaries": canaries}
-    if deployed and one_run:
-        raise ParameterError("deployed", deployed, "False with one_run, which is a simulation")
-    if served and (deployed or one_run):
-        raise ParameterError("served", served, "False with deployed and with one_run")
     if served and not (example is not None or _names_plan(of)):
         raise ParameterError("served", served, "False: it is of a plan")
+    of_run = isinstance(of, Scheme) or example is not None or _names_plan(of)
+    if of_run:
+        audited.unused("of a scheme or a plan", worlds=worlds, epsilon=epsilon)
     if isinstance(of, Scheme):
+        audited.unused("beside a scheme", example=example)
         asked = audited.given("delta", delta)
         return Audit(
             *audited.of_scheme(of, asked, once if one_run else settings, one_run, deployed)
         )
-    if example is not None or _names_plan(of):
+    if of_run:
         if delta is not None:
             raise ParameterError("delta", delta, "none with a plan, which has its own")
         plan = _plan(of, example)
@@ -190,6 +206,31 @@ def audit(
         name = "one_run" if one_run else "deployed"
         raise ParameterError(name, True, "False: it is of a scheme or a plan")
     return Audit(*audited.of_outputs(of, worlds, epsilon, delta, settings))
+
+
+def _require_used(
+    one_run: bool, served: bool, deployed: bool, trials: int | None, canaries: int | None
+) -> None:
+    """Refuses ways that exclude each other, and numbers that the chosen one does not use."""
+    checks.flag(deployed=deployed, served=served, one_run=one_run)
+    if deployed and one_run:
+        raise ParameterError("deployed", deployed, "False with one_run, which is a simulation")
+    if served and (deployed or one_run):
+        raise ParameterError("served", served, "False with deployed and with one_run")
+    if one_run:
+        audited.unused("with one_run, which is one", trials=trials)
+    else:
+        audited.unused("without one_run", canaries=canaries)
+
+
+def _require_two(worlds: Any) -> None:
+    """Refuses anything but two worlds that differ."""
+    try:
+        first, second = worlds
+    except (TypeError, ValueError):
+        raise ParameterError("worlds", worlds, "two inputs") from None
+    if np.array_equal(np.asarray(first), np.asarray(second)):
+        raise ParameterError("worlds", worlds, "two inputs that differ")
 
 
 def _names_plan(of: Any) -> bool:

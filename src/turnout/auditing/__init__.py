@@ -1,7 +1,8 @@
 """Audits: lower bounds on ε by playing the distinguishing game against what really runs.
 
-``releases`` plays whole runs of a scheme with and without one client, ``canaries`` one training
-run with many, ``outputs`` and ``rewards`` what randomizers, estimators and bandits give away.
+``simulated`` and ``releases`` play whole runs of a scheme with and without one client, by the
+simulation itself and by its sampler and mechanism alone; ``canaries`` plays one training run with
+many, ``outputs`` and ``rewards`` what randomizers, estimators and bandits give away.
 ``playing`` makes an audit of a game: it chooses events on some trials and counts them on the
 others, by ``confidence``. `turnout.testing.faults` has mistakes that an audit must find.
 """
@@ -9,11 +10,12 @@ others, by ``confidence``. `turnout.testing.faults` has mistakes that an audit m
 from turnout.auditing.canaries import OneRun, play_one_run
 from turnout.auditing.confidence import Counted, Event, epsilon_by_counts, gaussian_mu_by_counts
 from turnout.auditing.one_run import Guessed, epsilon_by_guesses, gaussian_mu_by_guesses
-from turnout.auditing.outputs import OutputGame, messages_of, released_by
+from turnout.auditing.outputs import OutputGame, messages_of, projection_of, released_by
 from turnout.auditing.playing import Game, play
 from turnout.auditing.releases import ReleaseGame
 from turnout.auditing.results import Findings, FoundAt, Rates, Statement
 from turnout.auditing.rewards import RewardGame
+from turnout.auditing.simulated import SimulationGame
 
 __all__ = [
     "Counted",
@@ -27,6 +29,7 @@ __all__ = [
     "Rates",
     "ReleaseGame",
     "RewardGame",
+    "SimulationGame",
     "Statement",
     "epsilon_by_counts",
     "epsilon_by_guesses",
@@ -35,5 +38,6 @@ __all__ = [
     "messages_of",
     "play",
     "play_one_run",
+    "projection_of",
     "released_by",
 ]

@@ -2,21 +2,21 @@
 
 A canary is a client whose update has the length C along a coordinate that nobody else moves; half
 of them, drawn by a coin each, send it, and the others send nothing (or its opposite, under
-replace-one). The engine, the coordinator, clipping, the sampler and the noise are those of any
-simulated run, and the plan's own model is trained beside them.
+replace-one). The engine, the coordinator, the sampler and the noise are those of any simulated run,
+and the plan's own model is trained beside them; canaries are as long as C and are not clipped.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.one_run import Guessed, guessed
+from turnout.auditing.one_run import Guessed, guessed, largest_bound
 from turnout.auditing.results import Statement
 from turnout.auditing.scores import LOG_RATIOS, exponents
 from turnout.core import checks
@@ -156,7 +156,7 @@ class Canaries:
 def play_one_run(
     scheme: Scheme,
     words: str,
-    stated: Statement,
+    statements: Iterable[Statement],
     *,
     canaries: int,
     confidence: float,
@@ -171,7 +171,8 @@ def play_one_run(
     Args:
         scheme: what runs: aggregated releases, draws that are the same for all clients.
         words: what runs, in words.
-        stated: what was proved.
+        statements: what was proved, at one δ or several; the first that guesses can contradict is
+            audited.
         canaries: m, at least 2.
         confidence: strictly between 0 and 1.
         seed: names all random streams.
@@ -182,11 +183,12 @@ def play_one_run(
 
     Raises:
         UnsupportedError: a scheme whose clients differ or hide each other, or whose release is
-            no aggregate.
+            no aggregate; canaries so few that right guesses alone would contradict nothing.
     """
     checks.count(2, canaries=canaries)
     checks.open_unit(confidence=confidence)
     require_independent(scheme)
+    stated = _refutable(statements, canaries, 1.0 - confidence)
     started, streams = time.perf_counter(), SimulationStreams(seed)
     inside = streams.source("audit", "canaries").bernoulli(0.5, canaries)
     outside = -1.0 if scheme.relation is Relation.REPLACE_ONE else 0.0
@@ -210,6 +212,17 @@ def play_one_run(
         words, stated, found, scores, inside, confidence, seed,
         time.perf_counter() - started, metrics,
     )  # fmt: skip
+
+
+def _refutable(statements: Iterable[Statement], canaries: int, error: float) -> Statement:
+    """The first statement that is contradicted where all guesses are right."""
+    for stated in statements:
+        if largest_bound(canaries, stated.delta, error) > stated.epsilon.upper:
+            return stated
+    raise UnsupportedError(
+        f"{canaries:,} canaries cannot contradict the ε upper bound at {1 - error:g} confidence, "
+        "even if every guess were right: take more, or less confidence"
+    )
 
 
 def require_independent(scheme: Scheme) -> None:

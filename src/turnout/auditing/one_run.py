@@ -164,9 +164,16 @@ def guessed(scores: FloatArray, inside: NDArray[np.bool_], delta: float, error: 
     tries = sorted(_tries(ranked))
     share, m = error / len(tries), len(ranked)
     bounds = [epsilon_by_guesses(m, r, v, delta, share) for r, v in tries]
-    best = int(np.argmax(bounds))
+    best = max(range(len(tries)), key=lambda i: (bounds[i], tries[i][0]))
     mu = max(gaussian_mu_by_guesses(m, r, v, share) for r, v in tries)
     return Guessed(m, *tries[best], bounds[best], mu)
+
+
+def largest_bound(canaries: int, delta: float, error: float) -> float:
+    """The bound of `guessed` where every guess is right: no run of so many canaries gives more."""
+    tries = _tries(np.ones(canaries, np.bool_))
+    share = error / len(tries)
+    return max(epsilon_by_guesses(canaries, r, r, delta, share) for r, _ in tries)
 
 
 def _tries(ranked: NDArray[np.bool_]) -> list[tuple[int, int]]:

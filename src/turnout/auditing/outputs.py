@@ -39,10 +39,12 @@ class OutputGame:
     Attributes:
         outputs: what is seen of so many trials of world 0 or 1.
         learning: trials of each world by which ratios are learned; no bound counts them.
+        projected: a statistic of each output that is known beforehand, shape (trials,).
     """
 
     outputs: Outputs
     learning: int
+    projected: Callable[[FloatArray], FloatArray] | None = None
 
     def __post_init__(self) -> None:
         checks.count(2, learning=self.learning)
@@ -53,8 +55,12 @@ class OutputGame:
         """Statistics by name: learned ratios, and what is seen itself where it is one number."""
         learned = self._learned(streams)
         return merged(
-            learned.scores(columns) for columns in self._seen(world, trials, streams, *name)
+            self._named(learned, columns) for columns in self._seen(world, trials, streams, *name)
         )
+
+    def _named(self, learned: _Learned, seen: FloatArray) -> dict[str, FloatArray]:
+        found = learned.scores(seen)
+        return found if self.projected is None else found | {"estimate": self.projected(seen)}
 
     def _seen(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
@@ -160,6 +166,26 @@ def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outpu
         return messages
 
     return outputs
+
+
+def projection_of(
+    randomizer: Any, worlds: tuple[Any, Any] | None = None
+) -> Callable[[FloatArray], FloatArray] | None:
+    """What each message of a vector says for one of two vectors; None of other randomizers.
+
+    Messages of many values hardly ever come twice, so that no ratio of theirs can be learned.
+    """
+    if not isinstance(randomizer, VectorRandomizer) or randomizer.public_randomness != "none":
+        return None
+    one, other = _farthest(randomizer) if worlds is None else worlds
+    direction = np.asarray(one, np.float64) - np.asarray(other, np.float64)
+
+    def projected(seen: FloatArray) -> FloatArray:
+        messages = seen.astype(np.int64)
+        each = [randomizer.mean(randomizer.total(row[None]), 1) @ direction for row in messages]
+        return np.array(each)
+
+    return projected
 
 
 def _farthest(randomizer: Any) -> tuple[Any, Any]:

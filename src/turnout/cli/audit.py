@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     "--canaries",
     type=WHOLE,
     metavar="M",
-    default=1000,
-    show_default=True,
+    default=None,
+    show_default="10000",
     help="Of --one-run: clients whose updates nobody else touches.",
 )
 @click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=True, help="Of all draws.")
@@ -68,7 +68,7 @@ def audit(
     deployed: bool,
     served: bool,
     one_run: bool,
-    canaries: int,
+    canaries: int | None,
     seed: int,
     as_json: bool,
     out: Path | None,
@@ -97,9 +97,9 @@ def audit(
             seed=seed,
             tell=tell,
         )
+    show(found, as_json=as_json)
     if out is not None:
         _write(found, out, one_run)
-    show(found, as_json=as_json)
     return 0 if found.consistent else 1
 
 

@@ -87,7 +87,7 @@ def gaussian_lower(found: Found) -> float:
 def verdict(found: Found) -> str:
     """The outcome in a sentence."""
     lower, upper = found.epsilon_lower, found.stated.epsilon.upper
-    sure = f"{100 * found.confidence:g} % confidence"
+    sure = f"{rounded_down(100 * found.confidence, 6)} % confidence"
     if found.consistent:
         return (
             f"consistent: the ε lower bound found, {rounded_down(lower)} ({sure}), is within the "
@@ -130,7 +130,8 @@ def _rows(found: Found) -> dict[str, str]:
             "if the trade-off is that of Gaussian DP"
         )
     rows |= {name.replace("_", " "): text for name, text in stated.terms.items()}
-    rows["confidence"] = f"{100 * found.confidence:g} % that no lower bound found is too large"
+    sure = rounded_down(100 * found.confidence, 6)
+    rows["confidence"] = f"{sure} % that no lower bound found is too large"
     return rows
 
 

@@ -17,6 +17,11 @@ _NOT_COVERED = (
     "choices made by looking at the clients' data before the plan was written",
 )
 
+PERSONAL_METRICS = (
+    "metrics of personal models: they are made of the clients' own labels and models, are the "
+    "simulator's alone and not for release"
+)
+
 _ALL_RECORDS = (
     "all records of one client together: ε is that of one record, and m records of a client are "
     "protected by no more than m·ε, at a larger δ"
@@ -33,6 +38,10 @@ def model_card(facts: Mapping[str, Any]) -> str:
     rows = {
         "ε, upper bound (proved)": rounded_up(guarantee["epsilon"], 5),
         "ε, lower bound": known,
+        **{
+            f"direction {name}": f"ε at most {rounded_up(one['epsilon'], 5)}"
+            for name, one in sorted(guarantee["directions"].items(), reverse=True)
+        },
         "δ": f"{guarantee['delta']:g}",
         "neighbouring relation": guarantee["relation"],
         "unit of privacy": guarantee["unit"],
@@ -40,8 +49,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "analysis": guarantee["method"],
         "clip norm": facts["clip_words"],
         **_protection(facts),
-        "data": f"{facts['data']}, {facts['clients']:,} {unit}s that draw their steps, "
-        f"{facts['steps']:,} steps",
+        "data": f"{facts['data']}, {facts['clients']:,} {unit}s, {facts['steps']:,} steps",
         "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} "
         + _OUTPUTS[facts["target"]],
         "optimiser": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
@@ -55,6 +63,8 @@ def model_card(facts: Mapping[str, Any]) -> str:
     not_covered = [*_NOT_COVERED]
     if unit == PrivacyUnit.EXAMPLE.value:
         not_covered.insert(0, _ALL_RECORDS)
+    if "personal_accuracy" in facts["metrics"]:
+        not_covered.insert(0, PERSONAL_METRICS)
     uncovered = "\n".join(f"- {what};" for what in not_covered)
     return (
         f"# Model card\n\n| | |\n|---|---|\n{table}\n\n## Tuning\n\n"

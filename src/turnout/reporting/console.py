@@ -122,7 +122,7 @@ def run_table(summary: Summary) -> Table:
     rows |= prepared.plan.data.provenance()
     title = f"{prepared.plan.model.title} on {prepared.plan.data.title}"
     table = guarantee_table(prepared.guarantee, title, rows)
-    seen = [_counts(outcome), updates_words(outcome)]
+    seen = [_counts(outcome), *filter(None, [updates_words(outcome)])]
     if summary.baseline is not None:
         seen.append(baseline_words(outcome, summary.baseline))
     table.add_row("simulator's view", "\n".join(seen))

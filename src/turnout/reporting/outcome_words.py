@@ -8,6 +8,7 @@ from turnout.plans import PreparedPlan
 from turnout.reporting.summary import Outcome, clipped_share, signal_to_noise
 from turnout.reporting.words import rounded_up
 from turnout.simulation import History
+from turnout.spec import TrustModel
 
 BASELINE = "without noise and clipping, which protects nobody"
 
@@ -31,7 +32,9 @@ def updates_words(outcome: Outcome) -> str:
         parts.append(f"{np.nanmean(clipped):.0%} of the updates were clipped")
     if not np.isnan(ratio).all():
         parts.append(f"a step's sum has {np.nanmedian(ratio):.2g} times the norm of its noise")
-    return "; ".join([*parts, "statistics of private data, not covered by ε"])
+    if "personal_accuracy" in outcome.history.metrics:
+        parts.append("accuracy of the clients' own models on their own classes")
+    return "; ".join([*parts, "statistics of private data, not covered by ε"]) if parts else ""
 
 
 def baseline_words(outcome: Outcome, baseline: History) -> str:
@@ -105,6 +108,11 @@ def _thesis_words(prepared: PreparedPlan) -> list[tuple[str, str]]:
     """ε by the thesis' own theorems on such a run, where there are any."""
     from turnout.accounting.published.shuffled_training import thesis_epsilons
 
-    found = thesis_epsilons(prepared.scheme, prepared.guarantee.delta)
+    scheme, delta = prepared.scheme, prepared.guarantee.delta
+    if scheme.trust is not TrustModel.SHUFFLED:
+        return []
+    found = thesis_epsilons(scheme, delta)
     words = ", ".join(f"{rounded_up(value, 4)} ({name})" for name, value in found.items())
-    return [("ε by the thesis, to compare", f"{words}; replace-one")] if words else []
+    terms = f"replace-one, both directions alike, δ = {delta:g}, {scheme.unit.value}, shuffled"
+    said = f"{words}; {terms}" if words else "none: no theorem is about such a run"
+    return [("ε by the thesis, to compare", said)]

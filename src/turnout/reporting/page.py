@@ -11,6 +11,7 @@ from turnout import __version__
 from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients
+from turnout.reporting.card import PERSONAL_METRICS
 from turnout.reporting.drawing import Picture
 from turnout.reporting.guarantees import guarantee_rows
 from turnout.reporting.outcome_words import (
@@ -27,6 +28,7 @@ from turnout.reporting.words import (
     of_unit,
     rounded_up,
 )
+from turnout.spec import TrustModel
 
 
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
@@ -160,9 +162,15 @@ def _guarantee_text(summary: Summary) -> list[str]:
     simulated = (
         "This run was a simulation with a seed: its ε is what a deployment of the same plan, with "
         "the operating system's randomness, guarantees. It covers the released models, not how "
-        "many clients came: those counts are the simulator's view, in a folder of their own, and "
-        "in a deployment the operator's alone."
+        "many clients came: those counts are the simulator's view, in a folder of their own. "
+        + (
+            "In a deployment they are the operator's alone."
+            if guarantee.trust is TrustModel.CENTRAL
+            else "In a deployment everybody who sees the messages sees how many there are."
+        )
     )
+    if "personal_accuracy" in summary.outcome.history.metrics:
+        simulated += f" Not covered either: {PERSONAL_METRICS}."
     if guarantee.clients is None:
         return [words, trust, simulated]
     each = (

@@ -149,6 +149,8 @@ class Summary:
             record["clients_epsilon"] = _distribution(prepared.guarantee.clients.epsilon_upper)
         if self.trace is not None:
             record["trace"] = _trace_record(self.trace, outcome)
+        if "personal_accuracy" in outcome.history.metrics:
+            record["not_covered"] = [*outcome.history.metrics]
         return {**record, "versions": versions(), "plan": prepared.plan.model_dump(mode="json")}
 
     def counts(self) -> dict[str, Any]:

@@ -64,4 +64,6 @@ def pyarrow() -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise UnsupportedError("reading .parquet needs pyarrow: pip install pyarrow") from None
+        raise UnsupportedError(
+            "reading .parquet needs pyarrow: pip install 'turnout[data]'"
+        ) from None
