@@ -171,7 +171,7 @@ def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outpu
 def projection_of(
     randomizer: Any, worlds: tuple[Any, Any] | None = None
 ) -> Callable[[FloatArray], FloatArray] | None:
-    """What each message of a vector says for one of two vectors; None of other randomizers.
+    """Projections of vectors' messages on the difference of two vectors; None of other randomizers.
 
     Messages of many values hardly ever come twice, so that no ratio of theirs can be learned.
     """
