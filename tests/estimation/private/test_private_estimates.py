@@ -294,7 +294,7 @@ def test_parquet_is_read_or_its_package_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(arrow_batches, "import_module", absent)
     file = written(tmp_path / "a.parquet", "")
-    with pytest.raises(UnsupportedError, match="pip install pyarrow"):
+    with pytest.raises(UnsupportedError, match=r"pip install 'turnout\[data\]'"):
         list(item_blocks(file, 4))
 
 
