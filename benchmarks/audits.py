@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import turnout as tn
-from turnout.api.audited import also_stated, games_of, stated_by
+from turnout.api.audited import also_stated, games_of, stated_by, with_simulation
 from turnout.auditing import play
 from turnout.protocol.clipping import Clipping
 from turnout.protocol.mechanisms import mechanism_for
@@ -89,6 +89,8 @@ def played(scheme: tn.Scheme, trials: int, seed: int, fault: str | None = None) 
         return mechanism_for(scheme, Clipping(dimension, 1.0), expected_check_ins=10.0)
 
     games = games_of(scheme, mechanism, 10)
+    if fault is None:  # faults are changes of the mechanism and of the sampler
+        games = with_simulation(games, scheme)
     if fault is not None:
         games = [FAULTS[fault](game) for game in games]  # pyright: ignore[reportArgumentType]
     stated, also = stated_by(tn.price(scheme, delta=DELTA).guarantee), also_stated(scheme, DELTA)

@@ -169,6 +169,7 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove")
     [
         (RESPONSE, {"delta": -1.0}, "delta"),
         (RESPONSE, {"delta": math.nan}, "delta"),
+        (RESPONSE, {"delta": 1.0}, "delta"),
         (RESPONSE, {"epsilon": 0.01}, "states its own"),
         (RESPONSE, {"worlds": (1, 1)}, "differ"),
         (RESPONSE, {"worlds": (1, 2, 3)}, "two inputs"),

@@ -144,6 +144,11 @@ def test_an_accountant_has_one_unit_and_one_trust_model():
     assert not accountant.supports(of_examples)
     with pytest.raises(UnsupportedEventError, match="unit"):
         accountant.compose(of_examples)
+    both = dp_event.ComposedDpEvent([of_clients, dp_event.SelfComposedDpEvent(of_examples, 2)])
+    fresh = Accountant(relation, 1e-2)
+    with pytest.raises(UnsupportedEventError, match="unit"):
+        fresh.compose(both)
+    assert fresh.get_epsilon(DELTA) == 0.0
 
 
 def test_a_grid_coarser_than_any_loss_is_refused():

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -270,5 +271,19 @@ def test_replies_have_one_release_and_nodes_one_reply(tmp_path):
     with pytest.raises(UnsupportedError, match="not asked for this step"):
         own.aggregate_train(1, [])
     assert own.ledger.step == 0
+    answers, heard = np.ones(8, np.int32), []
+    own.ledger.release = lambda given: heard.append(list(given)) or np.zeros(8)
+    own._asked = 0
+    content = RecordDict({"update": ArrayRecord({"update": Array(answers)})})
+    replies = [
+        SimpleNamespace(
+            metadata=SimpleNamespace(src_node_id=node), has_error=lambda: False, content=content
+        )
+        for node in (1, 1, 2)
+    ]
+    own.aggregate_train(1, replies)
+    assert len(heard[0]) == 2
+    with pytest.raises(UnsupportedError, match="not asked for this step"):
+        own.aggregate_train(1, replies)
     with pytest.raises(ParameterError, match="zero-out or replace-one"):
         strategy(tmp_path / "other", Scheme(GaussianNoise(1.0), CheckIn(2), "add-remove"), 2)

@@ -84,7 +84,7 @@ def of_scheme(
     def mechanism(dimension: int) -> Mechanism:
         return mechanism_for(scheme, bound(dimension), expected_check_ins=float(_CROWD))
 
-    games = _simulated(games_of(scheme, mechanism, _CROWD, deployed), scheme, deployed)
+    games = with_simulation(games_of(scheme, mechanism, _CROWD, deployed), scheme, deployed)
     stated = stated_by(price(scheme, delta))
     settings["also"] = also_stated(scheme, delta)
     return play(games, _words("scheme", deployed), stated, **settings), scheme
@@ -141,10 +141,10 @@ def games_of(
     return [alone, replace(alone, crowd=beside)]
 
 
-def _simulated(
+def with_simulation(
     games: list[Game],
     scheme: Scheme,
-    deployed: bool,
+    deployed: bool = False,
     clip_norm: float = 1.0,
     divisor: float | None = None,
 ) -> list[Game]:
@@ -190,7 +190,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     settings["also"] = also_stated(scheme, plan.privacy.delta)
     crowd = min(max(round(divisor or 1.0), 1), _MOST_CROWD)
     games = games_of(scheme, mechanism, crowd, deployed)
-    games = _simulated(games, scheme, deployed, plan.privacy.clip_norm, divisor)
+    games = with_simulation(games, scheme, deployed, plan.privacy.clip_norm, divisor)
     return play(games, _words("plan", deployed), stated, **settings), scheme
 
 
@@ -236,7 +236,13 @@ def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
     from turnout.plans.preparation import costliest_clients
 
     for power in range(_SMALLER):
-        yield stated_by(price(costliest_clients(scheme), delta / 10**power))
+        try:
+            found = price(costliest_clients(scheme), delta / 10**power)
+        except NumericalError:
+            if power == 0:
+                raise
+            return
+        yield stated_by(found)
 
 
 def _model_of(workload: Workload) -> Algorithm:

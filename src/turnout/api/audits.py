@@ -180,6 +180,8 @@ def audit(
     checks.open_unit(confidence=confidence)
     if delta is not None:
         checks.probability(delta=delta)
+        if delta == 1:
+            raise ParameterError("delta", delta, "below 1, where everything is private")
     if worlds is not None:
         _require_two(worlds)
     settings = {"trials": trials, "confidence": confidence, "seed": seed, "tell": tell}
@@ -229,7 +231,11 @@ def _require_two(worlds: Any) -> None:
         first, second = worlds
     except (TypeError, ValueError):
         raise ParameterError("worlds", worlds, "two inputs") from None
-    if np.array_equal(np.asarray(first), np.asarray(second)):
+    try:
+        same = np.array_equal(np.asarray(first), np.asarray(second))
+    except (TypeError, ValueError):  # of no shape: whoever wrote the function knows them
+        same = False
+    if same:
         raise ParameterError("worlds", worlds, "two inputs that differ")
 
 

@@ -191,6 +191,41 @@ def play_one_run(
     stated = _refutable(statements, canaries, 1.0 - confidence)
     started, streams = time.perf_counter(), SimulationStreams(seed)
     inside = streams.source("audit", "canaries").bernoulli(0.5, canaries)
+    seen, metrics = simulated(
+        scheme, inside, clip_norm, expected_check_ins, seed, beside=beside, tell=tell
+    )
+    scores = log_ratios(scheme, seen)
+    found = guessed(scores, inside, stated.delta, 1.0 - confidence)
+    return OneRun(
+        words, stated, found, scores, inside, confidence, seed,
+        time.perf_counter() - started, metrics,
+    )  # fmt: skip
+
+
+def simulated(
+    scheme: Scheme,
+    inside: NDArray[np.bool_],
+    clip_norm: float,
+    expected_check_ins: float | None,
+    seed: int,
+    *,
+    beside: Algorithm | None = None,
+    tell: Callable[[int, int], None] = lambda done, of: None,
+) -> tuple[FloatArray, dict[str, float]]:
+    """The canaries' coordinates of all releases of one run, and the metrics beside them.
+
+    Args:
+        scheme: what runs.
+        inside: which canaries are there, shape (m,).
+        clip_norm: C.
+        expected_check_ins: the public divisor; by default the law's mean of all clients.
+        seed: names all random streams.
+        beside: an algorithm that is trained in the same run.
+        tell: is told the steps done, of all.
+
+    Returns:
+        In units of C, shape (steps, m), and the last metrics of the model, if one was trained.
+    """
     outside = -1.0 if scheme.relation is Relation.REPLACE_ONE else 0.0
     algorithm = Canaries(inside, outside, clip_norm, beside)
     simulation = Simulation(
@@ -205,13 +240,8 @@ def play_one_run(
         raise KeyboardInterrupt
     divisor = simulation.divisor
     assert divisor is not None
-    scores = log_ratios(scheme, np.array(algorithm.seen) * (divisor / clip_norm))
-    found = guessed(scores, inside, stated.delta, 1.0 - confidence)
     metrics = {} if beside is None else {k: float(v[-1]) for k, v in result.history.metrics.items()}
-    return OneRun(
-        words, stated, found, scores, inside, confidence, seed,
-        time.perf_counter() - started, metrics,
-    )  # fmt: skip
+    return np.array(algorithm.seen) * (divisor / clip_norm), metrics
 
 
 def _refutable(statements: Iterable[Statement], canaries: int, error: float) -> Statement:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.auditing.canaries import Canaries, require_independent
+from turnout.auditing.canaries import require_independent, simulated
 from turnout.auditing.confidence import merged
 from turnout.auditing.releases import drawn_blocks
 from turnout.auditing.statistics import Statistics
 from turnout.randomness import SimulationStreams
-from turnout.simulation import Simulation
-from turnout.spec import Relation, Scheme
+from turnout.spec import Scheme
 
 FloatArray = NDArray[np.float64]
 
@@ -62,20 +61,8 @@ class SimulationGame:
         )
 
     def _group(self, world: int, trials: int, seed: int) -> dict[str, FloatArray]:
-        outside = -1.0 if self.scheme.relation is Relation.REPLACE_ONE else 0.0
-        canaries = Canaries(np.full(trials, world == 0), outside, self.clip_norm)
-        simulation = Simulation(
-            self.scheme,
-            canaries,
-            expected_check_ins=self.expected_check_ins,
-            seed=seed,
-            evaluate_every=self.scheme.participation.steps,
-        )
-        if not simulation.run().finished:
-            raise KeyboardInterrupt
-        divisor = simulation.divisor
-        assert divisor is not None
-        seen = np.array(canaries.seen) * (divisor / self.clip_norm)
+        inside = np.full(trials, world == 0)
+        seen, _ = simulated(self.scheme, inside, self.clip_norm, self.expected_check_ins, seed)
         statistics = Statistics(self.scheme, trials)
         for draw, block, _ in drawn_blocks(self.scheme):
             statistics.add(draw, seen[block.first_step : block.first_step + block.steps])

@@ -8,6 +8,7 @@ Notation: Δ is the discretization, the distance between losses of a distributio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from turnout.accounting import PrivacyCurve
@@ -127,30 +128,36 @@ class Accountant(PLDAccountant):
     versions of dp-accounting have, by turnout's bounds.
     """
 
+    _first: Scheme | None = None
+
     def _maybe_compose(self, event: dp_event.DpEvent, count: int, do_compose: bool) -> Any:
+        # Before anything of the event is composed: what is refused later would be left out.
+        if (mixed := self._mixed(event)) is not None:
+            return self.CompositionErrorDetails(invalid_event=event, error_message=mixed)
         if type(event).__name__ == "RandomAllocationDpEvent":
             event = self._translated(event)
         if not isinstance(event, SchemeDpEvent):
             return super()._maybe_compose(event, count, do_compose)
         try:
             curve = self._curve(event.scheme)
-            self._require_same(event.scheme)
             if do_compose and count:
-                self._of = event.scheme
+                self._first = self._first or event.scheme
                 gap = self._value_discretization_interval
                 self._pld = self._pld.compose(to_pld(curve * int(count), gap))
         except TurnoutError as error:
             return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
         return None
 
-    _of: Scheme | None = None
-
-    def _require_same(self, scheme: Scheme) -> None:
-        """Refuses a scheme of another unit or trust model than those before."""
-        for name in () if self._of is None else ("unit", "trust"):
-            before, found = getattr(self._of, name), getattr(scheme, name)
-            if found is not before:
-                raise ParameterError(name, found.value, f"{before.value}, as of the events before")
+    def _mixed(self, event: dp_event.DpEvent) -> str | None:
+        """What is wrong with an event whose schemes have several units or trust models."""
+        first, *others = [*filter(None, [self._first]), *_schemes(event)] or [None]
+        for name in ("unit", "trust"):
+            for scheme in others:
+                before, found = getattr(first, name), getattr(scheme, name)
+                if found is not before:
+                    expected = f"{before.value}, as of the events before"
+                    return str(ParameterError(name, found.value, expected))
+        return None
 
     def _translated(self, event: Any) -> dp_event.DpEvent:
         """Their event as ours; itself, which is refused, where we have no price."""
@@ -168,6 +175,15 @@ class Accountant(PLDAccountant):
         if curve.parts.replacement_against_null is not None:
             raise UnsupportedError("two neighbour bounds have no one privacy loss distribution")
         return curve
+
+
+def _schemes(event: dp_event.DpEvent) -> Iterator[Scheme]:
+    """All schemes in an event."""
+    if isinstance(event, SchemeDpEvent):
+        yield event.scheme
+    inner = getattr(event, "event", None)
+    for part in (*getattr(event, "events", ()), *filter(None, [inner])):
+        yield from _schemes(part)
 
 
 def _relation(relation: NeighboringRelation) -> Relation:

@@ -141,7 +141,7 @@ class CheckedAccountant:
     def _curve(self, events: dict[GaussianPrivacyEvent, int]) -> PrivacyCurve:
         """All releases together."""
         sampled = any(event.sample_size < event.population_size for event in events)
-        fixed = self._config.sampling_method is not SamplingMethod.POISSON
+        fixed = self._config.sampling_method is SamplingMethod.NO_AMPLIFICATION
         relation = RELATIONS[self._config.neighboring_relation]
         if sampled and fixed and relation is Relation.ADD_REMOVE:
             relation = Relation.REPLACE_ONE

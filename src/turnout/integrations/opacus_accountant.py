@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,12 @@ except ImportError as error:
     raise unavailable(error, "turnout.integrations.opacus", "opacus") from None
 
 
+_NOT_OURS = (
+    "the accountant 'turnout' prices the loaders of turnout.integrations.opacus.make_private "
+    "alone, and this one is not of them"
+)
+
+
 class AssignmentAccountant(IAccountant):
     """An accountant of Opacus' that knows ε of the batches used so far.
 
@@ -34,7 +39,7 @@ class AssignmentAccountant(IAccountant):
         self.history: list[tuple[float, float, int]] = []
         self.scheme: Scheme | None = None
         self._assignment: Assignment | None = None
-        self._charged = False
+        self._charged, self._sample_rate = False, 0.0
         self._priced: dict[tuple[int, float], float] = {}
 
     def follow(self, scheme: Scheme, assignment: Assignment) -> None:
@@ -57,10 +62,7 @@ class AssignmentAccountant(IAccountant):
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Counts one release; ``sample_rate`` decides nothing here."""
         if self.scheme is None or self._assignment is None:
-            raise UnsupportedError(
-                "the accountant 'turnout' prices the loaders of turnout.integrations.opacus."
-                "make_private, and this one is not of them"
-            )
+            raise UnsupportedError(_NOT_OURS)
         assert isinstance(self.scheme.randomizer, GaussianNoise)
         if noise_multiplier != self.scheme.randomizer.noise_multiplier:
             expected = f"{self.scheme.randomizer.noise_multiplier:g} in every step"
@@ -72,10 +74,12 @@ class AssignmentAccountant(IAccountant):
         """The function that an optimizer calls before each of its steps; refuses uncharged ones."""
 
         def hook(optimizer: DPOptimizer) -> None:
-            if not self._charged:  # not of make_private's: no other release is charged
-                self.step(noise_multiplier=math.nan, sample_rate=sample_rate)
+            del optimizer
+            if not self._charged:
+                raise UnsupportedError(_NOT_OURS)
             self._charged = False
 
+        self._sample_rate = sample_rate
         return hook
 
     def charge(self, optimizer: DPOptimizer) -> None:
@@ -85,7 +89,7 @@ class AssignmentAccountant(IAccountant):
                 "one step adds up several batches: call zero_grad after each, or split large "
                 "ones by BatchMemoryManager"
             )
-        self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=0.0)
+        self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self._sample_rate)
         self._charged = True
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
@@ -99,7 +103,7 @@ class AssignmentAccountant(IAccountant):
         if not steps:
             return 0.0
         if self.scheme is None:
-            raise UnsupportedError("the accountant 'turnout' prices releases of make_private alone")
+            raise UnsupportedError(_NOT_OURS)
         if (steps, delta) not in self._priced:
             found = PrivacyCurve.of(self.scheme, steps).epsilon(delta).upper
             self._priced[steps, delta] = found

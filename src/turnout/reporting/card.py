@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from turnout.reporting.headline import PERSONAL
 from turnout.reporting.words import rounded_up
 from turnout.spec import PrivacyUnit
 
@@ -63,7 +64,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
     not_covered = [*_NOT_COVERED]
     if unit == PrivacyUnit.EXAMPLE.value:
         not_covered.insert(0, _ALL_RECORDS)
-    if "personal_accuracy" in facts["metrics"]:
+    if PERSONAL in facts["metrics"]:
         not_covered.insert(0, PERSONAL_METRICS)
     uncovered = "\n".join(f"- {what};" for what in not_covered)
     return (

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+PERSONAL = "personal_accuracy"
+"""The metric of clients' own models on their own classes, which no ε covers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Headline:
@@ -50,7 +53,7 @@ class Headline:
 
         A mean over clients is none: their records are not drawn independently.
         """
-        if not self.is_share or self.name == "personal_accuracy":
+        if not self.is_share or self.name == PERSONAL:
             return None
         z = 1.959963984540054
         middle = (value + z * z / (2 * records)) / (1 + z * z / records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from turnout.plans import PreparedPlan
+from turnout.reporting.headline import PERSONAL
 from turnout.reporting.summary import Outcome, clipped_share, signal_to_noise
 from turnout.reporting.words import rounded_up
 from turnout.simulation import History
@@ -32,7 +33,7 @@ def updates_words(outcome: Outcome) -> str:
         parts.append(f"{np.nanmean(clipped):.0%} of the updates were clipped")
     if not np.isnan(ratio).all():
         parts.append(f"a step's sum has {np.nanmedian(ratio):.2g} times the norm of its noise")
-    if "personal_accuracy" in outcome.history.metrics:
+    if PERSONAL in outcome.history.metrics:
         parts.append("accuracy of the clients' own models on their own classes")
     return "; ".join([*parts, "statistics of private data, not covered by ε"]) if parts else ""
 

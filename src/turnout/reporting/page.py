@@ -14,6 +14,7 @@ from turnout.plans.preparation import costliest_clients
 from turnout.reporting.card import PERSONAL_METRICS
 from turnout.reporting.drawing import Picture
 from turnout.reporting.guarantees import guarantee_rows
+from turnout.reporting.headline import PERSONAL
 from turnout.reporting.outcome_words import (
     baseline_words,
     protection_words,
@@ -169,7 +170,7 @@ def _guarantee_text(summary: Summary) -> list[str]:
             else "In a deployment everybody who sees the messages sees how many there are."
         )
     )
-    if "personal_accuracy" in summary.outcome.history.metrics:
+    if PERSONAL in summary.outcome.history.metrics:
         simulated += f" Not covered either: {PERSONAL_METRICS}."
     if guarantee.clients is None:
         return [words, trust, simulated]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout import __version__
 from turnout.plans import PreparedPlan
 from turnout.reporting.guarantees import guarantee_record
-from turnout.reporting.headline import Headline
+from turnout.reporting.headline import PERSONAL, Headline
 from turnout.simulation import History
 from turnout.spec import ReleaseRule
 
@@ -149,7 +149,7 @@ class Summary:
             record["clients_epsilon"] = _distribution(prepared.guarantee.clients.epsilon_upper)
         if self.trace is not None:
             record["trace"] = _trace_record(self.trace, outcome)
-        if "personal_accuracy" in outcome.history.metrics:
+        if PERSONAL in outcome.history.metrics:
             record["not_covered"] = [*outcome.history.metrics]
         return {**record, "versions": versions(), "plan": prepared.plan.model_dump(mode="json")}
 

@@ -51,6 +51,13 @@ def test_a_run_is_its_rounds_and_all_delta_is_spent():
     assert theorem_4_4_1(2.0, CLIENTS, 1 / 6, 480, DELTA) == pytest.approx(expected.epsilon, 1e-6)
 
 
+@pytest.mark.parametrize("law", [tn.EveryStep(1), tn.FixedSize(1, 1, 3), SelfSampling(0.5, 2)])
+def test_rounds_that_cost_delta_alone_have_epsilon_0(law):
+    alone = tn.Scheme(SampledBitResponse(1e-3), law, "replace-one", trust="shuffled", population=1)
+    for epsilon in thesis_epsilons(alone, 0.9).values():
+        assert epsilon >= 0.0
+
+
 def test_where_there_is_no_theorem_there_is_no_number():
     law = LAWS["every step"][0]
     several = RepeatedMessages.of(NonAdaptiveRandomizer(1.0), 3)

@@ -56,7 +56,7 @@ def theorem_4_3_1(
     checks.count(rounds=rounds)
     each, slack = _divided(delta, rounds)
     epsilon = lemma_4_3_1(local_epsilon, clients, sampled, each)
-    return lemma_2_1_2(PrivacyPoint(epsilon, each), rounds, slack).epsilon
+    return _composed(PrivacyPoint(epsilon, each), rounds, slack)
 
 
 def theorem_4_4_1(
@@ -77,7 +77,7 @@ def theorem_4_4_1(
         raise UnsupportedError("Theorem 4.4.1 proves nothing: too few clients are expected")
     inner = min(left / probability, 0.5) * (1 - _ROUNDING)
     point = lemma_4_4_1(local_epsilon, clients, probability, inner)
-    return lemma_2_1_2(PrivacyPoint(point.epsilon, each), rounds, slack).epsilon
+    return _composed(PrivacyPoint(point.epsilon, each), rounds, slack)
 
 
 def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
@@ -109,6 +109,11 @@ def _by_law(scheme: Scheme, delta: float) -> dict[str, float]:
         return {}
     strong = theorem_4_3_1(level, clients, size, rounds, delta)
     return {"Theorem 4.3.1": strong, name: renyi.composed(rounds).epsilon(delta)}
+
+
+def _composed(each: PrivacyPoint, rounds: int, slack: float) -> float:
+    """ε of all rounds; of (0, δ/2T)-private ones δ alone adds up."""
+    return lemma_2_1_2(each, rounds, slack).epsilon if each.epsilon > 0 else 0.0
 
 
 def _divided(delta: float, rounds: int) -> tuple[float, float]:
