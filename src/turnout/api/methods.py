@@ -74,7 +74,7 @@ def _upper_only(
 
 
 def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
-    """The smallest bound in print, and its name."""
+    """The smallest published bound that turnout has, and its name."""
     found: dict[str, float] = {}
     composed = published_epsilon(scheme, delta)
     if composed is not None:
@@ -88,8 +88,8 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
             continue
     if not found:
         raise UnsupportedError(
-            "no bound in print covers this scheme, or it is the tightest analysis itself; "
-            "turnout.compare has bounds of one direction"
+            "turnout has no published bound of both directions for this scheme but the tightest "
+            "analysis; turnout.compare has bounds of one direction"
         )
     about = min(found, key=found.__getitem__)
     return found[about], about

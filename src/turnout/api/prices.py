@@ -99,8 +99,8 @@ def price(
         delta: δ, strictly between 0 and 1.
         tolerance: relative width of the bounds at which refining stops.
         method: which analysis: "tightest" (if none is given), "quick", an upper bound on one
-            grid, "published", the smallest bound in print, or the name of a bound in the tables of
-            `compare`.
+            grid, "published", the smallest published bound that turnout has, or the name of a bound
+            in the tables of `compare`.
 
     Returns:
         The price; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never above it.
