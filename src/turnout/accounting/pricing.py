@@ -22,7 +22,7 @@ from turnout.accounting.divergence.composition import GridTooLargeError
 from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.runs import LossGrid, run_curve, run_epsilon
+from turnout.accounting.divergence.runs import LossGrid, is_composed, run_curve, run_epsilon
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.laws.neighbour_bounds import window_bound
 from turnout.core import checks
@@ -184,8 +184,8 @@ def _cannot_be_narrowed(
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
-    grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
     try:
+        grid = LossGrid.common(bound.upper, delta) if shared else None
         found = run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
         return min(found, bound.cap)
     except NumericalError:
@@ -247,7 +247,7 @@ def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
     None where nothing is composed, and where a curve does not come down as far as the last hop
     needs: then each has its own.
     """
-    if len(run) == 1 and run[0][1] == 1:
+    if not is_composed(run):
         return None
     try:
         return LossGrid.of(run, delta / _LAST_HOP)
@@ -360,8 +360,8 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 def _uppers(bound: NeighbourBound, delta: float) -> dict[Direction, float]:
     """Upper ε of one client by direction."""
-    grid = LossGrid.common(bound.upper, delta) if bound.upper else None
     try:
+        grid = LossGrid.common(bound.upper, delta)
         return {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0, grid=grid) for d in Direction}
     except NumericalError:
         _require_above_infinity_mass(bound, delta)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout import __version__
 from turnout.plans import PreparedPlan
+from turnout.plans.spending import EpsilonCurve
 from turnout.reporting.guarantees import guarantee_record
 from turnout.reporting.headline import PERSONAL, Headline
 from turnout.simulation import History
@@ -52,8 +53,7 @@ class Outcome:
     Attributes:
         expected_check_ins: the law's mean check-ins at each step, shape ``(steps,)``.
         expected_empty_steps: the law's mean number of steps at which nobody comes.
-        spent_steps: steps done, from 0 to all, at which ε so far is known, ``(points,)``.
-        spent: proved upper bounds on ε after that many steps, shape ``(points,)``.
+        spent: ε so far at some of the steps.
         parameters: of the final model, shape ``(dimension,)``.
         last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.
         test: the records that judged it.
@@ -64,8 +64,7 @@ class Outcome:
     seconds: float
     expected_check_ins: NDArray[np.float64]
     expected_empty_steps: float
-    spent_steps: NDArray[np.int64]
-    spent: NDArray[np.float64]
+    spent: EpsilonCurve
     parameters: NDArray[np.floating]
     last: NDArray[np.floating]
     test: TestSet
@@ -97,7 +96,7 @@ class Outcome:
 
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """ε after each number of steps: that of the next known point, which is not too small."""
-        return self.spent[np.searchsorted(self.spent_steps, steps)]
+        return self.spent.epsilon()[np.searchsorted(self.spent.steps, steps)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -87,9 +87,9 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     graph = graph or plan.model.loss not in {None, "cross-entropy"}
     if graph:
         require("export", what="a task whose model is a graph")
+    from turnout.plans.spending import epsilon_curve
     from turnout.training.building import build_task
     from turnout.training.execution import evaluation_interval
-    from turnout.training.spending import epsilon_curve
     from turnout.training.workload import gather
 
     workload = gather(plan, folder)
@@ -119,7 +119,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         delta=plan.privacy.delta,
         target=plan.privacy.epsilon or prepared.guarantee.epsilon.upper,
         charged_steps=tuple(int(step) for step in curve.steps),
-        charged=tuple(float(epsilon) for epsilon in curve.epsilon),
+        charged=tuple(curve.epsilon().tolist()),
         encoding=_encoding(prepared, task.dimension),
         expected_check_ins=public_divisor(
             prepared.scheme, workload.population, plan.protocol.expected_check_ins

@@ -14,10 +14,10 @@ import numpy as np
 from turnout.datasets import Target
 from turnout.participation.expectations import expected_check_ins, expected_empty_steps
 from turnout.plans import Plan, PreparedPlan
+from turnout.plans.spending import EpsilonCurve, epsilon_curve
 from turnout.reporting.summary import Outcome, TestSet
 from turnout.simulation import FileCheckpoints, History, Progress, Simulation, SimulationResult
 from turnout.spec import GaussianNoise, TrustModel
-from turnout.training.spending import EpsilonCurve, epsilon_curve
 from turnout.training.workload import Phase, UnseenPhase, Workload
 
 _NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
@@ -35,9 +35,12 @@ class Watcher(Protocol):
         ...
 
     def training(
-        self, what: str, steps: int, target: float | None
-    ) -> AbstractContextManager[Callable[[Progress, float], None]]:
-        """A training run; yields what to call with each step's progress and ε so far."""
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
+        """A training run; yields what to call with each step's progress.
+
+        ``spent`` finds ε after a number of steps, which may take a while the first time.
+        """
         ...
 
 
@@ -49,10 +52,10 @@ class Unwatched:
         return nullcontext(UnseenPhase())
 
     def training(
-        self, what: str, steps: int, target: float | None
-    ) -> AbstractContextManager[Callable[[Progress, float], None]]:
+        self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
         """Nothing."""
-        return nullcontext(lambda progress, epsilon: None)
+        return nullcontext(lambda progress: None)
 
 
 class InterruptedRunError(Exception):
@@ -106,22 +109,17 @@ class ReadyRun:
             InterruptedRunError: Ctrl-C.
         """
         plan, law = self.prepared.plan, self.prepared.scheme.participation
-        with watcher.training(what, self.simulation.steps, plan.privacy.epsilon) as tell:
-            result = _finished(
-                self.simulation,
-                plan,
-                checkpoint,
-                folder,
-                lambda progress: tell(progress, self.curve.at(progress.step)),
-            )
+        with watcher.training(
+            what, self.simulation.steps, plan.privacy.epsilon, self.curve.at
+        ) as tell:
+            result = _finished(self.simulation, plan, checkpoint, folder, tell)
         return Outcome(
             self.prepared,
             result.history,
             result.seconds,
             expected_check_ins(law, self.prepared.population),
             expected_empty_steps(law, self.prepared.population),
-            self.curve.steps,
-            self.curve.epsilon,
+            self.curve,
             result.parameters,
             result.last[: result.parameters.size],  # DP-AdaPeD sends ψ as well
             self.test,
@@ -160,14 +158,10 @@ class BaselineRun:
         self, checkpoint: Path | None, folder: Path | None, watcher: Watcher
     ) -> History:
         """Its history, from the checkpoint on if there is one; raises as `ReadyRun.carried_out`."""
-        with watcher.training("without privacy", self.simulation.steps, None) as tell:
-            result = _finished(
-                self.simulation,
-                self.plan,
-                checkpoint,
-                folder,
-                lambda progress: tell(progress, math.inf),
-            )
+        with watcher.training(
+            "without privacy", self.simulation.steps, None, lambda step: math.inf
+        ) as tell:
+            result = _finished(self.simulation, self.plan, checkpoint, folder, tell)
         return result.history
 
 
