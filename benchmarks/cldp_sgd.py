@@ -33,6 +33,7 @@ from turnout.learning.tasks import SupervisedTask
 from turnout.randomizers.vectors import LInfRandomizer
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DASHED, LOOKS
+from turnout.reporting.surroundings import machine, versions
 from turnout.spec.shuffles import shuffled
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
@@ -140,6 +141,8 @@ def measured(made: SupervisedTask, figure: str, variant: Variant, seed: int) -> 
         "fewer": 32 * made.dimension / randomizer.message_bits,
         "seconds": seconds,
         "cpu_seconds": cpu,
+        "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -31,6 +31,7 @@ from turnout.randomizers.vectors import (
 from turnout.randomness import SimulationStreams
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import DOTTED, LOOKS
+from turnout.reporting.surroundings import surroundings
 
 D, N, RUNS = 300, 1000, 3
 LEVELS = (1.0, 4.0, 8.0)
@@ -184,7 +185,14 @@ def main() -> None:
             )
     if options.json:
         options.json.write_text(
-            json.dumps({"points": [asdict(p) for p in points], "million": runs}, indent=1)
+            json.dumps(
+                {
+                    "about": surroundings(),
+                    "points": [asdict(p) for p in points],
+                    "million": runs,
+                },
+                indent=1,
+            )
         )
 
 

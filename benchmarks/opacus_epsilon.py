@@ -29,6 +29,7 @@ from turnout.accounting import price
 from turnout.datasets import load
 from turnout.integrations.batches import AssignedBatches
 from turnout.integrations.opacus import make_private
+from turnout.reporting.surroundings import surroundings
 from turnout.spec import CheckIn, GaussianNoise, Scheme
 
 BATCHES, DELTA = 40, 1e-5
@@ -138,7 +139,10 @@ def main() -> None:
             flush=True,
         )
     if asked.json:
-        asked.json.write_text(json.dumps({"epsilon": grid, "accuracy": runs}, indent=1) + "\n")
+        asked.json.write_text(
+            json.dumps({"about": surroundings(), "epsilon": grid, "accuracy": runs}, indent=1)
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

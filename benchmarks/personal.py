@@ -36,6 +36,7 @@ from turnout.learning.personal_models import AdaPeD, Alone, Ridge
 from turnout.learning.personal_tasks import PersonalTask
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import LOOKS
+from turnout.reporting.surroundings import machine, versions
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 DELTA = 1e-5
@@ -181,7 +182,8 @@ def measured(name: str, method: str, epsilon: float | None, seed: int) -> Iterat
         metrics = {name: float(values[-1]) for name, values in run.history.metrics.items()}
         asked = {"study": name, "method": method, "epsilon": epsilon, "seed": seed}
         spent = time.process_time() - began
-        return {**asked, **metrics, "noise_multiplier": noise, "cpu_seconds": spent}
+        about = {"versions": versions(), "machine": machine()}
+        return {**asked, **metrics, "noise_multiplier": noise, "cpu_seconds": spent, **about}
 
     def run(algorithm: Any, law: Any) -> Any:
         scheme = tn.Scheme(tn.GaussianNoise(noise), law, "add-remove")

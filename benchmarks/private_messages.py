@@ -28,6 +28,7 @@ import turnout as tn
 from turnout.plans import Plan, example_plan
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import LOOKS
+from turnout.reporting.surroundings import machine, versions
 
 FIGURE = Path("private_messages.svg")
 EXAMPLES = ("mnist-shuffled", "mnist-sampled", "mnist-self-sampling")
@@ -87,6 +88,8 @@ def measured(name: str, seed: int, trust: str, rounds: int | None = None) -> dic
         "epsilon0": record.get("epsilon0"),
         "bits": record.get("message_bits"),
         "seconds": time.perf_counter() - start,
+        "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -26,6 +26,7 @@ from turnout.learning.models import build_model
 from turnout.learning.optimizers import SGD
 from turnout.learning.schedules import Constant
 from turnout.learning.tasks import SupervisedTask
+from turnout.reporting.surroundings import surroundings
 from turnout.simulation import Simulation
 from turnout.spec import CheckIn, GaussianNoise, Relation, Scheme
 
@@ -90,7 +91,8 @@ def main() -> int:
             f"{name:24} {value:>14,.3f}" if isinstance(value, float) else f"{name:24} {value:>14,}"
         )
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+        found = {"about": surroundings(), **figures}
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
     within = figures["peak_gib"] <= LIMIT_GIB
     print(f"limit {LIMIT_GIB} GiB: {'kept' if within else 'EXCEEDED'}")
     return 0 if within else 1

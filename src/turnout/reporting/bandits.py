@@ -13,7 +13,7 @@ from turnout.accounting import Guarantee
 from turnout.plans.bandit import BanditPlan
 from turnout.reporting.folder import PAGE, PICTURES, REPORT, as_json, table_csv, write
 from turnout.reporting.guarantees import guarantee_record, guarantee_rows
-from turnout.reporting.summary import versions
+from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class BanditSummary:
             "batches": float(self.batches.mean()),
             "seconds": self.seconds,
             "versions": versions(),
+            "machine": machine(),
             "plan": self.plan.model_dump(mode="json", exclude_none=True),
         }
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout import __version__
 from turnout.plans import PreparedPlan
 from turnout.plans.spending import EpsilonCurve
 from turnout.reporting.guarantees import guarantee_record
 from turnout.reporting.headline import PERSONAL, Headline
+from turnout.reporting.surroundings import machine, versions
 from turnout.simulation import History
 from turnout.spec import ReleaseRule
 
 if TYPE_CHECKING:
     from turnout.participation.traces import TraceStatistics
 
-TRACKED = ("numpy", "scipy", "torch")
-"""Packages whose versions a report records."""
 SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
     "they are the operator's alone"
@@ -150,7 +146,12 @@ class Summary:
             record["trace"] = _trace_record(self.trace, outcome)
         if PERSONAL in outcome.history.metrics:
             record["not_covered"] = [*outcome.history.metrics]
-        return {**record, "versions": versions(), "plan": prepared.plan.model_dump(mode="json")}
+        return {
+            **record,
+            "versions": versions(),
+            "machine": machine(),
+            "plan": prepared.plan.model_dump(mode="json"),
+        }
 
     def counts(self) -> dict[str, Any]:
         """The simulator's view as JSON-ready values: exact counts, not covered by ε."""
@@ -268,9 +269,3 @@ def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
         },
         f"{outcome.headline.name}_lost_to_absence": everyone.result - outcome.result,
     }
-
-
-def versions() -> dict[str, str]:
-    """Of turnout, Python and what the numbers rest on."""
-    found = {name: metadata.version(name) for name in TRACKED}
-    return {"turnout": __version__, "python": platform.python_version(), **found}
