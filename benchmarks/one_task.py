@@ -28,6 +28,7 @@ import turnout as tn
 from turnout.datasets import digits
 from turnout.reporting.drawing import Picture
 from turnout.reporting.palette import LOOKS
+from turnout.reporting.surroundings import machine, versions
 
 ROOT = Path(__file__).parents[1]
 EPSILONS = (0.5, 2.0, 8.0)
@@ -207,7 +208,8 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             run = WAYS[way][1](epsilon, seed, Path(folder))
-        found.setdefault(way, {})[name] = run
+        about = {"versions": versions(), "machine": machine()}
+        found.setdefault(way, {})[name] = {**run, **about}
         kept.write_text(json.dumps(found, indent=1) + "\n")
         print(way, name, run, flush=True)
     picture(found).write(asked.out / "one-task.svg")
