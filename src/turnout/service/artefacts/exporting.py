@@ -141,9 +141,13 @@ def _exported(
     try:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), _OpenLinear():
             warnings.simplefilter("ignore")  # of PyTorch about its own parts
-            traced = make_fx(function, decomposition_table=table, tracing_mode="symbolic")(
-                *arguments
-            )
+            function(*arguments)  # what a module makes at its first call is no part of the graph
+            traced = make_fx(
+                function,
+                decomposition_table=table,
+                tracing_mode="symbolic",
+                _allow_non_fake_inputs=True,  # fixed parameters and buffers become initializers
+            )(*arguments)
             program = torch.export.export(traced, arguments, dynamic_shapes=shapes)
             made = torch.onnx.export(
                 program,
