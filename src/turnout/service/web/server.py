@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.service.learner import Learner
-from turnout.service.storage.opening import open_storage
 from turnout.service.web import descriptors, evaluation, logs
 from turnout.service.web.conductor import Conductor
 from turnout.service.web.evaluation import Evaluator
-from turnout.service.web.opening import Phase, head_file, require_task, witness
+from turnout.service.web.opening import Phase, head_file, open_task, witness
 from turnout.service.web.operators import password_of
 from turnout.service.web.running import Running
 from turnout.service.web.settings import Settings
@@ -58,13 +57,12 @@ def serve(
 def _opened(plan: Path, settings: Settings, phase: Phase) -> Running:
     logs.configure()
     watching = witness(settings)
-    storage = open_storage(settings.db, serving=True)
+    storage, charter = open_task(plan, settings, phase)
     try:
-        task = require_task(storage, plan, settings, phase).task
         return Running(
             storage,
             Learner,
-            head_file=head_file(settings, task),
+            head_file=head_file(settings, charter.task),
             witness=watching,
             change_witness=settings.change_witness,
         )
