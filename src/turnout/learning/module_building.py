@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from turnout.core.errors import MissingExtraError, ParameterError, StorageError
 from turnout.learning.lora import Adapters, adapt
-from turnout.learning.modules import ModuleModel
+from turnout.learning.modules import ModuleModel, copied
 from turnout.learning.references import Reference, imported, reference_of
 
 Given = str | nn.Module | Callable[..., nn.Module]
@@ -78,11 +77,11 @@ def _made(
         if arguments:
             raise ParameterError("model.arguments", arguments, "none beside a module that is made")
         # Adapters and pretrained parameters change what they are given: this is a copy.
-        return copy.deepcopy(found), reference
+        return copied(found, reference.name), reference
     try:
         with _seeded(seed):
             made = found(**arguments)
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         what = f"from arguments {arguments}" if arguments else "without arguments"
         raise ParameterError(

@@ -61,11 +61,16 @@ class ModuleModel:
         check_layers(module, title)
         self.reference = reference or reference_of(module)
         self.title = title
-        self._module = _copied(module, title)
+        self._module = copied(module, title)
         self.names = _trained(self._module, trainable, title)
         own = dict(self._module.named_parameters())
         self.shapes = tuple(tuple(own[name].shape) for name in self.names)
         self._sizes = [prod(shape) for shape in self.shapes]
+        for name in self.names:
+            if not own[name].is_floating_point():
+                kind = str(own[name].dtype).removeprefix("torch.")
+                expected = f"trained parameters of real numbers, not {name!r} of {kind}"
+                raise ParameterError("model.module", title, expected)
         flat = torch.cat([own[name].detach().reshape(-1) for name in self.names])
         self.start: NDArray[np.float32] = flat.numpy().copy()
         chosen = set(self.names)
@@ -144,6 +149,10 @@ class ModuleModel:
             found = self._threads.module = copy.deepcopy(self._module, memo)
         return found
 
+    def forget_copies(self) -> None:
+        """Later calls get new copies, without what the module kept on the way."""
+        self._threads = threading.local()
+
 
 @cache
 def plain_attention() -> None:
@@ -156,13 +165,22 @@ def plain_attention() -> None:
     torch.backends.mha.set_fastpath_enabled(False)
 
 
-def _copied(module: nn.Module, title: str) -> nn.Module:
-    """A copy of the module in float32 on the CPU."""
+def copied(module: nn.Module, title: str) -> nn.Module:
+    """A copy of the module on the CPU, its real numbers in float32."""
+    # What a layer computed and kept, as older weight norms do, is copied as a constant.
+    kept = [value for layer in module.modules() for value in vars(layer).values()]
+    computed = [each for each in kept if isinstance(each, Tensor) and not each.is_leaf]
     try:
-        return copy.deepcopy(module).to(device="cpu", dtype=torch.float32)
-    except (RuntimeError, TypeError, NotImplementedError) as error:
+        copied = copy.deepcopy(module, {id(each): each.detach().clone() for each in computed})
+        return copied._apply(_plain)  # pyright: ignore[reportPrivateUsage] - as .to() does
+    except Exception as error:  # whatever the user's layers raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ParameterError("model.module", title, f"a module to copy, but {reason}") from None
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU; float32 if its numbers are real."""
+    return tensor.to("cpu", torch.float32 if tensor.is_floating_point() else None)
 
 
 def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[str, ...]:

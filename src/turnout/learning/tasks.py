@@ -28,7 +28,6 @@ from turnout.learning.local_updates import (
 )
 from turnout.learning.metrics import WholeMetric
 from turnout.learning.models import Model
-from turnout.learning.module_probes import made_up_batch
 from turnout.learning.objectives import LOSS, Objective, build_objective
 from turnout.learning.parallel import keep_freed_memory, ordered_map
 
@@ -97,7 +96,7 @@ class SupervisedTask:
         self.model = model
         self.objective = objective
         self._updates = updates or local_updates(
-            model, local or LocalTraining(), objective.loss, made_up_batch(examples), compute
+            model, local or LocalTraining(), objective.loss, examples, compute
         )
         self._compute = compute
         self._engine: Engine | None = None
