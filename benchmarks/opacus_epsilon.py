@@ -19,18 +19,22 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
-from opacus import PrivacyEngine
-from opacus.accountants import PRVAccountant
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from packages import named_packages
 
 from turnout.accounting import price
 from turnout.datasets import load
-from turnout.integrations.batches import AssignedBatches
-from turnout.integrations.opacus import make_private
 from turnout.reporting.surroundings import surroundings
 from turnout.spec import CheckIn, GaussianNoise, Scheme
+
+with named_packages():
+    import torch
+    from opacus import PrivacyEngine
+    from opacus.accountants import PRVAccountant
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from turnout.integrations.batches import AssignedBatches
+    from turnout.integrations.opacus import make_private
 
 BATCHES, DELTA = 40, 1e-5
 SIGMAS, EPOCHS = (0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 4.0), (1, 4, 16, 64)
