@@ -21,6 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,10 @@ _DISTURBANCE, _ROUNDING = 0.05, 2.0**-20
 _COMPUTED, TRAINED = "a module that can be computed", "a module that can be trained"
 _UNMAPPED = "There is a performance drop"
 """How PyTorch says that ``vmap`` falls back to a loop inside of an operation."""
+
+
+Outputs = Callable[[Tensor], Tensor]
+"""Outputs (n, …) of rows (n, …)."""
 
 
 class SlowUpdatesWarning(UserWarning):
@@ -104,7 +109,16 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
                 "(dropout 0, or .eval()), and nothing kept from one call for the next"
             )
             raise _refusal(model, expected)
-        _check_companies(model, at, rows, random)
+
+        def moved(move: float) -> Outputs:
+            return partial(model.logits, _moved(at, move, random))
+
+        if not stands_alone(partial(model.logits, at), rows, moved):
+            expected = (
+                "outputs of an example that do not change with the others of its batch "
+                f"({_batch_first(model)}GroupNorm or LayerNorm in place of what mixes them)"
+            )
+            raise _refusal(model, expected)
 
 
 def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
@@ -136,30 +150,27 @@ def _stop_at_nan(layer: nn.Module, given: tuple[Any, ...], made: object) -> None
         raise FloatingPointError("NaN or infinity")
 
 
-def _check_companies(
-    model: ModuleModel, at: Tensor, rows: Tensor, random: np.random.Generator
-) -> None:
-    """Every row has the outputs that it has alone, whatever rows are beside it."""
+def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Outputs]) -> bool:
+    """Whether every row has the outputs that it has alone, whatever rows are beside it.
+
+    Args:
+        compute: outputs (n, …) of rows (n, …).
+        rows: to try it on.
+        moved: the same function, with parameters that are moved by so much of themselves.
+    """
+    random = np.random.default_rng(_SEED)
     with _Coarsest() as coarsest:
-        alone = _one_by_one(model, at, rows)
-    move = coarsest.move
-    limit = _limit(alone, _one_by_one(model, _moved(at, move, random), _moved(rows, move, random)))
+        alone = _one_by_one(compute, rows)
+    moving = _moved(rows, coarsest.move, random)
+    limit = _limit(alone, _one_by_one(moved(coarsest.move), moving))
     every, dealt = np.arange(len(rows)), random.permutation(len(rows))
-    for index in (every, every[::-1].copy(), *np.split(dealt, np.cumsum(_SIZES))):
-        if index.size and not _same(model.logits(at, rows[index]), alone[index], limit):
-            expected = (
-                "outputs of an example that do not change with the others of its batch "
-                f"({_batch_first(model)}GroupNorm or LayerNorm in place of what mixes them)"
-            )
-            raise _refusal(model, expected)
+    companies = (every, every[::-1].copy(), *np.split(dealt, np.cumsum(_SIZES)))
+    return all(_same(compute(rows[i]), alone[i], limit) for i in companies if i.size)
 
 
-def _one_by_one(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
+def _one_by_one(compute: Outputs, rows: Tensor) -> Tensor:
     """Each row's outputs alone, (n, …)."""
-    made = [model.logits(at, row) for row in rows.split(1)]
-    if any(not isinstance(each, Tensor) or each.shape[:1] != (1,) for each in made):
-        raise _refusal(model, "outputs with a row an example, for a single one too")
-    return torch.cat(made)
+    return torch.cat([compute(row) for row in rows.split(1)])
 
 
 class _Coarsest(TorchFunctionMode):
