@@ -105,16 +105,10 @@ def test_a_graph_gives_what_pytorch_gives():
     assert np.linalg.norm(made - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize(
-    "trained",
-    [
-        {"trainable": ("head.*",)},
-        {"adapters": Adapters(2, 8.0, ("middle",)), "trainable": ("body.1.*",)},
-    ],
-)
-def test_what_is_fixed_is_in_the_graph(trained):
-    """The layer that is trained has fixed ones below it, or above it."""
-    model, inputs = build_module(Base, **trained), SOURCE.random((4, 5, 5)).astype(np.float32)
+def test_what_is_fixed_is_in_the_graph():
+    """Of what is trained, fixed layers are below and above; test_artefact_labels.py has a head."""
+    model = build_module(Base, adapters=Adapters(2, 8.0, ("middle",)), trainable=("body.1.*",))
+    inputs = SOURCE.random((4, 5, 5)).astype(np.float32)
     labels, moved = np.array([1, 0, 4, 4]), SOURCE.standard_normal(model.dimension) / 4
     parameters = model.start + moved.astype(np.float32)
     made = by_graph(model, inputs, labels, parameters, torch.clone)
