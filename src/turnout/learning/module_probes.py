@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 
 from turnout.core.errors import ParameterError, TurnoutError
 from turnout.learning.client_work import ClientBatch, LocalUpdates
+from turnout.learning.compute import exact_products
 from turnout.learning.examples import Examples, as_floats
 from turnout.learning.modules import ModuleModel
 
@@ -158,6 +159,7 @@ def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Output
         rows: to try it on.
         moved: the same function, with parameters that are moved by so much of themselves.
     """
+    exact_products()
     random = np.random.default_rng(_SEED)
     with _Coarsest() as coarsest:
         alone = _one_by_one(compute, rows)
