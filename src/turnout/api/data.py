@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turnout.core.errors import ParameterError
+from turnout.core.values import converting
 
 if TYPE_CHECKING:
     from turnout.datasets import ClientData
@@ -35,15 +36,16 @@ def client_data(
     classes: int | Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
     scaling: Mapping[str, tuple[float, float]] | None = None,
+    missing: Mapping[str, float | str] | None = None,
     vocabulary: int | str | None = None,
     length: int | None = None,
     progress: bool = False,
 ) -> ClientData:
     """The records of clients, to train on with ``turnout.train(plan, data=…)``.
 
-    Classes, categories, scalings and the vocabulary are public constants that the caller knows.
-    None is read off the data, which are private: a statistic of them costs ε, and
-    `turnout.estimate_frequencies` and `turnout.estimate_mean` buy one.
+    Classes, categories, scalings, the vocabulary and what stands for a missing value are public
+    constants that the caller knows. None is read off the data, which are private: a statistic of
+    them costs ε, and `turnout.estimate_frequencies` and `turnout.estimate_mean` buy one.
 
     Args:
         source: where the records are:
@@ -66,6 +68,8 @@ def client_data(
         classes: how many, or the list of their names.
         categories: for each input column of text the list of its values.
         scaling: for each column of numbers to scale the values that become 0 and 1.
+        missing: for each column in which a value may be missing the text or number that it counts
+            as; by default a missing value is refused.
         vocabulary: inputs are tokens: how many there are, or a text of all characters.
         length: tokens of a record, with a text of all characters.
         progress: whether a terminal shows how far a file is read, and where its layout is.
@@ -91,6 +95,7 @@ def client_data(
         "classes": classes,
         "categories": categories,
         "scaling": scaling,
+        "missing": missing,
         "vocabulary": vocabulary,
         "length": length,
     }
@@ -143,7 +148,17 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """The source as a table, and whether it holds ids; None where its columns have names."""
+    """The source as a table, and whether it holds ids; None where its columns have names.
+
+    Raises:
+        InputFileError: the source's own code, or a conversion, fails.
+    """
+    with converting("source"):
+        return _converted(source, client)
+
+
+def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
+    """The source as `_table` has it."""
     from turnout.datasets.tables import ArrayTable
 
     if hasattr(source, "__arrow_c_stream__"):
@@ -185,8 +200,8 @@ def _of_dataset(source: Any) -> dict[str, Any]:
         raise ParameterError("source", type(source).__name__, _KINDS)
     pairs = [source[number] for number in range(len(source))]
     return {
-        "inputs": [np.asarray(x) for x, _ in pairs],
-        "labels": [np.asarray(y) for _, y in pairs],
+        "inputs": [x if isinstance(x, str) else np.asarray(x) for x, _ in pairs],
+        "labels": [y if isinstance(y, str) else np.asarray(y) for _, y in pairs],
     }
 
 
@@ -196,10 +211,12 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     Raises:
         ParameterError: a client without records, or with another number of labels than of inputs.
     """
+    from turnout.datasets.tables import plain_array
+
     inputs, labels, names, counts = [], [], [], []
     for entry in clients:
         name, held = _pair(entry)
-        x, y = np.asarray(held[0]), np.asarray(held[1])
+        x, y = map(plain_array, held)
         if not len(x) or len(x) != len(y):
             given = f"{len(x)} inputs and {len(y)} labels"
             raise ParameterError(
@@ -217,7 +234,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     return {
         "inputs": np.concatenate(inputs),
         "labels": np.concatenate(labels),
-        "clients": np.repeat(np.array(names), counts),
+        "clients": [name for name, count in zip(names, counts, strict=True) for _ in range(count)],
     }
 
 

@@ -12,6 +12,7 @@ from turnout.api.inputs import rows_of
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
 from turnout.core.extras import require
+from turnout.core.values import canonical
 from turnout.estimation.private import estimates
 from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.randomness import OSRandomness, Source
@@ -110,6 +111,7 @@ def estimate_frequencies(
     mechanism: str = "auto",
     post_processing: str = "simplex",
     confidence: float = 0.95,
+    missing: object = None,
     source: Source | None = None,
 ) -> EstimatedFrequencies:
     """Estimated shares of the clients that hold each value; what each client sends is private.
@@ -135,6 +137,7 @@ def estimate_frequencies(
         post_processing: from unbiased estimates ("raw") to shares: "simplex", "empirical-bayes",
             "clip" or "normalise".
         confidence: of each interval, from 0.5 to below 1.
+        missing: the category, public, that a missing value counts as; by default it is refused.
         source: other randomness, for tests and simulations: it protects nobody.
 
     Returns:
@@ -162,6 +165,7 @@ def estimate_frequencies(
         mechanism=mechanism,
         post_processing=post_processing,
         confidence=confidence,
+        missing=missing,
     )
     return EstimatedFrequencies(
         **vars(found), categories=names or tuple(map(str, range(found.values.size)))
@@ -180,6 +184,7 @@ def estimate_mean(
     bits: int | None = None,
     columns: str | Sequence[str] = (),
     mechanism: str = "auto",
+    missing: float | None = None,
     source: Source | None = None,
 ) -> EstimatedMean:
     """Estimated mean of the clients' vectors, each clipped to a ball.
@@ -201,6 +206,7 @@ def estimate_mean(
         columns: which columns of a frame or a file, by default all.
         mechanism: messages of a client in the shuffled model: "one-message", "several-messages", or
             "auto": several where their predicted error is less by more than 5 %.
+        missing: the number, public, that a missing one counts as; by default it is refused.
         source: other randomness, for tests and simulations: it protects nobody.
 
     Returns:
@@ -221,6 +227,7 @@ def estimate_mean(
         OSRandomness() if source is None else source,
         columns=chosen,
         mechanism=mechanism,
+        missing=missing,
     )
     names = chosen if isinstance(rows, Path) else chosen or rows.names
     return EstimatedMean.of(found, names)
@@ -234,9 +241,9 @@ def _distinct(categories: object) -> tuple[str, ...]:
     """
     if isinstance(categories, str) or not isinstance(categories, Iterable):
         raise ParameterError("categories", categories, "a whole number, or all values by name")
-    names = tuple(map(str, categories))
-    if len(names) < 2 or len(set(names)) != len(names):
-        raise ParameterError("categories", names, "at least two names, all different")
+    names = tuple(canonical(str(one)) for one in categories)
+    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
+        raise ParameterError("categories", names, "at least two names, all different, none empty")
     return names
 
 

@@ -1,20 +1,21 @@
 """Clients' values in memory, as arrays, lists, series or frames; their libraries are not imported.
 
-A frame is whatever has columns by name: of pandas, polars or pyarrow, or a mapping of arrays.
+They are read by the tables of `turnout.client_data`. A frame is whatever has columns by name: of
+pandas, polars or pyarrow, or a mapping of arrays.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.values import converting, refuse_inexact
 from turnout.estimation.private.columns import (
     Rows,
     array_entries,
@@ -22,8 +23,13 @@ from turnout.estimation.private.columns import (
     chosen_columns,
 )
 
-_SHOWN = 5
+if TYPE_CHECKING:
+    from turnout.datasets.tables import Column, Table
+
+_ONLY = "values"
+"""The name of a column that has none."""
 _UNNAMED = "none: these values have no columns with names"
+_SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
 
 
 @runtime_checkable
@@ -38,143 +44,103 @@ def rows_of(values: Any) -> Path | HeldRows:
 
     Raises:
         ParameterError: neither a path nor an array, a list, a series or a frame.
+        InputFileError: values that cannot be converted.
     """
     if isinstance(values, str | os.PathLike):
         return Path(os.fspath(values))
-    if isinstance(values, HeldRows):
-        return values
+    return values if isinstance(values, HeldRows) else _TableRows(values)
+
+
+class _TableRows:
+    """The columns of a table, which have names only where those of the values have."""
+
+    def __init__(self, values: Any) -> None:
+        with converting(_ONLY):
+            self._table, named = _table(values)
+        self.names: Sequence[str] = self._table.names if named else ()
+
+    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
+        """The column of that name, or the only one; what is missing is None."""
+        (name,) = self._chosen(() if column is None else (column,), single=True)
+        found = (_entries(name, held[name]) for held in self._columns([name]))
+        yield from _joined(found, array_entries)
+
+    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+        """The columns of these names, or all; what is missing is no number."""
+        names = self._chosen(columns, single=False)
+        named = bool(self.names)
+        found = (
+            np.concatenate([_numbers(name, held[name], named) for name in names], axis=1)
+            for held in self._columns(names)
+        )
+        yield from _joined(found, array_vectors)
+
+    def _columns(self, names: Sequence[str]) -> Iterator[Mapping[str, Column]]:
+        from turnout.datasets.tables import Kind
+
+        for batch in self._table.batches(dict.fromkeys(names, Kind.NUMBERS)):
+            yield batch.columns
+
+    def _chosen(self, columns: Sequence[str], *, single: bool) -> Sequence[str]:
+        if self.names:
+            return chosen_columns(columns, self.names, single=single)
+        if columns:
+            raise ParameterError("column", columns[0], _UNNAMED)
+        return self._table.names
+
+
+def _table(values: Any) -> tuple[Table, bool]:
+    """The values as a table, and whether its columns have names of their own."""
+    from turnout.datasets.tables import ArrayTable
+
+    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        from turnout.datasets.arrow_tables import frame_table, series_table
+
+        named = hasattr(values, "columns")
+        return frame_table(values) if named else series_table(values, _ONLY), named
     if isinstance(values, Mapping):
-        return _Frame(values, list(values))
-    if hasattr(values, "__array__"):
-        names = getattr(values, "column_names", None)  # of a table of pyarrow
-        names = getattr(values, "columns", None) if names is None else names
-        return _Array(values) if names is None else _Frame(values, list(names))
-    if isinstance(values, Sequence):
-        return _Array(values)
+        return ArrayTable(values), True
+    if hasattr(values, "__array__") or isinstance(values, Sequence):
+        return ArrayTable({_ONLY: values}), False
     kind = type(values).__name__
     raise ParameterError("values", kind, "an array, a list, a series, a frame, or a file's path")
 
 
-class _Array:
-    """An array without names for its columns."""
-
-    names: Sequence[str] = ()
-
-    def __init__(self, values: Any) -> None:
-        self._array = _present(values, "values")
-
-    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """All entries, of one dimension."""
-        _refuse_names(() if column is None else (column,))
-        return array_entries(_column(self._array, "values"))
-
-    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """All rows."""
-        _refuse_names(columns)
-        return array_vectors(_numbers(self._array, "values"))
+def _joined(
+    parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
+) -> Iterator[NDArray[Any]]:
+    """The rows of all parts in blocks as a file's, wherever the table's batches end."""
+    held: NDArray[Any] | None = None
+    for part in parts:
+        held = part if held is None else np.concatenate((held, part))
+        *full, held = cut(held)
+        yield from full
+    if held is not None:
+        yield held
 
 
-class _Frame:
-    """Columns by name."""
-
-    def __init__(self, columns: Any, keys: Sequence[Any]) -> None:
-        self._columns, self._keys = columns, keys
-        self.names: Sequence[str] = [str(key) for key in keys]
-
-    def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """The column of that name, or the only one."""
-        (key,) = self._chosen(() if column is None else (column,), single=True)
-        return array_entries(self._array(key))
-
-    def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """The columns of these names, or all."""
-        keys = self._chosen(columns, single=False)
-        parts = [_numbers(self._array(key), str(key)) for key in keys]
-        if len({part.size for part in parts}) > 1:
-            raise ParameterError("values", [part.size for part in parts], "columns of one length")
-        return array_vectors(np.stack(parts, axis=1))
-
-    def _chosen(self, columns: Sequence[str], *, single: bool) -> list[Any]:
-        """The keys of the columns to read; a frame's need not be text."""
-        chosen = chosen_columns(columns, self.names, single=single)
-        return [self._keys[self.names.index(name)] for name in chosen]
-
-    def _array(self, key: Any) -> NDArray[Any]:
-        return _column(_present(self._columns[key], str(key)), str(key))
+def _entries(name: str, column: Column) -> NDArray[Any]:
+    """The entries of a column, of one dimension."""
+    if column.values.ndim != 1:
+        raise ParameterError(name, f"shape {column.values.shape}", "one value a client")
+    found = column.values
+    if column.texts is not None:
+        found = np.array(column.texts, dtype=object)[found]
+    if column.missing is None or not column.missing.any():
+        return found
+    found = found.astype(object)
+    found[column.missing] = None
+    return found
 
 
-def _present(values: Any, name: str) -> NDArray[Any]:
-    """The values as an array, none of which is missing.
-
-    Raises:
-        ParameterError: some are, or there are none, or it is no array.
-    """
-    array = _array_of(values, name)
-    if array.ndim == 0 or not array.size:
-        raise ParameterError(name, f"shape {array.shape}", "one row a client, at least one")
-    missing = _missing(array)
-    if isinstance(values, np.ma.MaskedArray):
-        missing = missing | np.ma.getmaskarray(values)
-    rows = np.unique(np.nonzero(missing)[0])
-    if rows.size:
-        shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if rows.size > _SHOWN else "")
-        given = f"missing in {rows.size:,} rows"
-        raise ParameterError(name, given, f"a value in every row; counted from 0: {shown}")
-    return array
-
-
-def _array_of(values: Any, name: str) -> NDArray[Any]:
-    """The values as an array; a list of several types of values as one of objects.
-
-    As numbers or text, its missing values would be numbers or text too.
-    """
-    try:
-        if hasattr(values, "__array__"):
-            return np.asarray(values)
-        array = np.asarray(values, dtype=object)
-        kinds = {type(value) for value in array.flat}
-        plain = len(kinds) == 1 and issubclass(kinds.pop(), int | float | str | np.generic)
-        return np.asarray(values) if plain else array
-    except (TypeError, ValueError) as error:
-        raise ParameterError(name, type(values).__name__, f"an array, but {error}") from None
-
-
-def _missing(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """The places of missing values, of the array's shape."""
-    if array.dtype.kind in "fcmM":
-        return np.isnat(array) if array.dtype.kind in "mM" else np.isnan(array)
-    if array.dtype.kind != "O":
-        return np.zeros(array.shape, dtype=np.bool_)
-    return np.asarray(np.frompyfunc(_is_missing, 1, 1)(array), dtype=np.bool_)
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether it is None, or differs from itself, as NaN does, or will not say, as pandas.NA."""
-    try:
-        return value is None or bool(value != value)  # noqa: PLR0124
-    except TypeError:
-        return True
-
-
-def _column(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """The array, of one dimension."""
-    if array.ndim != 1 or array.dtype.names:
-        raise ParameterError(name, f"shape {array.shape}", "one dimension, one value a client")
-    return array
-
-
-def _numbers(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """The array, of numbers; truth values and text are none."""
-    if array.dtype.kind == "O":
-        kinds = {type(value) for value in array.flat}
-        if all(issubclass(kind, Real) and kind not in (bool, np.bool_) for kind in kinds):
-            array = array.astype(np.float64)
-    if array.dtype.kind not in "iuf" or array.ndim > 2:
-        given = f"{array.dtype} of shape {array.shape}"
-        raise ParameterError(name, given, "numbers, of shape (clients,) or (clients, dimension)")
-    return array
-
-
-def _refuse_names(columns: Sequence[str]) -> None:
-    if columns:
-        raise ParameterError("column", columns[0], _UNNAMED)
+def _numbers(name: str, column: Column, named: bool) -> NDArray[np.float64]:
+    """The numbers of a column, shape (rows, entries of a row); true and false are 1 and 0."""
+    values = column.values
+    if column.texts is not None or values.ndim > 2 - named:
+        given = "text" if column.texts is not None else f"shape {values.shape}"
+        raise ParameterError(name, given, _SHAPE)
+    refuse_inexact(name, values)
+    found = values.astype(np.float64).reshape(len(values), -1)
+    if column.missing is not None:
+        found[column.missing] = np.nan
+    return found

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.errors import ParameterError
 from turnout.datasets.pixels import pixels
 from turnout.datasets.tables import BATCH_NUMBERS, Column, any_of_row, text_column
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of the arrays of a column, as its first rows had them."""
-
-
-@contextmanager
-def arrow_errors(where: str) -> Iterator[None]:
-    """A damaged or unreadable file as an `InputFileError` of one line."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise InputFileError(f"{where} does not exist") from error
-        text = " ".join(str(error).split())
-        raise InputFileError(f"{where or 'data'} cannot be read: {text[:200]}") from error
 
 
 def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> Column:
@@ -48,9 +32,13 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
 
     kind = held.type
     missing = np.asarray(held.is_null()) if held.null_count else None
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
         held, kind = held.dictionary_decode(), kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_null(kind):
+        return Column(np.zeros(len(held)), None, missing)
+    if pa.types.is_date(kind):
+        held, kind = held.cast(pa.string()), pa.string()
+    if _is_text(kind) or pa.types.is_dictionary(kind):
         return _texts(held)
     if _is_list(kind):
         return _arrays(name, held, missing, rows, shapes)
@@ -95,6 +83,13 @@ def _images(
     return Column(np.stack([blank if one is None else one for one in found]), None, missing)
 
 
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_it(kind) for is_it in types)
+
+
 def _is_list(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -113,14 +108,15 @@ def _numbers(held: Any) -> NDArray[Any]:
 
 def _texts(held: Any) -> Column:
     """Text; the empty one is missing too."""
-    coded = held.dictionary_encode()
+    coded = held.dictionary_encode()  # which a dictionary is already
     words = coded.dictionary.to_pylist()
     if len(words) > BATCH_NUMBERS:
         return text_column(held.to_pylist())
-    places = _numbers(coded.indices).astype(np.int64)
-    empty = np.array([word == "" for word in words] or [True])
-    missing = np.asarray(held.is_null()) | empty[places]
-    return Column(places, tuple(words or [""]), missing)
+    known = text_column(words or [""])  # two words may be one in normal form
+    assert known.missing is not None
+    places = known.values[_numbers(coded.indices).astype(np.int64)]
+    missing = np.asarray(held.is_null()) | known.missing[places]
+    return Column(places, known.texts, missing)
 
 
 def _arrays(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,8 @@ import numpy as np
 
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.extras import require
-from turnout.datasets.arrow_columns import Shapes, arrow_errors, column_of
+from turnout.core.values import canonical, converting
+from turnout.datasets.arrow_columns import Shapes, column_of
 from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
 
 _CSV_BLOCK_BYTES = 2**22
@@ -41,9 +44,10 @@ class ArrowTable:
     typed = True
 
     def __init__(self, schema: Any, read: Reader, where: str = "") -> None:
-        self._read, self._where = read, where
-        with arrow_errors(where):
-            self._names = list(schema.names)
+        self._read, self._where = read, where or "data"
+        with converting(self._where):
+            self._keys = {canonical(name): name for name in schema.names}
+            self._names = [canonical(name) for name in schema.names]
 
     @property
     def names(self) -> Sequence[str]:
@@ -53,9 +57,9 @@ class ArrowTable:
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         """All rows of these columns; types are the table's own."""
         start, names, step = 0, list(kinds), _FIRST_ROWS
-        with arrow_errors(self._where):
+        with converting(self._where):
             shapes: Shapes = {}
-            for held in self._read(names):
+            for held in self._read([self._keys[name] for name in names]):
                 for part in _sliced(held, step):
                     rows = np.arange(start, start + part.num_rows)
                     columns = {
@@ -77,7 +81,7 @@ def parquet_table(path: Path) -> ArrowTable:
     _require("a .parquet file")
     import pyarrow.parquet as pq
 
-    with arrow_errors(str(path)), pq.ParquetFile(path) as file:
+    with converting(str(path)), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
 
     def read(names: Sequence[str]) -> Iterator[Any]:
@@ -116,7 +120,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
         with pa.OSFile(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
             yield stream
 
-    with arrow_errors(str(folder)), opened(files[0]) as stream:
+    with converting(str(folder)), opened(files[0]) as stream:
         schema = stream.schema
 
     def read(names: Sequence[str]) -> Iterator[Any]:
@@ -132,8 +136,25 @@ def frame_table(frame: Any) -> ArrowTable:
     _require("a frame")
     import pyarrow as pa
 
-    with arrow_errors(""):
+    with converting("data"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pandas, that names will be text
         held = pa.table(frame)
+    return _held_table(held)
+
+
+def series_table(values: Any, name: str) -> ArrowTable:
+    """The table of one column that is handed out in Arrow's form, as a frame's are."""
+    _require("a series")
+    import pyarrow as pa
+
+    with converting("data"):
+        streamed = hasattr(values, "__arrow_c_stream__")
+        held = pa.chunked_array(values) if streamed else pa.array(values)
+    return _held_table(pa.table({name: held}))
+
+
+def _held_table(held: Any) -> ArrowTable:
+    """A table of pyarrow in memory."""
     if not held.num_rows:
         raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
 
@@ -151,8 +172,10 @@ class CsvTable:
     def __init__(self, path: Path) -> None:
         _require("a .csv file")
         self._path = path
-        with arrow_errors(str(path)):
-            self._names = list(self._reader(None).schema.names)
+        with converting(str(path)), self._reader(None) as reader:
+            names = reader.schema.names
+        self._keys = {canonical(name): name for name in names}
+        self._names = [canonical(name) for name in names]
 
     @property
     def names(self) -> Sequence[str]:
@@ -162,8 +185,8 @@ class CsvTable:
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         """All rows of these columns, of the kinds asked for; an empty cell is missing."""
         start, names = 0, list(kinds)
-        with self._errors(kinds, lambda: start):
-            for held in self._reader(kinds):
+        with self._errors(kinds, lambda: start), self._reader(kinds) as reader:
+            for held in reader:
                 if not held.num_rows:
                     continue
                 rows = np.arange(start, start + held.num_rows)
@@ -174,7 +197,8 @@ class CsvTable:
                 yield Batch(rows, columns)
                 start += held.num_rows
 
-    def _reader(self, kinds: Mapping[str, Kind] | None) -> Any:
+    @contextmanager
+    def _reader(self, kinds: Mapping[str, Kind] | None) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -187,13 +211,16 @@ class CsvTable:
                 Kind.TEXT: pa.string(),
             }
             convert = csv.ConvertOptions(
-                column_types={name: types[kind] for name, kind in kinds.items()},
-                include_columns=list(kinds),
+                column_types={self._keys[name]: types[kind] for name, kind in kinds.items()},
+                include_columns=[self._keys[name] for name in kinds],
+                null_values=[""],
                 strings_can_be_null=True,
             )
         # One thread, so that an error names its row and rows keep their order.
         options = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES)
-        return csv.open_csv(self._path, read_options=options, convert_options=convert)
+        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+        with _WholeLines(self._path) as file:
+            yield csv.open_csv(file, options, lines, convert)
 
     @contextmanager
     def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
@@ -201,7 +228,7 @@ class CsvTable:
         import pyarrow as pa
 
         try:
-            with arrow_errors(str(self._path)):
+            with converting(str(self._path)):
                 yield
         except InputFileError as error:
             cause = error.__cause__
@@ -220,6 +247,29 @@ class CsvTable:
     def _named(self, place: int, kinds: Mapping[str, Kind]) -> str:
         name = self._names[place] if place < len(self._names) else ""
         return name if name in kinds else next(iter(kinds))
+
+
+class _WholeLines(io.FileIO):
+    """A file without the blank lines at its end; a blank line before it is a row of empty cells."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        end = self._left = self.seek(0, io.SEEK_END)
+        while self._left and self._byte(self._left - 1) in b"\r\n":
+            self._left -= 1
+        self._left = min(self._left + 1, end)  # the last line's own end
+        self.seek(0)
+
+    def _byte(self, place: int) -> bytes:
+        self.seek(place)
+        return super().read(1)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes, at most so many."""
+        wanted = self._left if size is None or size < 0 else min(size, self._left)
+        found = super().read(wanted)
+        self._left -= len(found)
+        return found
 
 
 def _require(what: str) -> None:

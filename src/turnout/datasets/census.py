@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.datasets.tables import Batch, Column, Kind, Table, refuse_rows
+from turnout.core.values import refuse_rows
+from turnout.datasets.tables import Batch, Column, Kind, Table
 
 _SPLIT_KEY = b"turnout test clients 1"
 """Key of the hash that holds clients out. It is public: it makes the split the same everywhere."""

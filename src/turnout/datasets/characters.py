@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.datasets.tables import Batch, Column, Kind, Table, refuse_rows
+from turnout.core.values import refuse_rows
+from turnout.datasets.tables import Batch, Column, Kind, Table
 
 
 class CharacterTable:

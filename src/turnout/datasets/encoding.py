@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.values import EXACT_WHOLE, refuse_rows
 from turnout.datasets.records import Target
-from turnout.datasets.tables import Batch, Column, Kind, any_of_row, refuse_rows
+from turnout.datasets.tables import Batch, Column, Kind, any_of_row
 from turnout.plans.data import DataSection
 
+_FLOAT32_WHOLE = 2**24
 _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 
@@ -35,6 +37,7 @@ class Encoder:
         self._label: Sequence[str] = data.label or ()
         self._categories = data.categories or {}
         self._scaling = data.scaling or {}
+        self._missing = data.missing or {}
         vocabulary = data.vocabulary
         self._tokens = len(vocabulary) if isinstance(vocabulary, str) else vocabulary
         labels = [first.columns[name] for name in self._label]
@@ -67,6 +70,14 @@ class Encoder:
             raise ParameterError("label", labels.shape[1:], expected)
         return inputs, labels
 
+    def _present(self, key: str, name: str, batch: Batch) -> Column:
+        """The column, in which nothing is missing any more."""
+        column = batch.columns[name]
+        if name in self._missing:
+            return column.filled(self._missing[name])
+        refuse_rows(key, name, "a value in every row", column.lacking(), batch.rows)
+        return column
+
     def _seen(self, batch: Batch) -> NDArray:
         parts = [self._input(name, batch) for name in self._inputs]
         if self._tokens is not None:
@@ -78,7 +89,7 @@ class Encoder:
 
     def _input(self, name: str, batch: Batch) -> NDArray:
         """One input column: a row of one-hot codes, tokens, or numbers."""
-        column = _present("inputs", name, batch)
+        column = self._present("inputs", name, batch)
         if self._tokens is not None:
             return _whole("inputs", name, column, batch.rows, range(self._tokens))
         if name in self._categories:
@@ -102,18 +113,20 @@ class Encoder:
             _finite(key, name, values, rows)
             return values
         _finite(key, name, values, rows)
+        if name not in self._scaling:
+            _told_apart(key, name, values, rows)
         return values.astype(np.float32)
 
     def _predicted(self, batch: Batch) -> NDArray:
         """The labels, as the target says."""
         name = self._label[0]
-        column = _present("label", name, batch)
+        column = self._present("label", name, batch)
         if self.target is Target.CLASS:
             return self._class_numbers(name, column, batch.rows)
         if self.target is Target.TOKENS:
             assert self._tokens is not None
             return _whole("label", name, column, batch.rows, range(-1, self._tokens))
-        columns = [column] + [_present("label", one, batch) for one in self._label[1:]]
+        columns = [column] + [self._present("label", one, batch) for one in self._label[1:]]
         parts = [
             self._tags(one, held, batch.rows)
             if self.target is Target.TAGS
@@ -142,7 +155,7 @@ class Encoder:
         """Each token beside the one after it; −1 stands for no token."""
         assert self._tokens is not None
         name = self._inputs[0]
-        held = _present("inputs", name, batch)
+        held = self._present("inputs", name, batch)
         tokens = _whole("inputs", name, held, batch.rows, range(-1, self._tokens))
         if tokens.ndim != 2 or tokens.shape[1] < 2:
             raise ParameterError("inputs", name, "arrays of at least two tokens")
@@ -185,16 +198,6 @@ def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
     raise ParameterError("target", None, expected)
 
 
-def _present(key: str, name: str, batch: Batch) -> Column:
-    """The column, without missing entries."""
-    column = batch.columns[name]
-    refuse_rows(key, name, "a value in every row", column.missing, batch.rows)
-    if column.values.dtype.kind == "f":
-        gone = any_of_row(np.isnan(column.values))
-        refuse_rows(key, name, "a value in every row", gone, batch.rows)
-    return column
-
-
 def _number_values(name: str, column: Column) -> NDArray:
     if column.texts is not None:
         raise ParameterError("label", name, "a column of numbers, not of text")
@@ -208,6 +211,21 @@ def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> No
         refuse_rows(
             key, name, f"numbers from -{_FLOAT32_LIMIT:.4g} to {_FLOAT32_LIMIT:.4g}", beyond, rows
         )
+
+
+def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
+    """Whole numbers that float32 does not make one with others."""
+    size = np.abs(values.astype(np.float64))
+    rounded = (size > _FLOAT32_WHOLE) & (values.astype(np.float32) != values)
+    if values.dtype.kind in "iu":
+        rounded |= size >= EXACT_WHOLE
+    else:
+        rounded &= (size < EXACT_WHOLE) & (values == np.floor(values))
+    expected = (
+        f"whole numbers that float32 holds, as all up to {_FLOAT32_WHOLE:,}, or their public range "
+        f"(scaling = {{ {name} = [low, high] }})"
+    )
+    refuse_rows(key, name, expected, any_of_row(rounded), rows)
 
 
 def _whole(

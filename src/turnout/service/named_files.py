@@ -7,7 +7,9 @@ from pathlib import Path
 from turnout.core.errors import ParameterError
 
 
-def secret_of(path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8") -> str:
+def secret_of(
+    path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8-sig"
+) -> str:
     """The secret in a file's first line.
 
     Raises:

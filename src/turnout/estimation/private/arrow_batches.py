@@ -1,4 +1,4 @@
-"""Record batches of Arrow as clients' values, none of which may be missing."""
+"""Record batches of Arrow as clients' values; what is missing stays missing."""
 
 from __future__ import annotations
 
@@ -9,49 +9,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.values import refuse_inexact
 
 
 def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
-    """The entries of the one column of an Arrow record batch.
-
-    Raises:
-        ParameterError: an empty cell.
-    """
-    (held,) = batch.columns
-    _require_values(batch)
-    return _as_array(held) if held.type in _whole_numbers() else held.to_pylist()
+    """The entries of the one column of an Arrow record batch; what is missing is None."""
+    (held,) = map(_without_decimals, batch.columns)
+    types = pyarrow().types
+    whole = types.is_integer(held.type) and not held.null_count
+    number = whole or types.is_floating(held.type)
+    return held.to_numpy(zero_copy_only=False) if number else held.to_pylist()
 
 
 def batch_vectors(batch: Any) -> NDArray[np.float64]:
-    """The rows of an Arrow record batch of numbers, shape (rows, columns).
+    """The rows of an Arrow record batch of numbers, shape (rows, columns); what is missing is NaN.
 
     Raises:
-        ParameterError: an empty cell, or something else than a number.
+        ParameterError: something else than a number.
     """
-    _require_values(batch)
-    held = [_as_array(part) for part in batch.columns]
-    if any(part.dtype.kind not in "iuf" for part in held):
-        raise ParameterError("values", "something else", "a number in each cell")
-    return np.stack(held, axis=1).astype(np.float64)
+    return np.stack([_floats(part) for part in batch.columns], axis=1)
 
 
-def _as_array(held: Any) -> NDArray[Any]:
-    """An Arrow array as one of numpy's: numbers at once, anything else cell by cell."""
-    types = pyarrow().types
-    if types.is_integer(held.type) or types.is_floating(held.type):
-        return held.to_numpy(zero_copy_only=False)
-    return np.asarray(held.to_pylist())
-
-
-def _require_values(batch: Any) -> None:
-    if any(part.null_count for part in batch.columns):
-        raise ParameterError("values", "an empty cell", "a value in every row")
-
-
-def _whole_numbers() -> tuple[Any, ...]:
+def _without_decimals(held: Any) -> Any:
+    """The array, its decimals as floats."""
     arrow = pyarrow()
-    signed = (arrow.int8(), arrow.int16(), arrow.int32(), arrow.int64())
-    return (*signed, arrow.uint8(), arrow.uint16(), arrow.uint32())
+    return held.cast(arrow.float64()) if arrow.types.is_decimal(held.type) else held
+
+
+def _floats(held: Any) -> NDArray[np.float64]:
+    """An array of numbers; true and false are 1 and 0."""
+    arrow = pyarrow()
+    types = arrow.types
+    held = _without_decimals(held.dictionary_decode() if types.is_dictionary(held.type) else held)
+    plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_null)
+    if not any(is_it(held.type) for is_it in plain):
+        raise ParameterError("values", "something else", "a number in each cell")
+    if types.is_integer(held.type):
+        refuse_inexact("values", held.drop_null().to_numpy(zero_copy_only=False))
+    elif types.is_boolean(held.type):
+        held = held.cast(arrow.int8())
+    return held.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def pyarrow() -> Any:

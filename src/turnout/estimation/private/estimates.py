@@ -57,6 +57,7 @@ def frequencies(
     mechanism: str = "auto",
     post_processing: str = "simplex",
     confidence: float = 0.95,
+    missing: object = None,
 ) -> Frequencies:
     """Shares of the clients that hold each item.
 
@@ -70,6 +71,7 @@ def frequencies(
         mechanism: see `frequency_randomizer`; "laplace" or "gaussian" in the central model.
         post_processing: see `estimate_frequencies`.
         confidence: of the intervals, in [0.5, 1).
+        missing: the public item that stands for a missing value; None: such values are refused.
     """
     checks.count(2, items=items)
     checks.at_most("the largest size", LARGEST_SIZE, items=items)
@@ -78,7 +80,7 @@ def frequencies(
         raise ParameterError("confidence", confidence, "at least 0.5")
 
     def blocks() -> Iterator[NDArray[np.int64]]:
-        return item_blocks(data, items, labels, column)
+        return item_blocks(data, items, labels, column, missing)
 
     if privacy.trust == "central":
         return central_frequencies(
@@ -138,6 +140,7 @@ def mean(
     *,
     columns: tuple[str, ...] = (),
     mechanism: str = "auto",
+    missing: float | None = None,
 ) -> Mean:
     """The mean of the clients' vectors, each clipped to a ball.
 
@@ -149,7 +152,10 @@ def mean(
         source: where randomness comes from.
         columns: of a file with several.
         mechanism: see `shuffled_mean`; "auto" in the other models.
+        missing: the public number that stands for a missing one; None: such rows are refused.
     """
+    if missing is not None:
+        checks.number(missing=missing)
     checks.positive(radius=radius)
     if not 1 / _FAR <= radius <= _FAR:
         raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")
@@ -160,7 +166,7 @@ def mean(
         raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
 
     def blocks() -> Iterator[FloatArray]:
-        return vector_blocks(data, columns)
+        return vector_blocks(data, columns, missing)
 
     dimension = next(blocks()).shape[1]
     if privacy.trust == "central":

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.values import distinct
 from turnout.estimation.private.answers import Cost, Mean
 from turnout.estimation.private.columns import entry_blocks, vector_blocks
 from turnout.estimation.private.estimates import answered_mean
@@ -91,8 +92,7 @@ def _means(
     rows = np.concatenate(list(vector_blocks(path, columns)))
     if client is None:
         return rows.mean(axis=1, keepdims=True), rows.shape[1]
-    names = [str(name) for block in entry_blocks(path, client) for name in block]
-    _, whose = np.unique(names, return_inverse=True)
+    whose, _ = distinct(str(name) for block in entry_blocks(path, client) for name in block)
     counts = np.bincount(whose)
     sums = [np.bincount(whose, weights=column) for column in rows.T]
     return np.stack(sums, axis=1) / counts[:, None], rows.shape[1]
