@@ -252,8 +252,9 @@ def _described(found: Frequencies | Mean, what: str) -> str:
     cost: Cost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
-    about = "about " if found.clients is None else ""
+    clients = f"{found.about:,.0f} clients"
+    clients = f"about {clients}" if found.clients is None else f"{clients}, a public number"
     return (
-        f"{type(found).__name__}({what}, {about}{found.about:,.0f} clients; {cost.trust}, "
+        f"{type(found).__name__}({what}, {clients}; {cost.trust}, "
         f"{sign} = {rounded_up(cost.epsilon)}{delta}, {cost.relation}, {PrivacyUnit.CLIENT.value})"
     )

@@ -247,7 +247,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
 
 def _kept(labels: Any) -> Any:
-    """A list of labels as an array of objects, which keeps trailing NULs; anything else as it is."""
+    """A list of texts as objects, which keep trailing NULs; other labels as they are."""
     plain = isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels)
     return np.array(labels, dtype=object) if plain else labels
 

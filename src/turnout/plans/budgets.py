@@ -10,8 +10,15 @@ from typing import Any, Self
 
 from turnout.accounting import Ledger, Odometer, Remaining, RenyiFilter, Terms, remaining
 from turnout.core import checks
-from turnout.core.errors import ParameterError, StorageError, TurnoutError, UnsupportedError
+from turnout.core.errors import (
+    InputFileError,
+    ParameterError,
+    StorageError,
+    TurnoutError,
+    UnsupportedError,
+)
 from turnout.core.files import locked, replace_file
+from turnout.estimation.private.answers import any_mechanism
 from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
 from turnout.spec import Scheme
@@ -178,6 +185,24 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
     return account
 
 
+def charge_answer(path: Path, answer: Path, label: str) -> Account:
+    """The account in a file, after what an estimate's JSON says was charged to it.
+
+    Guarantees:
+        when this returns, the charge is on the disk; where it raises, nothing was charged.
+
+    Raises:
+        BudgetExceededError: the budget does not allow it.
+        InputFileError: no answer of an estimate.
+        ParameterError: its relation is not the account's.
+    """
+    scheme = _answered(answer)
+    with locked(path):
+        account = read_account(path).charged(scheme, label or answer.name)
+        _write(path, account)
+    return account
+
+
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
     """Times that a window, as flags describe it, could be charged to an account."""
     return account.fits(_asked(account, flags))
@@ -205,6 +230,19 @@ def read_account(path: Path) -> Account:
         raise StorageError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, TurnoutError) as error:
         raise StorageError(f"{path}: no account of turnout budget, or damaged ({error})") from None
+
+
+def _answered(answer: Path) -> Scheme:
+    """The scheme that costs what an estimate's JSON says."""
+    try:
+        record = json.loads(answer.read_text("utf-8-sig"))
+        numbers = (record[key] for key in ("epsilon", "delta"))
+        return any_mechanism(*numbers, record["relation"])
+    except OSError as error:
+        raise InputFileError(f"{answer}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        expected = "what turnout estimate --json prints"
+        raise InputFileError(f"{answer}: expected {expected} ({error!r})") from None
 
 
 def _asked(account: Account, flags: Mapping[str, object]) -> Scheme:

@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.spec import ApproximateRandomizer, EveryStep, PureRandomizer, Scheme
 
 FloatArray = NDArray[np.float64]
+PUBLIC_ROWS = (
+    "the number of rows is public, and rows are not chosen by anything private: those of a group, "
+    "or those without a missing value, are other rows of neighbouring data, and their number is "
+    "covered by no ε"
+)
+"""What replace-one assumes of the rows."""
 MODELS = ("local", "shuffled", "central")
 
 
@@ -166,3 +173,25 @@ class Cost:
 
     unit = "client"
     """The unit that ε protects: all that `held` says of one client."""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """All assumptions, of which one follows from the relation."""
+        return ((PUBLIC_ROWS,) if self.relation == "replace-one" else ()) + self.assumptions
+
+    @property
+    def scheme(self) -> Scheme:
+        """Any mechanism of this ε and δ, for sums and budgets; whoever sees the answer is covered.
+
+        >>> cost = Cost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
+        >>> cost.scheme.randomizer
+        PureRandomizer(epsilon0=0.5)
+        """
+        return any_mechanism(self.epsilon, self.delta, self.relation)
+
+
+def any_mechanism(epsilon: float, delta: float, relation: str) -> Scheme:
+    """One release of any mechanism of this ε and δ; it bounds the composition of all that is."""
+    pure = delta == 0
+    made = PureRandomizer(epsilon) if pure else ApproximateRandomizer(epsilon, delta)
+    return Scheme(made, EveryStep(1), relation)
