@@ -22,6 +22,7 @@ from turnout.auditing.scores import LOG_RATIOS, exponents
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import UnsupportedError
+from turnout.core.showing import shows_shapes
 from turnout.learning.algorithm import Algorithm, Batched, ClientStates, ServerState
 from turnout.participation.schedule import blocks
 from turnout.randomness import SimulationStreams
@@ -36,6 +37,7 @@ _INDEPENDENT = (Always, Bernoulli, Kept, KOf, OneOf)
 """Draws that are the same for every client, and independent."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class OneRun:
     """The outcome of one run with canaries.

@@ -20,6 +20,7 @@ from turnout.bandits.mechanisms import Mechanism
 from turnout.bandits.policy import Batch
 from turnout.core import checks
 from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.core.values import canonical
 from turnout.estimation.private.columns import csv_rows
 from turnout.randomness import Source
@@ -29,6 +30,7 @@ IntArray = NDArray[np.int64]
 _CLIENT, _REWARD = "client", "reward_"
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class LoggedEnvironment:
     """Rewards of n clients for each action; the client in row i answers pull i.

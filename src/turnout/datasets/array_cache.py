@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError, TurnoutError
 from turnout.core.files import locked, sync_folder
+from turnout.core.showing import shows_shapes
 from turnout.datasets.files import cache_folder
 
 FORMAT = 1
@@ -32,6 +33,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 """Makes the array to write, by its name, type and shape."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
     """The contents of a shelf.

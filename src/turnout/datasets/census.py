@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.core.values import refuse_rows
 from turnout.datasets.tables import Batch, Column, Kind, Table
 
@@ -18,6 +19,7 @@ _SPLIT_KEY = b"turnout test clients 1"
 _NOBODY = 0
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Census:
     """Clients and rows of a table.

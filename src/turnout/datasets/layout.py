@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.showing import shows_shapes
 from turnout.datasets.array_cache import Allocate
 from turnout.datasets.census import Census, Split, take_census
 from turnout.datasets.encoding import Encoder, kinds_of
@@ -41,6 +42,7 @@ def untold(what: str, rows: int) -> None:
     """Tells nobody."""
 
 
+@shows_shapes("target", "outputs", "names")
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """Records by client, and what the columns were read as.

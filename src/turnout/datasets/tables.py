@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.core.values import EXACT_WHOLE, canonical, converting, distinct, is_missing
 
 BATCH_NUMBERS = 2**20
@@ -40,6 +41,7 @@ class Kind(Enum):
     TEXT = "text"
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """The entries of one column in a batch.
@@ -82,6 +84,7 @@ class Column:
             raise ParameterError("missing", constant, f"a number of {self.values.dtype}") from None
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Some rows of a table.

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.showing import shows_shapes
 from turnout.estimation.column_sums import column_sums
 from turnout.randomizers.bitmaps import BitmapRandomizer
 from turnout.randomizers.indexed import LARGEST_HISTOGRAM, IndexedRandomizer
@@ -19,6 +20,7 @@ BLOCK_CLIENTS = 2**15
 """Clients whose messages `collect` holds at once: at k = 1000 they take 4 MiB at most."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, eq=False)
 class FrequencyTally:
     """Counts of messages (or of their bits) and of clients: a commutative monoid.

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from turnout.core.showing import shows_shapes
 from turnout.learning import clipping
 
 
@@ -57,6 +58,7 @@ def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
     return ClippedSum(total, clipping.count_longer(norms, clip_norm))
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Materialised:
     """Written out: weights (c, O·K) and biases (c, O)."""
@@ -82,6 +84,7 @@ class Materialised:
         return torch.cat((self.weights, self.biases), dim=1)
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class OuterProducts:
     """Client i's gradient is g xᵀ at the weights and g at the biases: x (c, K), g (c, O)."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from turnout.core import checks
+from turnout.core.showing import shows_shapes
 from turnout.learning.client_gradients import ClippedSum
 from turnout.learning.compute import Compute
 
@@ -27,6 +28,7 @@ class LocalTraining:
         checks.positive(learning_rate=self.learning_rate)
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientBatch:
     """c clients with m examples each: inputs and labels (c, m, ...), weights (c, m).

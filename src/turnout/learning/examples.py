@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
     """Inputs and their labels; either may be memory-mapped, and is then read as it is needed.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 
 
 def within(numbers: NDArray[np.integer], limit: int) -> bool:
@@ -16,6 +17,7 @@ def within(numbers: NDArray[np.integer], limit: int) -> bool:
     return bool(numbers.min() >= 0 and numbers.max() < limit)
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
     """Which client holds which examples: row ``i`` of a sparse 0/1 matrix is client ``i``.

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.learning.examples import Examples, as_floats, rows
 from turnout.learning.holdings import Holdings, within
 from turnout.learning.models import Model
@@ -26,6 +27,7 @@ Models = Callable[[NDArray[np.int64]], Tensor]
 """The models of some clients, float32, (c, d)."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Group:
     """Some clients' examples, padded to a rectangle by each one's own.

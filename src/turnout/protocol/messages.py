@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 
 ClientIds = NDArray[np.integer]
 """Client ids, int32 or int64, shape ``(clients,)``."""
@@ -44,6 +45,7 @@ class StepOpened:
     step: int
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIns:
     """Clients to coordinator: these drew this step and are here."""
@@ -65,6 +67,7 @@ class Verdict(IntEnum):
     """The participation law gives the client no chance of this step."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Receipt:
     """Coordinator to clients: what became of each check-in.
@@ -90,6 +93,7 @@ class Receipt:
         return self.clients[self.verdicts != Verdict.ACCEPTED]
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateRequests:
     """Coordinator to clients: these, in increasing order, shall send an update."""
@@ -101,6 +105,7 @@ class UpdateRequests:
         object.__setattr__(self, "clients", _checked_ids(self.clients))
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
     """Clients to coordinator: the sum of the updates of exactly these clients."""
@@ -117,6 +122,7 @@ class Updates:
             )
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
     """The outcome of a step.

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import Noise
 from turnout.core.errors import StorageError
+from turnout.core.showing import shows_shapes
 from turnout.participation.schedule import Block, blocks
 from turnout.protocol.admissions import quota
 from turnout.protocol.coordinator import Coordinator
@@ -58,6 +59,7 @@ class Published:
     parameters: bytes
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Upload:
     """An update that was looked at and is one that a client may send."""

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.service.ledger import Head
 
 PREFIX = "/v1"
@@ -280,6 +281,7 @@ class Receipt:
             raise ValueError(f"not a receipt: {error}") from None
 
 
+@shows_shapes("task")
 @dataclass(frozen=True, slots=True)
 class Invitation:
     """The invitation that the operator hands to one device: all that it needs before the first

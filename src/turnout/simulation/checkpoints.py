@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from turnout.core.errors import StorageError
 from turnout.core.files import replace_file
 from turnout.core.identity import Identity
+from turnout.core.showing import shows_shapes
 from turnout.simulation.history import History
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class RunIdentity:
             )
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A run after some steps. Random streams are found by name, so none is stored.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.identity import Identity, identity_of
+from turnout.core.showing import shows_shapes
 from turnout.protocol.mechanisms import public_divisor
 from turnout.randomness import SimulationStreams
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, RunIdentity
@@ -64,6 +65,7 @@ def _clients(
     return MessagingClients.of(algorithm, scheme, messages, streams)
 
 
+@shows_shapes("finished", "steps_done")
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
     """The end of a run, or of a part of it that was interrupted.

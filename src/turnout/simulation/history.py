@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import LocalProtocolError
+from turnout.core.showing import shows_shapes
 from turnout.protocol.messages import Release
 
 _PER_STEP = {
@@ -22,6 +23,7 @@ _PER_EVALUATION = {"step": np.int64, "seconds": np.float64}
 _METRIC = "metric."
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
     """The columns of a run so far. Counts are for whoever runs the simulation.

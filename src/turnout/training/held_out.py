@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.datasets import Records, Target
 from turnout.learning.holdings import Holdings
 from turnout.randomness import SimulationStreams
 from turnout.training.workload import Workload
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
     """A workload whose test set is replaced by clients of its training side.

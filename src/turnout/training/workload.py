@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnout import datasets
 from turnout.core.errors import ParameterError
+from turnout.core.showing import shows_shapes
 from turnout.datasets import ClientData, MissingFileError, own_data
 from turnout.participation.traces import availability_law
 from turnout.plans import AvailabilitySection, Plan
@@ -25,6 +26,7 @@ BUILT_IN_TRACE = "flash-phones"
 """``participation.trace`` for the phones of the FLASH trace."""
 
 
+@shows_shapes("population", "law")
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
     """A plan with its data at hand.

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.showing import shows_shapes
 from turnout.participation.drawing import draw
 from turnout.participation.schedule import blocks
 from turnout.protocol.client import Client
@@ -30,6 +31,7 @@ Law = dict[str, Any]
 """A participation law as `spec.codec` writes it."""
 
 
+@shows_shapes("task")
 @dataclass(slots=True, eq=False)
 class Memory:
     """All that a device keeps between two starts.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import StorageError
+from turnout.core.showing import shows_shapes
 from turnout.service.ledger import Record
 
 
@@ -21,6 +22,7 @@ class ConflictError(StorageError):
     """A row that contradicts a stored one."""
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Invitation:
     """A client id that was handed out.
@@ -35,6 +37,7 @@ class Invitation:
     public_key: bytes | None
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Participation:
     """One accepted check-in.
@@ -48,6 +51,7 @@ class Participation:
     digest: bytes | None
 
 
+@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
     """The outcome of a step, besides its record in the ledger.
