@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
 from turnout.core.values import converting
@@ -232,10 +233,16 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     if not names:
         raise ParameterError("source", "no clients", _KINDS)
     return {
-        "inputs": np.concatenate(inputs),
-        "labels": np.concatenate(labels),
+        "inputs": _joined(inputs),
+        "labels": _joined(labels),
         "clients": [name for name, count in zip(names, counts, strict=True) for _ in range(count)],
     }
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays one after another, masked where one of them is."""
+    masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
+    return np.ma.concatenate(parts) if masked else np.concatenate(parts)
 
 
 def _pair(entry: Any) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ def shows_shapes(*public: str) -> Callable[[Class], Class]:
             shown = (f"{each.name} = {_text(self, each.name, public)}" for each in fields(self))
             return f"{type(self).__name__}({', '.join(shown)})"
 
-        held.__repr__ = text
+        held.__repr__ = text  # pyright: ignore[reportAttributeAccessIssue]
         setattr(held, _MARK, public)
         return held
 

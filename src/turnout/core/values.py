@@ -87,8 +87,8 @@ def converting(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (TurnoutError, MemoryError):
+    except (TurnoutError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # a panic of polars is no Exception
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputFileError(f"{what} cannot be read: {said[:200]}") from error

@@ -17,7 +17,7 @@ from turnout.datasets.records import Target
 from turnout.datasets.tables import Batch, Column, Kind, any_of_row
 from turnout.plans.data import DataSection
 
-_FLOAT32_WHOLE = 2**24
+_FLOAT32_WHOLE, _UINT64 = 2**24, 2.0**64
 _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 
@@ -207,7 +207,9 @@ def _number_values(name: str, column: Column) -> NDArray:
 def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
     """Numbers that float32 can hold."""
     if values.dtype.kind == "f":
-        beyond = any_of_row(~(np.abs(values) <= _FLOAT32_LIMIT))
+        narrow = values.dtype.itemsize <= 4  # whose finite numbers float32 holds
+        fits = np.isfinite(values) if narrow else np.abs(values) <= _FLOAT32_LIMIT
+        beyond = any_of_row(~fits)
         refuse_rows(
             key, name, f"numbers from -{_FLOAT32_LIMIT:.4g} to {_FLOAT32_LIMIT:.4g}", beyond, rows
         )
@@ -217,10 +219,9 @@ def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -
     """Whole numbers that float32 does not make one with others."""
     size = np.abs(values.astype(np.float64))
     rounded = (size > _FLOAT32_WHOLE) & (values.astype(np.float32) != values)
-    if values.dtype.kind in "iu":
-        rounded |= size >= EXACT_WHOLE
-    else:
-        rounded &= (size < EXACT_WHOLE) & (values == np.floor(values))
+    rounded |= size >= EXACT_WHOLE
+    if values.dtype.kind == "f":  # larger ones are magnitudes rather than counts
+        rounded &= (size < _UINT64) & (values == np.floor(values))
     expected = (
         f"whole numbers that float32 holds, as all up to {_FLOAT32_WHOLE:,}, or their public range "
         f"(scaling = {{ {name} = [low, high] }})"

@@ -249,8 +249,6 @@ def _is_text(kind: type) -> bool:
 
 def _array(name: str, values: Any) -> NDArray[Any]:
     """The values as an array with one entry a row; equal arrays in a list become one."""
-    if isinstance(values, np.ma.MaskedArray):
-        return values
     try:
         array = plain_array(values)
         if array.dtype.kind == "O" and array.ndim == 1 and _are_arrays(array):
@@ -273,6 +271,8 @@ def plain_array(values: Any) -> NDArray[Any]:
     Its text of fixed width drops trailing NULs and makes numbers among texts text; its floats round
     whole numbers that no integer type holds.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        return values
     array = np.asarray(values)
     if isinstance(values, np.ndarray):
         return array

@@ -59,9 +59,10 @@ class _CheckInModel(BaseEstimator):
             ParameterError: a value that is missing or not finite; its row is said.
         """
         asked: Any = {"dtype": np.float64, "ensure_all_finite": False, **kinds}
-        if isinstance(X, np.ndarray):
-            refuse_inexact("X", X)
+        _require_exact(X)
         _require_finite("y", y)
+        if isinstance(X, np.ma.MaskedArray):
+            _require_finite("X", X)
         checked: Any = validate_data(self, X, y, **asked)
         _require_finite("X", checked[0])
         return checked
@@ -252,11 +253,18 @@ def _kept(labels: Any) -> Any:
     return np.array(labels, dtype=object) if plain else labels
 
 
+def _require_exact(X: Any) -> None:
+    """Refuses whole numbers that would become one with others."""
+    if isinstance(X, np.ndarray):
+        refuse_inexact("X", X)
+
+
 def _require_finite(name: str, values: Any) -> None:
     """Refuses rows in which a number is missing or infinite."""
-    array = np.asarray(values)
+    masked = isinstance(values, np.ma.MaskedArray)
+    array = np.ma.filled(values.astype(np.float64), np.nan) if masked else np.asarray(values)
     if array.dtype.kind == "f" and array.ndim:
-        wrong = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        wrong = np.asarray(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
         refuse_rows(name, "NaN or inf", "finite numbers in every row", wrong, np.arange(len(array)))
 
 

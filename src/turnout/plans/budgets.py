@@ -236,8 +236,7 @@ def _answered(answer: Path) -> Scheme:
     """The scheme that costs what an estimate's JSON says."""
     try:
         record = json.loads(answer.read_text("utf-8-sig"))
-        numbers = (record[key] for key in ("epsilon", "delta"))
-        return any_mechanism(*numbers, record["relation"])
+        return any_mechanism(record["epsilon"], record["delta"], record["relation"])
     except OSError as error:
         raise InputFileError(f"{answer}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:

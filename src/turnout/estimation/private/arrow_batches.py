@@ -16,8 +16,8 @@ def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
     """The entries of the one column of an Arrow record batch; what is missing is None."""
     (held,) = map(_without_decimals, batch.columns)
     types = pyarrow().types
-    whole = types.is_integer(held.type) and not held.null_count
-    number = whole or types.is_floating(held.type)
+    whole = types.is_integer(held.type) or types.is_boolean(held.type)
+    number = types.is_floating(held.type) or (whole and not held.null_count)
     return held.to_numpy(zero_copy_only=False) if number else held.to_pylist()
 
 

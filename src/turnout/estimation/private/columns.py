@@ -104,7 +104,7 @@ def vector_blocks(
     for block in blocks:
         lacking = np.isnan(block)
         if missing is None:
-            _refuse_missing(lacking.any(axis=1), start)
+            _refuse_missing(np.asarray(lacking.any(axis=1)), start)
         filled = block if missing is None else np.where(lacking, missing, block)
         if not np.all(np.isfinite(filled)):
             raise ParameterError("values", "something else", "finite numbers in every row")
@@ -149,12 +149,13 @@ def file_error(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
-def whole_number(text: str) -> int:
-    """A whole number in plain decimal digits, spaces around it aside.
+def whole_number(entry: object) -> int:
+    """A whole number in plain decimal digits, spaces around it aside; true and false are 1 and 0.
 
     Raises:
         ValueError: anything else, ``1_000``, ``1.0``, and digits of other scripts among it.
     """
+    text = str(int(entry) if isinstance(entry, bool | np.bool_) else entry)
     plain = text.strip()
     if not (plain.isascii() and plain.lstrip("+-").isdigit()):
         raise ValueError(text)
@@ -176,7 +177,7 @@ def _codes(
     if array.dtype.kind not in "biuf":
         try:
             # Text of whole numbers only: 1.0 is none.
-            array = np.array([whole_number(str(entry)) for entry in entries], dtype=np.int64)
+            array = np.array([whole_number(entry) for entry in entries], dtype=np.int64)
         except (ValueError, OverflowError):
             raise ParameterError("values", given, expected) from None
     if array.size and (array.min() < 0 or array.max() >= size):
