@@ -11,6 +11,8 @@ from turnout.cli.commands import Group
 from turnout.cli.estimate_output import (
     CONFIDENCE,
     JSON,
+    MISSING,
+    MISSING_NUMBER,
     PICTURE,
     TOP,
     names_of,
@@ -83,6 +85,7 @@ def estimate() -> None:
 @estimate.command(epilog=_FREQUENCY_EXAMPLES)
 @click.argument("data", metavar="FILE", type=PATH)
 @values_options
+@MISSING
 @click.option(
     "--mechanism",
     type=LazyChoice(_mechanisms),
@@ -148,6 +151,7 @@ def frequencies(
     metavar="NAME",
     help="A column of a CSV or Parquet file; several times for vectors. By default all.",
 )
+@MISSING_NUMBER
 @click.option(
     "--mechanism",
     type=click.Choice(["auto", "one-message", "several-messages"]),

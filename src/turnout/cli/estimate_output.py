@@ -27,6 +27,15 @@ PICTURE = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 LABELS = click.option("--labels", type=FILE, metavar="FILE", help="All values by name, one a line.")
 COLUMN = click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+MISSING = click.option(
+    "--missing", metavar="VALUE", help="What a missing value counts as: public; by default refused."
+)
+MISSING_NUMBER = click.option(
+    "--missing",
+    type=float,
+    metavar="X",
+    help="The number that a missing one counts as: public; by default such rows are refused.",
+)
 CONFIDENCE = click.option(
     "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
 )

@@ -12,6 +12,8 @@ from turnout.cli.estimate_output import (
     COLUMN,
     JSON,
     LABELS,
+    MISSING,
+    MISSING_NUMBER,
     PICTURE,
     TOP,
     picture_path,
@@ -47,6 +49,7 @@ _LOCAL_EPSILON = click.option(
     help="Values are words, of which L letters count, at most 12; whatever is not a to z is a *.",
 )
 @COLUMN
+@MISSING
 @_LOCAL_EPSILON
 @click.option(
     "--threshold",
@@ -105,6 +108,7 @@ def heavy_hitters(
     metavar="NAME",
     help="A column of a CSV or Parquet file; several times for vectors.",
 )
+@MISSING_NUMBER
 @_LOCAL_EPSILON
 @click.option(
     "--radius",

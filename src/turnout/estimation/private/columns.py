@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core import checks
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.values import EXACT_WHOLE, WHOLE, canonical, refuse_inexact, refuse_rows
 from turnout.estimation.private.arrow_batches import batch_entries, batch_vectors, pyarrow
@@ -100,6 +101,8 @@ def vector_blocks(
         blocks = _guarded(path, lambda: _number_blocks(path, columns))
     else:
         blocks = data.vectors(columns)
+    if missing is not None:
+        checks.number(missing=missing)
     start = 0
     for block in blocks:
         lacking = np.isnan(block)

@@ -154,8 +154,6 @@ def mean(
         mechanism: see `shuffled_mean`; "auto" in the other models.
         missing: the public number that stands for a missing one; None: such rows are refused.
     """
-    if missing is not None:
-        checks.number(missing=missing)
     checks.positive(radius=radius)
     if not 1 / _FAR <= radius <= _FAR:
         raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")

@@ -30,6 +30,7 @@ def user_mean(
     client: str | None = None,
     samples: int | None = None,
     chance: float = 0.01,
+    missing: float | None = None,
 ) -> Mean:
     """The mean over clients of the means of what each of them holds.
 
@@ -43,12 +44,13 @@ def user_mean(
         columns: of a file with several.
         client: the column that says whose sample a row is.
         samples: as many has every client at least; needed with ``client``.
+        missing: the number that stands for a missing sample; None: such rows are refused.
         chance: that a client's mean may be cut, if ``deviation`` and ``samples`` are true.
 
     Raises:
         UnsupportedError: too few clients to find the range at this ε₀.
     """
-    means, held = _means(path, columns, client)
+    means, held = _means(path, columns, client, missing)
     if client is None:
         if samples is not None:
             raise ParameterError("samples", samples, "none without --client: one row is a client")
@@ -84,12 +86,12 @@ def user_mean(
 
 
 def _means(
-    path: Path, columns: Sequence[str], client: str | None
+    path: Path, columns: Sequence[str], client: str | None, missing: float | None
 ) -> tuple[NDArray[np.float64], int]:
     """Each client's mean, shape (n, d), and the number of columns of the file."""
     if client is not None and not columns:
         raise ParameterError("column", None, "beside --client, the columns that are averaged")
-    rows = np.concatenate(list(vector_blocks(path, columns)))
+    rows = np.concatenate(list(vector_blocks(path, columns, missing)))
     if client is None:
         return rows.mean(axis=1, keepdims=True), rows.shape[1]
     whose, _ = distinct(str(name) for block in entry_blocks(path, client) for name in block)

@@ -75,6 +75,7 @@ def heavy_hitters(
     letters: int | None = None,
     column: str | None = None,
     error: float = 0.05,
+    missing: str | None = None,
 ) -> HeavyHitters:
     """Items that more than a share ``threshold`` of the clients hold.
 
@@ -88,6 +89,7 @@ def heavy_hitters(
         letters: they are words, of which so many letters count.
         column: of a file with several.
         error: family-wise error, at most 0.25.
+        missing: the item or word that stands for a missing one; None: such rows are refused.
     """
     checks.probability(threshold=threshold)
     check_error(error)
@@ -95,7 +97,7 @@ def heavy_hitters(
         checks.count(letters=letters)
         checks.at_most(str(MOST_BITS // LETTER_BITS), MOST_BITS // LETTER_BITS, letters=letters)
         return _searched(
-            lambda: word_blocks(entry_blocks(path, column), letters),
+            lambda: word_blocks(entry_blocks(path, column, missing), letters),
             PrefixSearch(epsilon, LETTER_BITS * letters),
             (threshold, error),
             source,
@@ -107,7 +109,7 @@ def heavy_hitters(
         raise ParameterError("size", items, f"at most 2^{MOST_BITS}")
 
     def blocks() -> Iterator[NDArray[np.int64]]:
-        return item_blocks(path, items, labels, column)
+        return item_blocks(path, items, labels, column, missing)
 
     def name(item: int) -> str:
         return labels[item] if labels else str(item)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LETTERS = "\0abcdefghijklmnopqrstuvwxyz*"  # by their numbers; find gives −1, the last, elsewhere
+from turnout.core.values import canonical
+
+_LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their numbers; the first stands for none
 
 
 def word_blocks(
@@ -31,9 +33,11 @@ def word_code(word: str, letters: int) -> int:
     'ana*m'
     """
     code = 0
-    for letter in word.strip().lower()[:letters].ljust(letters, _LETTERS[0]):
-        code = code << 5 | (_LETTERS.find(letter) % len(_LETTERS))
-    return code
+    known = canonical(word.strip().lower())[:letters]
+    for letter in known:
+        # A blank or a NUL inside a word is a letter like any other.
+        code = code << 5 | (_LETTERS.find(letter, 1) % len(_LETTERS))
+    return code << 5 * (letters - len(known))
 
 
 def word_of(code: int, letters: int) -> str:
