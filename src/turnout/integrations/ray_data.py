@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
 from turnout.core.extras import unavailable
+from turnout.core.values import canonical
 from turnout.estimation.private.arrow_batches import batch_entries, batch_vectors
 from turnout.estimation.private.columns import BLOCK_ROWS, chosen_columns
 
@@ -40,7 +41,8 @@ class RayRows:
             given = type(dataset).__name__
             raise ParameterError("dataset", given, "a ray.data.Dataset with rows")
         self._dataset = dataset
-        self.names: Sequence[str] = list(schema.names)
+        self._keys = {canonical(name): name for name in schema.names}
+        self.names: Sequence[str] = [canonical(name) for name in schema.names]
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any] | list[Any]]:
         """One column, block by block."""
@@ -53,9 +55,9 @@ class RayRows:
 
     def _batches(self, columns: Sequence[str], *, single: bool) -> Iterator[Any]:
         """The record batches of some columns, in their order."""
-        names = list(chosen_columns(columns, self.names, single=single))
+        names = [self._keys[name] for name in chosen_columns(columns, self.names, single=single)]
         size = max(1, BLOCK_ROWS // len(names))
-        whole = set(names) == set(self.names)
+        whole = set(names) == set(self._keys.values())
         some = self._dataset if whole else self._dataset.select_columns(names)
         tables: Any = some.iter_batches(batch_size=size, batch_format="pyarrow")
         for table in tables:
