@@ -151,7 +151,7 @@ def test_randomness_is_the_systems_unless_it_is_given():
 def test_an_answer_shows_itself():
     found = estimate_frequencies(HOMES, categories=TOWNS, **LOCAL, source=source())
     assert repr(found) == (
-        "EstimatedFrequencies(4 values, 1,000 clients; local, ε₀ = 2, replace-one, client)"
+        "EstimatedFrequencies(4 values, 1,000 clients (public); local, ε₀ = 2, replace-one, client)"
     )
     page = found._repr_html_()
     assert page.startswith("<pre>")

@@ -151,7 +151,7 @@ def estimate_frequencies(
     >>> from turnout.randomness import SimulationStreams
     >>> estimate_frequencies([0, 1, 1, 2] * 500, categories=3, epsilon=2.0, trust="local",
     ...     source=SimulationStreams(1).source("doctest"))
-    EstimatedFrequencies(3 values, 2,000 clients; local, ε₀ = 2, replace-one, client)
+    EstimatedFrequencies(3 values, 2,000 clients (public); local, ε₀ = 2, replace-one, client)
     """
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     names = () if isinstance(categories, Integral) else _distinct(categories)
@@ -253,7 +253,7 @@ def _described(found: Frequencies | Mean, what: str) -> str:
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
     clients = f"{found.about:,.0f} clients"
-    clients = f"about {clients}" if found.clients is None else f"{clients}, a public number"
+    clients = f"about {clients}" if found.clients is None else f"{clients} (public)"
     return (
         f"{type(found).__name__}({what}, {clients}; {cost.trust}, "
         f"{sign} = {rounded_up(cost.epsilon)}{delta}, {cost.relation}, {PrivacyUnit.CLIENT.value})"

@@ -59,10 +59,8 @@ class _CheckInModel(BaseEstimator):
             ParameterError: a value that is missing or not finite; its row is said.
         """
         asked: Any = {"dtype": np.float64, "ensure_all_finite": False, **kinds}
-        _require_exact(X)
+        _require_held(X)
         _require_finite("y", y)
-        if isinstance(X, np.ma.MaskedArray):
-            _require_finite("X", X)
         checked: Any = validate_data(self, X, y, **asked)
         _require_finite("X", checked[0])
         return checked
@@ -253,8 +251,10 @@ def _kept(labels: Any) -> Any:
     return np.array(labels, dtype=object) if plain else labels
 
 
-def _require_exact(X: Any) -> None:
-    """Refuses whole numbers that would become one with others."""
+def _require_held(X: Any) -> None:
+    """Refuses what scikit-learn would read over: masks, and whole numbers that become one."""
+    if isinstance(X, np.ma.MaskedArray):
+        _require_finite("X", X)
     if isinstance(X, np.ndarray):
         refuse_inexact("X", X)
 

@@ -13,9 +13,8 @@ from turnout.spec import ApproximateRandomizer, EveryStep, PureRandomizer, Schem
 
 FloatArray = NDArray[np.float64]
 PUBLIC_ROWS = (
-    "the number of rows is public, and rows are not chosen by anything private: those of a group, "
-    "or those without a missing value, are other rows of neighbouring data, and their number is "
-    "covered by no ε"
+    "the number of rows is taken as public; rows that a private attribute chose, or that are left "
+    "where others have no value, are another question"
 )
 """What replace-one assumes of the rows."""
 MODELS = ("local", "shuffled", "central")
