@@ -70,7 +70,7 @@ class _TableRows:
         names = self._chosen(columns, single=False)
         named = bool(self.names)
         found = (
-            np.concatenate([_numbers(name, held[name], named) for name in names], axis=1)
+            _beside([_numbers(name, held[name], named) for name in names])
             for held in self._columns(names)
         )
         yield from _joined(found, array_vectors)
@@ -113,8 +113,10 @@ def _joined(
     held: NDArray[Any] | None = None
     for part in parts:
         held = part if held is None else np.concatenate((held, part))
-        *full, held = cut(held)
-        yield from full
+        blocks = list(cut(held))
+        whole = len(blocks) > 1 and len(blocks[-1]) == len(blocks[0])
+        held = None if whole else blocks.pop()
+        yield from blocks
     if held is not None:
         yield held
 
@@ -140,7 +142,11 @@ def _numbers(name: str, column: Column, named: bool) -> NDArray[np.float64]:
         given = "text" if column.texts is not None else f"shape {values.shape}"
         raise ParameterError(name, given, _SHAPE)
     refuse_inexact(name, values)
-    found = values.astype(np.float64).reshape(len(values), -1)
+    found = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     if column.missing is not None:
-        found[column.missing] = np.nan
+        found = np.where(column.missing[:, None], np.nan, found)
     return found
+
+
+def _beside(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

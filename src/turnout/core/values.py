@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import InputFileError, ParameterError, TurnoutError
 
+FLOAT32_WHOLE = 2**24
+"""Whole numbers up to it, either way, are float32's own."""
 EXACT_WHOLE = 2**53
 """Whole numbers below it, either way, are float64's own."""
+_UINT64 = 2.0**64
 WHOLE = "whole numbers between -2^53 and 2^53"
 _SHOWN = 5
 
@@ -76,6 +79,16 @@ def refuse_inexact(name: str, values: NDArray[Any]) -> None:
     whole = values.dtype.kind in "iu" and values.size
     if whole and not -EXACT_WHOLE < int(values.min()) <= int(values.max()) < EXACT_WHOLE:
         raise ParameterError(name, "something else", WHOLE)
+
+
+def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which whole numbers float32 makes one with others; floats beyond 2^64 are magnitudes."""
+    size = np.abs(values.astype(np.float64))
+    lost = (size > FLOAT32_WHOLE) & (values.astype(np.float32) != values)
+    lost |= size >= EXACT_WHOLE
+    if values.dtype.kind == "f":
+        lost &= (size < _UINT64) & (values == np.floor(values))
+    return np.asarray(lost)
 
 
 @contextmanager

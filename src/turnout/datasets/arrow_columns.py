@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
+from turnout.core.values import distinct
 from turnout.datasets.pixels import pixels
 from turnout.datasets.tables import BATCH_NUMBERS, Column, any_of_row, text_column
 
@@ -112,11 +113,12 @@ def _texts(held: Any) -> Column:
     words = coded.dictionary.to_pylist()
     if len(words) > BATCH_NUMBERS:
         return text_column(held.to_pylist())
-    known = text_column(words or [""])  # two words may be one in normal form
-    assert known.missing is not None
-    places = known.values[_numbers(coded.indices).astype(np.int64)]
-    missing = np.asarray(held.is_null()) | known.missing[places]
-    return Column(places, known.texts, missing)
+    places, texts = _numbers(coded.indices).astype(np.int64), tuple(words or [""])
+    if not all(map(str.isascii, texts)):  # two words may be one in normal form
+        among, texts = distinct(texts)
+        places = among[places]
+    empty = np.array([text == "" for text in texts])
+    return Column(places, texts, np.asarray(held.is_null()) | empty[places])
 
 
 def _arrays(

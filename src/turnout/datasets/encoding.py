@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.core.values import EXACT_WHOLE, refuse_rows
+from turnout.core.values import FLOAT32_WHOLE, refuse_rows, rounded
 from turnout.datasets.records import Target
 from turnout.datasets.tables import Batch, Column, Kind, any_of_row
 from turnout.plans.data import DataSection
 
-_FLOAT32_WHOLE, _UINT64 = 2**24, 2.0**64
 _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 
@@ -217,16 +216,11 @@ def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> No
 
 def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
     """Whole numbers that float32 does not make one with others."""
-    size = np.abs(values.astype(np.float64))
-    rounded = (size > _FLOAT32_WHOLE) & (values.astype(np.float32) != values)
-    rounded |= size >= EXACT_WHOLE
-    if values.dtype.kind == "f":  # larger ones are magnitudes rather than counts
-        rounded &= (size < _UINT64) & (values == np.floor(values))
     expected = (
-        f"whole numbers that float32 holds, as all up to {_FLOAT32_WHOLE:,}, or their public range "
+        f"whole numbers that float32 holds, as all up to {FLOAT32_WHOLE:,}, or their public range "
         f"(scaling = {{ {name} = [low, high] }})"
     )
-    refuse_rows(key, name, expected, any_of_row(rounded), rows)
+    refuse_rows(key, name, expected, any_of_row(rounded(values)), rows)
 
 
 def _whole(

@@ -105,14 +105,23 @@ def vector_blocks(
         checks.number(missing=missing)
     start = 0
     for block in blocks:
-        lacking = np.isnan(block)
-        if missing is None:
-            _refuse_missing(np.asarray(lacking.any(axis=1)), start)
-        filled = block if missing is None else np.where(lacking, missing, block)
-        if not np.all(np.isfinite(filled)):
-            raise ParameterError("values", "something else", "finite numbers in every row")
-        yield filled
+        yield block if np.isfinite(block).all() else _finite(block, missing, start)
         start += len(block)
+
+
+def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> NDArray[np.float64]:
+    """A block in which each missing number is filled; other numbers that are not finite are none.
+
+    Raises:
+        ParameterError: there are such, or missing ones without a filling.
+    """
+    lacking = np.isnan(block)
+    if missing is None:
+        _refuse_missing(np.asarray(lacking.any(axis=1)), start)
+    filled = block if missing is None else np.where(lacking, missing, block)
+    if not np.isfinite(filled).all():
+        raise ParameterError("values", "something else", "finite numbers in every row")
+    return filled
 
 
 def _refuse_missing(lacking: NDArray[np.bool_], start: int) -> None:
@@ -275,7 +284,9 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
     try:
         if any("_" in cell for row in rows for cell in row):
             raise ValueError  # It is no thousands separator; float() reads over it.
-        found = np.array([[cell or "nan" for cell in row] for row in rows], dtype=np.float64)
+        if any("" in row for row in rows):
+            rows = [[cell or "nan" for cell in row] for row in rows]
+        found = np.array(rows, dtype=np.float64)
     except ValueError:
         raise ParameterError("values", "something else", "a number in each cell") from None
     for row, place in np.argwhere(np.abs(found) >= EXACT_WHOLE):
