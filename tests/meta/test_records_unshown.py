@@ -37,7 +37,7 @@ PUBLIC = {
     "MeanEstimate UserLevelEstimate",
     "learning": "Filters WholeMetric",
     "participation": "TraceStatistics",
-    "protocol": "Released _Rule",
+    "protocol": "Release Released _Rule",
     "refinement": "Key LevelEstimate LimitedAnswers OneBit Questions Release",
     "service": "Artefact Charter Head Identity Invitation Participation Published Receipt Record "
     "Shown SignedHead SignedRequest Vector WitnessReceipt _Message",

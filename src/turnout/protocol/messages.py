@@ -122,7 +122,6 @@ class Updates:
             )
 
 
-@shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
     """The outcome of a step.
