@@ -219,7 +219,7 @@ def test_values_are_read_strictly(tmp_path):
         with pytest.raises(StorageError, match="all different"):
             read_labels(file("bad", text))
     np.save(tmp_path / "two.npy", np.zeros((2, 2), dtype=int))
-    np.save(tmp_path / "float.npy", np.zeros(2))
+    np.save(tmp_path / "float.npy", np.full(2, 0.5))
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     for name, kind in (
         ("two.npy", StorageError),
