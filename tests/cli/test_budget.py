@@ -10,7 +10,13 @@ from click.testing import CliRunner
 from turnout.accounting import gaussian_epsilon
 from turnout.cli.budget import budget
 from turnout.cli.estimate import estimate
-from turnout.core.errors import BudgetExceededError, InputFileError, ParameterError, StorageError
+from turnout.core.errors import (
+    BudgetExceededError,
+    InputFileError,
+    ParameterError,
+    StorageError,
+    UnsupportedError,
+)
 from turnout.plans.budgets import charge, read_account
 
 GAUSSIAN = ["--scheme", "none", "--noise-multiplier", 8]
@@ -89,6 +95,13 @@ def test_answers_about_the_same_people_add_up(tmp_path):
     for wrong in ("people.csv", "none.json", "people.json"):
         with pytest.raises(InputFileError):
             run("charge", file, "--answer", tmp_path / wrong)
+    decided = opened(tmp_path / "decided.json", "releases", "--epsilon", 2)
+    noisy = answered(
+        tmp_path, "noisy.json", "--epsilon", 1, *central, "add-remove", "--delta", 1e-7
+    )
+    with pytest.raises(UnsupportedError, match="a δ of its own; open the account with --decided"):
+        run("charge", decided, "--answer", noisy)
+    assert record("charge", decided, "--answer", other)["epsilon"] < 0.2
     with pytest.raises(click.UsageError, match="says itself what it cost"):
         run("charge", file, "--answer", pure, *GAUSSIAN)
     assert record("show", file)["epsilon"] == found["epsilon"]

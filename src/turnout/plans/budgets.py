@@ -21,7 +21,7 @@ from turnout.core.files import locked, replace_file
 from turnout.estimation.private.answers import any_mechanism
 from turnout.plans.questions import parse_query
 from turnout.plans.refusals import MISSING
-from turnout.spec import Scheme
+from turnout.spec import ApproximateRandomizer, Scheme
 
 _BOOKS = {"ledger": Ledger, "renyi-filter": RenyiFilter, "odometer": Odometer}
 _VERSION = 1
@@ -107,8 +107,16 @@ class Account:
         Raises:
             BudgetExceededError: they must not all run; the account stays as it is.
             ParameterError: relation, unit or trust are not the account's.
+        UnsupportedError: a charge with a δ of its own, where releases decide.
         """
         checks.count(times=times)
+        if not isinstance(self.book, Ledger) and isinstance(
+            scheme.randomizer, ApproximateRandomizer
+        ):
+            raise UnsupportedError(
+                "where releases decide, no analysis is known of a charge with a δ of its own; "
+                "open the account with --decided plan"
+            )
         if isinstance(self.book, Odometer):
             return replace(self, book=self.book.record(scheme, label, times))
         if isinstance(self.book, RenyiFilter):
