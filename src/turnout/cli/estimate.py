@@ -11,7 +11,6 @@ from turnout.cli.commands import Group
 from turnout.cli.estimate_output import (
     CONFIDENCE,
     JSON,
-    MISSING,
     MISSING_NUMBER,
     PICTURE,
     TOP,
@@ -85,7 +84,6 @@ def estimate() -> None:
 @estimate.command(epilog=_FREQUENCY_EXAMPLES)
 @click.argument("data", metavar="FILE", type=PATH)
 @values_options
-@MISSING
 @click.option(
     "--mechanism",
     type=LazyChoice(_mechanisms),

@@ -40,7 +40,10 @@ CONFIDENCE = click.option(
     "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
 )
 values_options = all_of(
-    click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."), LABELS, COLUMN
+    click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."),
+    LABELS,
+    COLUMN,
+    MISSING,
 )
 """Which values there can be, and where they stand."""
 
