@@ -145,6 +145,11 @@ def test_a_csv_files_words_for_nothing_are_words(tmp_path):
     keys = {"inputs": "x", "label": "town", "classes": ["NA", "null"], "test": 0.5}
     data = tn.client_data(path, **keys)
     assert set(data.train.labels) == {0, 1}
+    path.write_text("town,x,who\n" + '"a\nb",1,p\n"c, ""d""",2,q\n' * 50)
+    names = ["a\nb", 'c, "d"']
+    assert shares(path, names) == [0.5, 0.5]
+    data = tn.client_data(path, **{**keys, "classes": names})
+    assert set(data.train.labels) == {0, 1}
 
 
 @pytest.mark.parametrize("numbers", [[True, False], [Decimal("1"), Decimal("0")]])

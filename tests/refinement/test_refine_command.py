@@ -201,6 +201,7 @@ def test_values_are_read_strictly(tmp_path):
 
     assert read_values(file("a.csv", "v\n0\n2\n"), 3).tolist() == [0, 2]
     labels = read_labels(file("labels", "b\na\n"))
+    assert read_labels(file("blank", "\ufeffb\na\n\n\n")) == labels
     assert read_values(file("b.csv", "v\na\nb\na\n"), 2, labels).tolist() == [1, 0, 1]
     for text, kind, match in (
         ("v\n0\n3\n", ParameterError, "from 0 to 2"),

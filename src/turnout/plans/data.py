@@ -186,7 +186,8 @@ class DataSection(Section):
     missing: Annotated[dict[str, float | str] | None, BeforeValidator(_constants)] = Field(
         None,
         description="for each column of inputs or labels in which a value may be missing the text "
-        "or number that it counts as; public; unset: a missing value is refused",
+        "or number that it counts as (all of an array in which one is missing); public; unset: a "
+        "missing value is refused",
     )
     vocabulary: Annotated[int | str | None, BeforeValidator(_vocabulary)] = Field(
         None,
