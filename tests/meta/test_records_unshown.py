@@ -16,7 +16,9 @@ import turnout as tn
 from turnout.datasets.tables import ArrayTable, Kind
 
 SOURCE = Path(tn.__file__).parent
-HELD = re.compile(r"Array|ndarray|Tensor|bytes|Records|Examples|Holdings|Mapping|Sequence|dict\[")
+HELD = re.compile(
+    r"Array|ClientIds|ndarray|Tensor|bytes|Records|Examples|Holdings|Mapping|Sequence|dict\["
+)
 NO_RECORDS = (
     "accounting",
     "api",
@@ -39,7 +41,7 @@ PUBLIC = {
     "participation": "TraceStatistics",
     "protocol": "Release Released _Rule",
     "refinement": "Key LevelEstimate LimitedAnswers OneBit Questions Release",
-    "service": "Artefact Charter Head Identity Invitation Participation Published Receipt Record "
+    "service": "Artefact Charter Head Identity Published Receipt Record "
     "Shown SignedHead SignedRequest Vector WitnessReceipt _Message",
     "simulation": "Progress RunIdentity",
     "training": "Candidate EpsilonCurve Results SavedModel Search",
