@@ -98,9 +98,15 @@ def test_two_forms_of_one_name_are_one(door):
     assert shares(door(NORMAL), ["Ulm", "Ko\u0308ln"]) == [0.5, 0.5]
     with pytest.raises(tn.ParameterError, match="all different"):
         shares(door(NORMAL), ["Ulm", "Ko\u0308ln", "K\xf6ln"])
-    table = {"Gro\u0308\xdfe": NORMAL["x"], "town": NORMAL["town"], "y": [0, 1] * 50, "held": HELD}
-    keys = {"client": "town", "inputs": "Gr\xf6\xdfe", "label": "y", "classes": 2, "test": "held"}
-    assert tn.client_data(door(table), **keys).holdings.population == 2
+    table = {
+        "Gro\u0308\xdfe": NORMAL["x"],
+        "town": NORMAL["town"],
+        "y": [0, 1] * 50,
+        "pru\u0308f": HELD,
+    }
+    keys = {"client": "town", "inputs": "Gr\xf6\xdfe", "label": "y", "classes": 2}
+    for test in ("pr\xfcf", "pru\u0308f"):
+        assert tn.client_data(door(table), **keys, test=test).holdings.population == 2
     mean = tn.estimate_mean(door(table), columns="Gr\xf6\xdfe", **BALL, **SURE)
     assert abs(mean.value[0] - 2.5) < 1.0
 

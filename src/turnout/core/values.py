@@ -100,8 +100,11 @@ def converting(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (TurnoutError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (TurnoutError, MemoryError):
         raise
-    except BaseException as error:  # a panic of polars is no Exception
+    except BaseException as error:
+        # A panic of polars is no Exception, and neither is what ends a program.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputFileError(f"{what} cannot be read: {said[:200]}") from error

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.showing import shows_shapes
+from turnout.core.values import canonical
 from turnout.datasets.array_cache import Allocate
 from turnout.datasets.census import Census, Split, take_census
 from turnout.datasets.encoding import Encoder, kinds_of
@@ -129,7 +130,7 @@ def _checked_split(table: Table, data: DataSection, held_out: Table | None) -> S
         return Split(share=data.test)
     if data.test is None:
         raise ParameterError("test", None, "a share of the clients, a column or a test set")
-    column = str(data.test)
+    column = canonical(str(data.test))
     columns_of(table, [column], "test")
     return Split(column=column)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from turnout.core.errors import InputFileError, ParameterError
+from turnout.core.values import canonical
 from turnout.datasets.characters import CharacterTable
 from turnout.datasets.layout import Tell, all_records, lay_out, untold
 from turnout.datasets.layout_cache import content_digest, kept_layout
@@ -118,7 +119,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
 def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
     """The file of the test set; None where ``test`` is a share or a column."""
-    if not isinstance(data.test, str) or data.test in table.names:
+    if not isinstance(data.test, str) or canonical(data.test) in table.names:
         return None
     other = folder / data.test
     if other.exists():

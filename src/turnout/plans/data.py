@@ -130,7 +130,7 @@ def _is_range(value: object) -> bool:
 def _test(value: Any) -> Any:
     """A share, or the name of a column or file."""
     if value is None or (isinstance(value, str) and value):
-        return _name(value)
+        return value  # perhaps the path of a file, whose name stays as it is
     try:
         checks.open_unit(value=value)
     except ParameterError:
@@ -292,14 +292,14 @@ def _check_missing(data: DataSection) -> None:
 
 def _check_roles(data: DataSection) -> None:
     """A column that is the label, says whose a record is or holds it out is no input."""
-    roles = {"label": data.label or (), "client": (data.client,), "test": (data.test,)}
+    roles = {"label": data.label or (), "client": (data.client,), "test": (_name(data.test),)}
     for role, columns in roles.items():
         for key, names in (("inputs", data.inputs or ()), ("label", data.label or ())):
             both = [name for name in names if name in columns and key != role]
             if both:
                 expected = f"columns that have no other task: {both[0]!r} is the {role}"
                 raise ParameterError(key, list(names), expected)
-    if data.client is not None and data.client == data.test:
+    if data.client is not None and data.client == _name(data.test):
         raise ParameterError("test", data.test, "another column than that of the client")
 
 
