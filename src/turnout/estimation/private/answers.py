@@ -180,7 +180,7 @@ class Cost:
 
     @property
     def scheme(self) -> Scheme:
-        """Any mechanism of this ε and δ, for sums and budgets; whoever sees the answer is covered.
+        """Any mechanism of this ε and δ, for sums and budgets, towards all who see the answer.
 
         >>> cost = Cost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
         >>> cost.scheme.randomizer
