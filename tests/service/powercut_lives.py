@@ -103,7 +103,7 @@ class History:
 
     def _check_ledger(self, storage: Storage, raw: apsw.Connection) -> None:
         head: Head = START
-        with storage.snapshot() as reads:
+        with storage.snapshot(whole=True) as reads:
             for record in reads.records():
                 head = require_chain(TASK, head, record)
                 if self.published.get(record.step, record.digest) != record.digest:

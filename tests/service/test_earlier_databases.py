@@ -108,7 +108,7 @@ def test_a_task_under_way_goes_on_as_the_version_that_wrote_it_would(file, tmp_p
         document["head_then"],
     )
     go_on(storage, engine, document["slots"])
-    with storage.snapshot() as view:
+    with storage.snapshot(whole=True) as view:
         models = [view.release_at(step).parameters for step in range(len(document["models"]))]
         ledger = [line.decode() for line in ledger_lines(view)]
     storage.close()

@@ -406,6 +406,6 @@ def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
 
 def test_a_task_is_the_digest_of_its_charter(path):
     storage = filled(str(path))
-    with storage.snapshot() as reads:
+    with storage.snapshot(whole=True) as reads:
         assert {record.task for record in reads.records()} == {TASK}
     storage.close()

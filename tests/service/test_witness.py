@@ -360,7 +360,7 @@ def test_nothing_is_shown_before_the_witness_has_signed_for_it(tmp_path, store):
             status = (await w.http.get("/v1/status")).json()
             assert (status["phase"], status["model_steps"]) == (Phase.CLOSED.value, 0)
             assert (await w.http.get("/v1/models/1")).status_code == 404
-            with w.running.storage.snapshot() as view:
+            with w.running.storage.snapshot(whole=True) as view:
                 assert len(list(view.records())) == 1
                 assert view.last_receipt().steps == 0
             switch.reachable = True
@@ -385,7 +385,7 @@ def test_a_step_is_not_closed_without_the_receipt_for_the_head_before(tmp_path, 
                 await asyncio.sleep(0.002)
             with pytest.raises(StorageError, match="has not signed for the head after 0"):
                 await step
-            with w.running.storage.snapshot() as view:
+            with w.running.storage.snapshot(whole=True) as view:
                 assert not list(view.records())
 
     asyncio.run(run())

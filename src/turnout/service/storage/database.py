@@ -55,7 +55,7 @@ class Storage:
     raises `StorageError` for anything that is not a turnout database, or of a newer version.
     Opened for serving it is locked against every other coordinator; opened otherwise it takes
     invitations and events, and refuses all other writes. A task that an earlier turnout has not
-    brought to its end is not served and not migrated; its ledger can be read.
+    brought to its end is not opened.
 
     Args:
         write: the connection for `transaction`.
@@ -149,10 +149,15 @@ class Storage:
             raise
 
     @contextmanager
-    def snapshot(self) -> Iterator[Transaction]:
-        """A consistent read-only view, from any thread, beside the writer."""
+    def snapshot(self, *, whole: bool = False) -> Iterator[Transaction]:
+        """A consistent read-only view of what is published, from any thread, beside the writer.
+
+        ``whole``: of all that is committed, for the one coordinator, which must show none of it.
+        """
+        if whole and self._rights < Rights.SERVE:
+            raise StorageError("what is not published is read by the coordinator alone")
         connection = self._taken()
-        reads = Transaction(connection, Rights.READ)
+        reads = Transaction(connection, Rights.READ, whole=whole)
         try:
             connection.begin_read()
             yield reads
@@ -226,7 +231,7 @@ class Storage:
             StorageError: the ledger is no chain from the charter on, or the last model is not the
                 one that the ledger names.
         """
-        with self.snapshot() as reads:
+        with self.snapshot(whole=True) as reads:
             charter = reads.charter()
             records = reads.records()
             if charter is None:

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from turnout.core.errors import StorageError
 from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import migrations, pending, unfinished
+from turnout.service.storage.schema import migrations, pending, require_over
 
 WRITING, SERVING = 0x7475726E01, 0x7475726E02  # keys of the advisory locks, "turn" and a number
 PATIENCE_SECONDS = 5.0  # how long a dead coordinator's session may linger in the server
@@ -160,8 +160,7 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
         if version == 0 and not serving:
             raise StorageError("there is no task in this database")
         missing = pending(version, scripts)
-        if unfinished(connection, version, serving):
-            missing = ()
+        require_over(connection, version)
         if (
             missing
             and not serving

@@ -32,26 +32,25 @@ def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
     return scripts[version:]
 
 
-def unfinished(connection: Connection, version: int, serving: bool) -> bool:
-    """Whether only the turnout that founded a task can bring it to its end.
+def require_over(connection: Connection, version: int) -> None:
+    """Nothing, unless only the turnout that founded a task can bring it to its end.
 
     A task of an older schema has a charter that this version does not serve, and rows that it
     would delete but the older version needs.
 
     Raises:
-        StorageError: so it is, and the task is to be served.
+        StorageError: so it is.
     """
     charters = connection.rows("SELECT charter FROM task", ()) if version else []
     if not (charters and version < KEEPS_NOBODY):
-        return False
+        return
     released = connection.rows("SELECT count(*) FROM releases", ())[0][0]
     try:
         over = released >= int(json.loads(charters[0][0])["charged_steps"][-1])
     except (ValueError, LookupError, TypeError):
         over = False
-    if serving and not over:
+    if not over:
         raise StorageError(
             "an earlier turnout founded this task and has not brought it to its end: serve it to "
-            "its end with that version; its ledger can be exported with this one"
+            "its end, and export its ledger, with that version"
         )
-    return not over

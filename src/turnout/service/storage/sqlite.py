@@ -17,7 +17,7 @@ from turnout.core.errors import StorageError
 from turnout.service.storage.database import BUSY_SECONDS, Storage, raising_storage_errors
 from turnout.service.storage.locking import FileLock
 from turnout.service.storage.reads import Rights
-from turnout.service.storage.schema import migrations, pending, unfinished
+from turnout.service.storage.schema import migrations, pending, require_over
 
 APPLICATION = 0x7475726E  # "turn", in the file's header
 
@@ -204,8 +204,7 @@ def _missing(
 ) -> tuple[str, ...]:
     """Make sure that it is ours and durable; the migrations that it still needs.
 
-    Nothing foreign is touched. A task that an older turnout has not brought to its end needs
-    none: it can be read as it is, and is not served.
+    Nothing foreign is touched.
     """
     application, version = (
         connection.value(f"PRAGMA {name}") for name in ("application_id", "user_version")
@@ -221,7 +220,8 @@ def _missing(
         connection.rows(f"PRAGMA page_size={_PAGE_SIZE}")
     connection.rows("PRAGMA journal_mode=WAL")
     connection.set_up()
-    return () if unfinished(connection, version, serving) else missing
+    require_over(connection, version)
+    return missing
 
 
 def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:

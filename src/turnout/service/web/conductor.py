@@ -41,7 +41,7 @@ class Conductor:
         is closed before the witness has signed for the head before.
 
     Args:
-        on_publish: called in the event loop with each published model.
+        on_publish: called in the event loop with the model shown at the start, and each later one.
         wait_for: the first step takes check-ins, but its time begins once so many devices are
             enrolled.
     """
@@ -63,6 +63,7 @@ class Conductor:
         try:
             await self._confirm()
             running.show(running.shown_of(running.shown.published, running.engine.phase))
+            self._on_publish(running.shown.published)
             self._forget()
             await self._company()
             while running.shown.phase is not Phase.FINISHED:
@@ -126,8 +127,7 @@ class Conductor:
         event = Event(time.time(), "info", f"step {step} is published")
 
         def publish(tx: Transaction) -> Published:
-            if receipt is not None:
-                tx.keep_receipt(receipt)
+            tx.publish(step + 1, receipt)
             tx.log(event)
             return running.engine.publish()
 
@@ -153,9 +153,8 @@ class Conductor:
         """At the start: nothing is shown before the witness has the newest head."""
         running = self._running
         receipt = await self._witnessed(running.record)
-        if receipt is not None and receipt != running.receipt:
-            kept = receipt
-            await self._submit(lambda tx: tx.keep_receipt(kept))
+        if receipt is not None:
+            await self._submit(lambda tx: tx.publish(receipt.steps, receipt))
             running.receipt = receipt
         running.withheld = False
 

@@ -56,7 +56,7 @@ class Evaluator:
     def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
         self._running, self._prepare, self._learner = running, prepare, learner
         self._changed = threading.Condition()
-        self._newest = running.shown.published.head.steps
+        self._newest = 0 if running.withheld else running.shown.published.head.steps
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="turnout-evaluation", daemon=True)
 

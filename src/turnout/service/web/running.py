@@ -118,7 +118,7 @@ class Running:
         self.head_file, self.clock = head_file, clock or Clock()
         self.engine = Engine.open(storage, learner, source=source, noise=noise)
         self.charter, self.task = self.engine.charter, self.engine.task
-        with storage.snapshot() as view:
+        with storage.snapshot(whole=True) as view:
             self.key = SigningKey(view.signing_key())
             self.keys = dict(view.keys())
             self._check(view)
@@ -126,6 +126,9 @@ class Running:
         if head_file is not None:  # before anybody can see the head
             head = heads.signed(self.task, self.engine.published.head, self.key)
             head_file.export(self.task, head)
+        if witness is None:
+            with storage.transaction() as tx:
+                tx.publish(self.engine.published.head.steps, None)
         self.metrics = Metrics()
         self.terms = Terms.of(self.charter)
         self.ended = False
