@@ -98,6 +98,7 @@ def test_what_a_database_exports_verifies(tmp_path, capsysbinary):
         with storage.transaction() as transaction:
             release = Release(record, parameters(record.step), b"", b"", 3, 3)
             transaction.release(release, block_ends=record.step + 1)
+            transaction.publish(record.step + 1, None)
     out, models = tmp_path / "task.ledger", tmp_path / "models"
     assert ended("export", "--db", database, "--out", out, "--models", models) == 0
     assert out.read_bytes() == exported(fake)
