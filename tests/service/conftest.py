@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from forked import HANGS_SECONDS
+from installed import program
 from storage_samples import create_task, served
 
 from turnout.service.storage.database import Storage
@@ -38,7 +39,7 @@ def _as_nobody_special() -> tuple[list[str], int]:
         except KeyError:
             continue
         ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        return ["setpriv", *ids], user.pw_uid
+        return [program("setpriv"), *ids], user.pw_uid
     pytest.skip("Postgres does not run as root, and there is no user postgres or nobody")
 
 
@@ -55,8 +56,6 @@ def postgres_server() -> Iterator[str]:
     if programs is None:
         pytest.skip("needs Postgres: install it (Debian: postgresql)")
     before, user = _as_nobody_special()
-    if before and not shutil.which("setpriv"):
-        pytest.skip("Postgres does not run as root, and setpriv is not installed")
     # pytest's own folders are closed to other users, and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="turnout-pg-"))
     try:

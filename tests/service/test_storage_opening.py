@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from storage_samples import CHARTER, START, TASK, check_in, create_task, release, released, served
 
 from turnout.core.errors import MissingExtraError, StorageError
+from turnout.core.installation import install_line
 from turnout.service.storage import postgres, sqlite
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import Event, Participation, Scored
@@ -400,7 +402,9 @@ def test_a_missing_package_is_named(package, name, monkeypatch, tmp_path):
     monkeypatch.delattr(f"turnout.service.storage.{kind}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(MissingExtraError, match=rf"{package}.*pip install 'turnout\[service\]'"):
+    with pytest.raises(
+        MissingExtraError, match=rf"{package}.*{re.escape(install_line('service'))}"
+    ):
         served(name)
 
 

@@ -19,6 +19,7 @@ from ledger_samples import (
 )
 
 from turnout.cli.main import main
+from turnout.core.installation import install_line
 from turnout.service.export import export_models
 from turnout.service.storage.interface import Release
 from turnout.service.storage.opening import open_storage
@@ -127,7 +128,7 @@ def test_verifying_imports_nothing_of_turnout_but_spec_and_core(file):
 def test_without_its_extra_it_is_said_what_to_install(file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert ended("verify", file) == 2
-    assert "needs cryptography: pip install 'turnout[device]'" in capsys.readouterr().err
+    assert f"needs cryptography: {install_line('device')}" in capsys.readouterr().err
 
 
 def test_a_trace_is_read_back(tmp_path, capsys):

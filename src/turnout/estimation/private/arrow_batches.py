@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.installation import install_line
 from turnout.core.values import refuse_inexact
 
 
@@ -61,6 +62,5 @@ def pyarrow() -> Any:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
     except ImportError:
-        raise UnsupportedError(
-            "reading .parquet needs pyarrow: pip install 'turnout[data]'"
-        ) from None
+        needed = f"reading .parquet needs pyarrow: {install_line('data')}"
+        raise UnsupportedError(needed) from None
