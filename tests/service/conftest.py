@@ -19,6 +19,9 @@ from storage_samples import create_task, served
 
 from turnout.service.storage.database import Storage
 
+LOCKED = "locked"
+"""The role that needs a password."""
+
 
 def _programs() -> Path | None:
     """The folder that has initdb and postgres: on the PATH, or where Debian keeps them."""
@@ -65,6 +68,8 @@ def postgres_server() -> Iterator[str]:
         made += ["--no-locale", "--encoding=UTF8", str(data)]
         environment = {"PATH": os.environ["PATH"], "TZ": "UTC"}
         subprocess.run([*before, *made], check=True, capture_output=True, env=environment)
+        access = data / "pg_hba.conf"
+        access.write_text(f"local all {LOCKED} scram-sha-256\n{access.read_text()}")
         serve = [str(programs / "postgres"), "-D", str(data), "-k", str(folder)]
         serve = [*before, *_tied([*serve, "-c", "listen_addresses="])]  # a new user unties
         with log.open("wb") as output:

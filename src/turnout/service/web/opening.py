@@ -11,7 +11,7 @@ from turnout.core.errors import ParameterError
 from turnout.plans import Plan, read_plan
 from turnout.service.charter import Charter
 from turnout.service.storage.database import Storage
-from turnout.service.storage.opening import holds_nothing, open_storage
+from turnout.service.storage.opening import holds_nothing, open_storage, place_of
 from turnout.service.web import heads, logs
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.settings import Settings
@@ -79,7 +79,8 @@ def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
 def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
     """The stored task is the plan's, with the schedule of the settings."""
     if charter.plan != plan_text(plan):
-        expected = f"the plan of the task in {shown(settings.db)}, to the letter; it cannot change"
+        place = place_of(settings.db)
+        expected = f"the plan of the task in {place}, to the letter; it cannot change"
         raise ParameterError("PLAN", str(plan), expected)
     settings.require_timing(charter.timing)
 
@@ -112,9 +113,3 @@ def witness(settings: Settings) -> Witness | None:
     token = None if file is None else token_of(file, "witness_token_file")
     key = witness_key(settings.witness_key)
     return Witness(settings.witness, key, token=token, ca=settings.witness_ca)
-
-
-def shown(url: str) -> str:
-    """A database's name without a password in it."""
-    kind, separator, rest = url.partition("://")
-    return f"{kind}{separator}{rest.rpartition('@')[2]}" if separator else url
