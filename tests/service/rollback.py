@@ -137,10 +137,10 @@ class Watched(Conductor):
         super()._export_head(record)
         self.at("after the head file", record.step)
 
-    async def _publish(self, at, step, receipt=None):
+    async def _publish(self, at, step, receipt, slow):
         if receipt is not None:
             self.at("after the receipt", step)
-        late = await super()._publish(at, step, receipt)
+        late = await super()._publish(at, step, receipt, slow)
         self.at("after publication", step)
         return late
 

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 
+import apsw
 import httpx
 import pytest
 from forked import HANGS_SECONDS
@@ -21,7 +22,7 @@ from turnout.service.web import heads
 from turnout.service.web.running import SET_BACK, STORAGE_FAILED
 from turnout.service.wire import Phase, SignedHead
 from turnout.service.witness.app import create_app
-from turnout.service.witness.client import Witness, WitnessError
+from turnout.service.witness.client import UnreachableError, Witness, WitnessError
 from turnout.service.witness.messages import (
     KEY_PATH,
     MOST_BYTES,
@@ -335,6 +336,20 @@ async def until(holds):
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.002)
+
+
+def test_a_witness_whose_disk_is_full_says_so_and_is_asked_again(store, monkeypatch):
+    def full(shown):
+        raise apsw.FullError("database or disk is full")
+
+    async def run():
+        witness = Witness("http://127.0.0.1", store.key.public, transport=Switch(store))
+        monkeypatch.setattr(store, "_keep", full)
+        with pytest.raises(UnreachableError, match=r"HTTP 503 .*FullError: .*disk is full"):
+            await witness._asked(beginning(shown(None)))
+        await witness.close()
+
+    asyncio.run(run())
 
 
 def test_nothing_is_shown_before_the_witness_has_signed_for_it(tmp_path, store):

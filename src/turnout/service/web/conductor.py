@@ -115,12 +115,15 @@ class Conductor:
         release = await self._submit(running.engine.close_step)
         self._forget()
         self._export_head(release.record)
+        slow = "the witness" if running.clock.now() <= shown.step_ends else "its release"
         receipt = await self._witnessed(release.record)
-        late = await self._publish(shown.step_ends, shown.step, receipt)
+        late = await self._publish(shown.step_ends, shown.step, receipt, slow)
         running.metrics.late_seconds.observe(late)
 
-    async def _publish(self, at: float, step: int, receipt: WitnessReceipt | None = None) -> float:
-        """Show the release at its time; how many seconds late."""
+    async def _publish(
+        self, at: float, step: int, receipt: WitnessReceipt | None, slow: str
+    ) -> float:
+        """Show the release at its time; how many seconds late, for which ``slow`` is the cause."""
         running = self._running
         took_too_long = running.clock.now() > at
         await running.clock.until(at)
@@ -137,7 +140,7 @@ class Conductor:
         running.show(running.shown_of(published, running.engine.phase))
         self._on_publish(published)
         if took_too_long:
-            text = f"step {step} was published {late:.3f} s late: its release took too long"
+            text = f"step {step} was published {late:.3f} s late: {slow} took too long"
             await running.note("warning", text)
         return late
 

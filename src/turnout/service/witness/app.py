@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from turnout.core.errors import StorageError
 from turnout.service.web.answers import RefusedError
 from turnout.service.witness.messages import (
     KEY_PATH,
@@ -27,6 +28,8 @@ from turnout.service.witness.store import (
 )
 
 _BODY_SECONDS = 10.0
+_STATUS = {UnknownTaskError: 404, FullError: 507}
+"""Of what the store refuses; anything else is a fault of its disk, and worth another try."""
 
 
 class _Witness:
@@ -48,10 +51,8 @@ class _Witness:
             return _answer(422, refusal(str(error)))
         except OtherHeadError as other:
             return _answer(409, refusal("another head was expected", other.newest))
-        except UnknownTaskError as error:
-            return _answer(404, refusal(str(error)))
-        except FullError as error:
-            return _answer(507, refusal(str(error)))
+        except StorageError as error:
+            return _answer(_STATUS.get(type(error), 503), refusal(str(error)))
         return _answer(200, json.dumps({"receipt": signature.hex()}).encode())
 
     async def newest(self, request: Request) -> Response:
