@@ -33,6 +33,7 @@ PAGE = "docs/service.md"
 BLOCKS = blocks(PAGE)
 UNIT = ROOT / "examples" / "systemd" / "turnout.service"
 CONTAINER = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
+BUILT, _, SERVED = CONTAINER.rpartition("\nFROM ")
 SETTINGS = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | {f"{PREFIX}CONFIG"}
 SHOWN = {"turnout serve": r"Serving task [0-9a-f]{16} \(step 0 of \d+\) on (\S+)\n"}
 SHOWN["turnout witness"] = r"Witness ([0-9a-f]{64}) on \S+\n"
@@ -240,8 +241,7 @@ def test_systemd_takes_the_unit(tmp_path):
 
 def instructions(name: str) -> list[str]:
     """What follows an instruction of the Containerfile's last stage."""
-    last = CONTAINER.rpartition("\nFROM ")[2]
-    return re.findall(rf"^{name} (.*)$", last, re.MULTILINE)
+    return re.findall(rf"^{name} (.*)$", SERVED, re.MULTILINE)
 
 
 def test_docker_is_asked_for_what_the_image_has():
@@ -282,6 +282,25 @@ def test_the_image_serves_as_its_own_user_with_the_head_elsewhere():
     entry, command = (json.loads(instructions(name)[0]) for name in ("ENTRYPOINT", "CMD"))
     read_command(shlex.join([*entry, *command]))
     assert f":{instructions('EXPOSE')[0]}/readyz" in instructions("HEALTHCHECK")[0]
+
+
+def test_the_image_installs_each_file_by_its_hash_and_from_one_index():
+    installs = [shlex.split(one) for one in re.findall(r"/bin/(pip install .*?)(?:&&|$)", BUILT)]
+    indexes = [
+        words[words.index("--index-url") + 1 :][:1] for words in installs if "--index-url" in words
+    ]
+    assert indexes == [["https://download.pytorch.org/whl/cpu"]]
+    *locked, own = installs
+    assert [words[words.index("--requirement") + 1] for words in locked] == [
+        "requirements/torch.lock",
+        "requirements/container.lock",
+    ]
+    assert all({"--require-hashes", "--no-deps"} <= set(words) for words in locked)
+    assert {"--no-index", "--no-deps", "--no-build-isolation", "."} <= set(own)
+    copied = {
+        name for line in re.findall(r"^COPY (.*)$", BUILT, re.MULTILINE) for name in line.split()
+    }
+    assert {"requirements/torch.lock", "requirements/container.lock", "LICENSE"} <= copied
 
 
 def settings_of(language: str) -> Block:
