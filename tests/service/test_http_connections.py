@@ -14,6 +14,7 @@ from web_world import charter_of, signed, task_storage, world
 from turnout.core.errors import ParameterError
 from turnout.service.web import accepting, descriptors
 from turnout.service.web.bounded_server import listening_at
+from turnout.service.web.connections import Awaits
 from turnout.service.web.server import _server
 from turnout.service.web.settings import Settings
 from turnout.service.wire import updates_path
@@ -63,15 +64,14 @@ async def served(folder, most=64):
         server = _server(w.running, None, settings, None, most, clock=lambda: made.now)
         with listening_at(settings.host, settings.port) as listening:
             made.port = listening.getsockname()[1]
-            serving = asyncio.create_task(server.serve([listening]))
-            while not server.started:
-                await asyncio.sleep(0)
+            serving = asyncio.create_task(server.serve(listening))
+            await server.started.wait()
             made.server = server
             try:
                 yield made
             finally:
                 await made.closed()
-                server.should_exit = True
+                server.stop()
                 await serving
 
 
@@ -170,9 +170,7 @@ def test_who_takes_no_answer_holds_no_place(tmp_path):
                 await loop.sock_connect(greedy, ("127.0.0.1", s.port))
                 asked = b"GET /v1/charter HTTP/1.1\r\nHost: x\r\n\r\n"
                 sending = asyncio.create_task(loop.sock_sendall(greedy, 2_000 * asked))
-                while not (made := list(s.server.server_state.connections)):
-                    await asyncio.sleep(0)
-                while not made[0].flow.write_paused:
+                while not any(one.entry.awaits is Awaits.READER for one in s.server.open):
                     await asyncio.sleep(0)
                 for _ in range(3):
                     s.now += 31

@@ -190,7 +190,7 @@ def test_a_password_is_long_and_is_never_shown(tmp_path):
 @pytest.fixture
 def logged():
     """What is logged, and everything as it was afterwards."""
-    names = ("turnout.service", "uvicorn", "asyncio")
+    names = ("turnout.service", "asyncio")
     before = {name: (log := logging.getLogger(name), log.handlers, log.level) for name in names}
     stream = io.StringIO()
     logs.configure(stream)
@@ -199,7 +199,6 @@ def logged():
     for log, handlers, level in before.values():
         log.handlers, log.propagate = handlers, True
         log.setLevel(level)
-    logging.getLogger("uvicorn.access").disabled = False
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.05
 _HANDSHAKE_SECONDS = 10.0
 
 
-class Begun(asyncio.Protocol, Held):
+class Begun(asyncio.BaseProtocol, Held):
     """A connection that said something."""
 
 
@@ -36,7 +36,7 @@ as it has no transport."""
 
 
 class Listener:
-    """Takes connections of one listening socket; uvicorn stops it as it stops its own servers."""
+    """Takes connections of one listening socket."""
 
     def __init__(
         self,
@@ -67,9 +67,6 @@ class Listener:
         while self._spoke:
             self.drop(self._spoke.popleft())
         self._silent.close()
-
-    async def wait_closed(self) -> None:
-        """Wait for nothing: what is open is waited for as a connection."""
 
     def drop(self, silent: _Silent) -> None:
         """It is not waited for any longer."""

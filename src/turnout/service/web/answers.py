@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 from turnout.service.wire import Answer, Receipt
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 UNKNOWN = Receipt(Answer.UNKNOWN).encoded()
 BUSY = b'{"detail":"too much is waiting; nothing happened, send the same again"}'

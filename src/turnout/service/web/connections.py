@@ -10,7 +10,6 @@ Deadlines are looked at by one task, once a second, rather than by a timer for e
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import math
 from collections import OrderedDict
@@ -18,8 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-SWEEP_SECONDS = 1.0
-_GIVEN_UP_AT_ONCE, _BREATH_SECONDS = 32, 0.02
+_GIVEN_UP_AT_ONCE = 32
 
 SLOWEST_BYTES_A_SECOND = 1000.0
 """A body that comes more slowly, after its first seconds, is not waited for."""
@@ -127,7 +125,7 @@ class Connections:
         clock: Callable[[], float],
     ) -> None:
         self._most, self._most_of_peer = most, most_of_peer
-        self._exempt, self._now = exempt, clock
+        self._exempt, self.now = exempt, clock
         self._all: dict[Entry, None] = {}
         self._counts: dict[str, int] = {}
         # Those that may make room, the one that was waited for longest first.
@@ -158,7 +156,7 @@ class Connections:
             if self.full:
                 return None
             self._drop(next(iter(self._strangers or self._acquainted)))
-        entry = Entry(peer, held, self._now(), bounded)
+        entry = Entry(peer, held, self.now(), bounded)
         self._all[entry] = None
         self._counts[peer] = self._counts.get(peer, 0) + 1
         self._into_line(entry)
@@ -169,7 +167,7 @@ class Connections:
         if entry not in self._all:
             return
         self._out_of_line(entry)
-        entry.awaits, entry.since = awaits, self._now()
+        entry.awaits, entry.since = awaits, self.now()
         entry.allowed, entry.received, entry.unsent = awaits.seconds, 0, 0
         if awaits is not ANSWER and not (awaits is BODY and entry.known):
             self._into_line(entry)
@@ -196,7 +194,7 @@ class Connections:
 
     def sweep(self) -> Iterator[None]:
         """Give up all that are overdue; those who are here get their turn in between."""
-        now = self._now()
+        now = self.now()
         overdue = [entry for entry in self._all if entry.overdue(now)]
         for number, entry in enumerate(overdue, start=1):
             if entry in self._all and entry.overdue(now):
@@ -204,17 +202,6 @@ class Connections:
                 entry.held.give_up()
             if not number % _GIVEN_UP_AT_ONCE:
                 yield
-
-    async def keep_sweeping(self) -> None:
-        """Sweep once a second, until cancelled.
-
-        Thousands that are overdue at once, as an attacker's are, go over most of a second: closed
-        in one go, they come back in one go.
-        """
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            for _ in self.sweep():
-                await asyncio.sleep(_BREATH_SECONDS)
 
     def _longest_known(self, peer: str) -> Entry | None:
         """The known entry of an address that was waited for longest."""

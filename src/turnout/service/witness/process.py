@@ -40,14 +40,8 @@ def witness(
             connections = Connections(
                 _MOST_CONNECTIONS, _MOST_CONNECTIONS // 2, proxies(None), time.monotonic
             )
-            server = BoundedServer(
-                create_app(store, token),
-                connections,
-                tls,
-                takes_signals=True,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-            )
+            server = BoundedServer(create_app(store, token), connections, tls, _GRACE_SECONDS)
             announce(store.key.public.hex(), url_of(listening, secure=tls is not None))
-            server.run([listening])
+            server.run(listening)
         finally:
             store.close()
