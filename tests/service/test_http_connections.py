@@ -57,8 +57,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder, most=64):
-    async with world(folder) as w:
+async def served(folder, most=64, **how):
+    async with world(folder, **how) as w:
         made = Served(w)
         settings = Settings(db="db", port=0)
         server = _server(w.running, None, settings, None, most, clock=lambda: made.now)
@@ -106,7 +106,7 @@ def test_a_stranger_is_answered_before_the_body_and_nothing_of_it_is_kept(tmp_pa
             answer = await reader.readuntil(b"\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 401 ")
             assert b"connection: close" in answer
-            assert s.world.running.reading_bytes == 0
+            assert s.world.running.bodies.held == 0
             writer.write(s.world.body())  # too late to matter, and it takes the answer from nobody
             assert await reader.read() == b'{"answer":"unknown"}'
 
@@ -119,28 +119,52 @@ def test_a_signed_body_has_time_and_then_is_refused(tmp_path):
             body = s.world.body()
             slow, _ = await s.opened(s.head(1, body) + body[:5])
             patient, writer = await s.opened(s.head(2, body) + body[:5])
-            while s.world.running.bodies_of.total() < 2:
+            while len(s.world.running.bodies) < 2:
                 await asyncio.sleep(0.001)
             writer.write(body[5:])
             assert (await patient.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
             s.now += 11
             assert (await slow.read()).startswith(b"HTTP/1.1 408 ")
-            assert s.world.running.reading_bytes == 0
+            assert s.world.running.bodies.held == 0
 
     run(main)
 
 
-def test_one_client_has_few_bodies_on_their_way(tmp_path):
+def test_a_client_has_one_body_on_its_way_and_the_newest_counts(tmp_path):
     async def main():
         async with served(tmp_path) as s:
             body = s.world.body()
-            for _ in range(4):
-                await s.opened(s.head(1, body) + body[:5])
-            while s.world.running.bodies_of[1] < 4:
-                await asyncio.sleep(0.001)
-            fifth, _ = await s.opened(s.head(1, body) + body[:5])
-            assert (await fifth.read()).startswith(b"HTTP/1.1 503 ")
-            assert await s.status(2) == 200
+            first, _ = await s.opened(s.head(1, body) + body[:5])
+            while not s.world.running.bodies.held:
+                await asyncio.sleep(0)
+            second, writer = await s.opened(s.head(1, body) + body[:7])
+            assert (await first.read()).startswith(b"HTTP/1.1 503 ")
+            assert (len(s.world.running.bodies), s.world.running.bodies.held) == (1, 7)
+            writer.write(body[7:])
+            assert (await second.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+    run(main)
+
+
+def test_bodies_that_hardly_come_keep_no_update_out(tmp_path):
+    """Bytes that came count, not lengths that were told; the body waited for longest gives way."""
+
+    async def main():
+        async with served(tmp_path, most_bytes=100) as s:  # three updates, and four bytes
+            body = s.world.body()
+            slow = []
+            for client in range(15):
+                slow.append(await s.opened(s.head(client, body) + body[:5]))
+                while len(s.world.running.bodies) <= client:
+                    await asyncio.sleep(0)
+            fast, writer = await s.opened(s.head(19, body) + body[:20])
+            while s.world.running.bodies.held < 95:
+                await asyncio.sleep(0)
+            writer.write(body[20:])
+            assert (await fast.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            assert len(s.world.running.bodies) == 13
+            for reader, _ in slow[:2]:
+                assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
 
     run(main)
 

@@ -75,13 +75,12 @@ async def part_of(receive: Receive) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def received(receive: Receive, begun: bytes, limit: int) -> bytes:
-    """The whole body, in one piece, and never more of it than ``limit`` bytes."""
-    parts, size, more = [begun], len(begun), True
+async def received(receive: Receive, limit: int) -> bytes:
+    """The whole body, and never more of it than ``limit`` bytes."""
+    body, more = b"", True
     while more:
         part, more = await part_of(receive)
-        size += len(part)
-        if size > limit:
+        body += part
+        if len(body) > limit:
             raise RefusedError(413, TOO_LARGE)
-        parts.append(part)
-    return b"".join(parts)
+    return body

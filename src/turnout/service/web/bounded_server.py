@@ -36,6 +36,7 @@ class BoundedServer:
 
     Attributes:
         started: set once connections are taken.
+        answering: requests that the application has.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class BoundedServer:
         self.buffer = memoryview(bytearray(UNREAD_BYTES))
         self.started, self._stopping = asyncio.Event(), asyncio.Event()
         self.ending = self._at_once = False
-        self._answering: set[asyncio.Task[None]] = set()
+        self.answering: set[asyncio.Task[None]] = set()
         self._early: Counter[str] = Counter()
         self._told_at = self._failed_at = -_TOLD_SECONDS
         self.date = b""
@@ -95,9 +96,9 @@ class BoundedServer:
         """Wait for what is being answered, but not for ever."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace_seconds):
-                while (self.open or self._answering) and not self._at_once:
+                while (self.open or self.answering) and not self._at_once:
                     await asyncio.sleep(_POLL_SECONDS)
-        for task in self._answering:
+        for task in self.answering:
             task.cancel()
 
     def _made(
@@ -123,8 +124,8 @@ class BoundedServer:
     def answer(self, answering: Callable[[Application], Coroutine[Any, Any, None]]) -> None:
         """Have the application answer, in a task of its own."""
         task = asyncio.get_running_loop().create_task(answering(self._app))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        self.answering.add(task)
+        task.add_done_callback(self.answering.discard)
 
     def ended(self, why: str) -> None:
         """A request ended without the application's answer."""

@@ -142,7 +142,8 @@ def request_of(head: bytes) -> _Request:
     except (httptools.HttpParserError, UnicodeDecodeError):
         raise MalformedError(400) from None
     named = dict(said.headers)
-    if said.begun != 1 or said.body or not path:
+    version = parser.get_http_version()
+    if said.begun != 1 or said.body or not path or version not in ("1.0", "1.1"):
         raise MalformedError(400)
     if b"transfer-encoding" in named:
         raise MalformedError(411)
@@ -152,7 +153,7 @@ def request_of(head: bytes) -> _Request:
     scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": parser.get_http_version(),
+        "http_version": version,
         "method": parser.get_method().decode("ascii"),
         "path": unquote(path) if "%" in path else path,
         "raw_path": raw_path,
@@ -163,7 +164,7 @@ def request_of(head: bytes) -> _Request:
     return _Request(
         scope,
         int(length),
-        scope["http_version"] == "1.1" and b"close" not in named.get(b"connection", b"").lower(),
+        version == "1.1" and b"close" not in named.get(b"connection", b"").lower(),
         named.get(b"expect", b"").lower() == b"100-continue",
     )
 

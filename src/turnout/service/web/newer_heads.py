@@ -6,12 +6,10 @@ from turnout.service.engine import SetBackError
 from turnout.service.signatures import verified
 from turnout.service.web.answers import (
     BUSY,
-    TOO_LARGE,
     Receive,
     RefusedError,
     Scope,
     Send,
-    part_of,
     received,
     require_short,
     respond,
@@ -75,7 +73,4 @@ class HeadsRoute:
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """The whole body, which is short; its deadline is the connection's."""
     require_short(scope, _MOST_BYTES)
-    begun, more = await part_of(receive)
-    if len(begun) > _MOST_BYTES:
-        raise RefusedError(413, TOO_LARGE)
-    return await received(receive, begun, _MOST_BYTES) if more else begun
+    return await received(receive, _MOST_BYTES)

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import os
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from turnout.service.storage.promises import Promised, Settled
 from turnout.service.storage.writer import Writer
 from turnout.service.storage.writes import Transaction
 from turnout.service.web import heads, logs
+from turnout.service.web.bodies import Bodies
 from turnout.service.web.heads import HeadFile
 from turnout.service.web.metrics import Metrics
 from turnout.service.web.views import OperatorView, Progress, PublicView, Terms
@@ -114,7 +114,7 @@ class Running:
         source: Source | None = None,
         noise: Noise = rounded_gaussian,
     ) -> None:
-        self.storage, self._end, self.most_bytes = storage, end, most_bytes
+        self.storage, self._end = storage, end
         self.head_file, self.clock = head_file, clock or Clock()
         self.engine = Engine.open(storage, learner, source=source, noise=noise)
         self.charter, self.task = self.engine.charter, self.engine.task
@@ -132,9 +132,8 @@ class Running:
         self.metrics = Metrics()
         self.terms = Terms.of(self.charter)
         self.ended = False
-        self.reading_bytes = 0
         self.evaluation = "the evaluation begins"
-        self.bodies_of: Counter[int] = Counter()
+        self.bodies = Bodies(most_bytes)
         self._settled = Settled()
         self.writer = Writer(
             storage,
