@@ -1,9 +1,11 @@
 """Real sockets: who says nothing, or too slowly, stands in nobody's way."""
 
 import asyncio
+import logging
+import re
 import resource
 import socket
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 
 import pytest
 import uvloop
@@ -13,11 +15,13 @@ from web_world import charter_of, signed, task_storage, world
 
 from turnout.core.errors import ParameterError
 from turnout.service.web import accepting, descriptors
-from turnout.service.web.bounded_server import listening_at
-from turnout.service.web.connections import Awaits
+from turnout.service.web.bounded_server import BoundedServer, listening_at
+from turnout.service.web.connections import Awaits, Connections, proxies
 from turnout.service.web.server import _server
 from turnout.service.web.settings import Settings
 from turnout.service.wire import updates_path
+from turnout.service.witness.app import create_app as witness_app
+from turnout.service.witness.store import WitnessStore
 
 
 class Served:
@@ -248,6 +252,99 @@ def test_connections_are_kept_between_requests_and_requests_may_come_at_once(tmp
             assert rest.count(b"HTTP/1.1 200 ") == 2
             assert rest.endswith(b'{"alive":true}')
 
+    run(main)
+
+
+# -- what strangers write into the log --------------------------------------------------------
+
+RUBBISH = [
+    "POST {} HTTP/1.1\r\nContent-Length: 400\r\n\r\nx",
+    "POST {} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n",
+    "POST {} HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx",
+    "POST {} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000001\r\nx\r\n",
+    "GET {} HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcx\x01 rubbish",
+    "GET {} HTTP/1.1\r\nHos",
+    "DELETE {}?\xff HTTP/1.1\r\n\r\n",
+    "PUT {} HTTP/1.1\r\nAuthorization: Basic \xff\r\nCookie: =;\xff\r\n\r\n",
+]
+
+
+async def rubbish(server, port, app):
+    """All of it, at all of an application's endpoints, by senders who leave at once."""
+    paths = {re.sub(r"\{.*?\}", "0", route.path) for route in app.routes}
+    assert len(paths) > 2
+    for path in sorted(paths):
+        for number, text in enumerate(RUBBISH):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(text.format(path).encode("latin-1"))
+            await writer.drain()
+            if number % 2:
+                await asyncio.sleep(0)
+                writer.transport.abort()
+            else:
+                writer.close()
+    while len(server.table) or server.answering:
+        await asyncio.sleep(0)
+
+
+async def assert_little_is_logged(server, port, app, caplog, later):
+    caplog.set_level(logging.INFO)
+    await rubbish(server, port, app)
+    server.tell()
+    (line,) = caplog.records
+    assert re.search(r"ended early: .*\d+ broken off.*\d+ without a length", line.getMessage())
+    assert len(line.getMessage()) < 200
+    await rubbish(server, port, app)
+    server.tell()
+    assert len(caplog.records) == 1
+    later()
+    server.tell()
+    assert len(caplog.records) == 2
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_strangers_write_a_line_a_minute_into_the_log_whatever_they_send(tmp_path, caplog):
+    async def main():
+        async with served(tmp_path) as s:
+            await assert_little_is_logged(
+                s.server, s.port, s.world.app, caplog, lambda: setattr(s, "now", s.now + 60)
+            )
+
+    run(main)
+
+
+def test_the_same_of_a_witness(tmp_path, caplog):
+    async def main():
+        now = [0.0]
+        table = Connections(64, 64, proxies(None), lambda: now[0])
+        with closing(WitnessStore(tmp_path / "witness")) as store:
+            app = witness_app(store, "a token of the operator")
+            server = BoundedServer(app, table, None, 1.0)
+            listening = listening_at("127.0.0.1", 0)
+            port = listening.getsockname()[1]
+            serving = asyncio.create_task(server.serve(listening))
+            await server.started.wait()
+            await assert_little_is_logged(
+                server, port, app, caplog, lambda: now.__setitem__(0, 60.0)
+            )
+            server.stop()
+            await serving
+
+    run(main)
+
+
+def test_a_fault_of_the_application_is_logged_once_a_minute(tmp_path, caplog, monkeypatch):
+    async def main():
+        async with served(tmp_path) as s:
+            monkeypatch.setattr(s.world.running, "progress", None)
+            for _ in range(3):
+                reader, _ = await s.opened(b"GET /v1/status HTTP/1.1\r\n\r\n")
+                assert b" 500 " in await reader.readuntil(b"\r\n\r\n")
+            assert len([record for record in caplog.records if record.exc_info]) == 1
+            s.server.tell()
+            assert "3 failed" in caplog.messages[-1]
+
+    caplog.set_level(logging.INFO)
     run(main)
 
 
