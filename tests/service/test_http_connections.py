@@ -6,6 +6,7 @@ import re
 import resource
 import socket
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -14,6 +15,7 @@ from processes import turnout, waited_for
 from web_world import charter_of, signed, task_storage, world
 
 from turnout.core.errors import ParameterError
+from turnout.service import dashboard
 from turnout.service.web import accepting, descriptors
 from turnout.service.web.bounded_server import BoundedServer, listening_at
 from turnout.service.web.connections import Awaits, Connections, proxies
@@ -251,6 +253,23 @@ def test_connections_are_kept_between_requests_and_requests_may_come_at_once(tmp
             rest = await reader.read()
             assert rest.count(b"HTTP/1.1 200 ") == 2
             assert rest.endswith(b'{"alive":true}')
+
+    run(main)
+
+
+def test_a_file_is_sent_whole_and_of_an_answer_to_head_all_but_the_body(tmp_path):
+    file = Path(dashboard.__file__).with_name("static") / "dashboard.css"
+
+    async def main():
+        async with served(tmp_path) as s:
+            path = f"/static/{file.name}".encode()
+            reader, writer = await s.opened(b"HEAD %b HTTP/1.1\r\n\r\n" % path)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"content-length: %d\r\n" % file.stat().st_size in head
+            writer.write(b"GET %b HTTP/1.1\r\nConnection: close\r\n\r\n" % path)
+            again = await reader.readuntil(b"\r\n\r\n")
+            assert again.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert await reader.read() == file.read_bytes()
 
     run(main)
 

@@ -90,8 +90,8 @@ class Application:
 class Peer:
     """A connection of a server in this process, and the bytes that it is sent."""
 
-    def __init__(self):
-        self.application, self.wire = Application(), Wire()
+    def __init__(self, application=None):
+        self.application, self.wire = application or Application(), Wire()
         table = Connections(8, 8, lambda peer: False, lambda: 0.0)
         self.server = BoundedServer(self.application, table, None, 1.0)
         self.server.address = ("127.0.0.1", 1)
@@ -204,8 +204,9 @@ def test_behind_a_request_that_is_being_answered_little_is_read():
         peer = Peer()
         peer.application.go_on.clear()
         first = request("/")
-        assert peer.takes(first * 10_000) <= len(first) + HEAD_BYTES
+        assert peer.takes(first) == len(first)
         await asyncio.sleep(0)
+        assert peer.takes(first * 10_000) <= HEAD_BYTES
         assert peer.application.active == 1
         peer.application.go_on.set()
         await peer.sent([])
@@ -248,6 +249,23 @@ def test_the_bound_of_a_head_holds_in_one_read(size):
     assert asyncio.run(main()) == (200 if size <= HEAD_BYTES else 431)
 
 
+def test_an_answer_without_a_length_ends_with_the_connection():
+    async def parts(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one, ", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async def main():
+        peer = Peer(parts)
+        await peer.sent([request("/") * 2])
+        assert peer.wire.closed
+        head, _, body = bytes(peer.wire.written).partition(b"\r\n\r\n")
+        assert (b"connection: close" in head, b"content-length" in head) == (True, False)
+        assert body == b"one, two"
+
+    asyncio.run(main())
+
+
 def test_a_body_is_asked_for_where_its_sender_waits_for_that():
     async def main():
         peer = Peer()
@@ -271,6 +289,9 @@ def test_a_body_is_asked_for_where_its_sender_waits_for_that():
         [b"GET / HTTP/1.1", b"Content-Length: 1, 1"],
         [b"GET / HTTP/1.1", b"Content-Length: " + b"9" * 30],
         [b"GET / HTTP/1.1", b"Content-Length: 1", b"Transfer-Encoding: chunked"],
+        [b"GET / HTTP/1.1", b"Transfer-Encoding: chunked"],
+        [b"GET / HTTP/1.1", b"Transfer-Encoding: identity"],
+        [b"GET / HTTP/1.1\nX: y\n\nGET / HTTP/1.1"],
         [b"GET / HTTP/1.1", b" folded"],
         [b"GET / HTTP/1.1", b"no colon"],
         [b"GET / HTTP/1.1", b"X : y"],

@@ -372,7 +372,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
         behind = self._behind
         if behind[:1] in (b"\r", b"\n"):  # an empty line before a request is none
             self._behind = behind = behind.lstrip(b"\r\n")
-        end = behind.find(_END_OF_HEAD, 0, HEAD_BYTES)
+        end = behind.find(_END_OF_HEAD)
         if end >= 0:
             head = bytes(behind[: end + len(_END_OF_HEAD)])
             del behind[: len(head)]
