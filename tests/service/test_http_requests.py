@@ -15,9 +15,8 @@ from turnout.service.web.http_connection import (
     HEAD_BYTES,
     UNREAD_BYTES,
     HttpConnection,
-    MalformedError,
-    request_of,
 )
+from turnout.service.web.http_request import MalformedError, request_of
 
 
 class Wire:

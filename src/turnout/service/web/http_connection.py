@@ -1,36 +1,27 @@
 """HTTP/1.1 over one connection: one request at a time, in bounded memory, without timers.
 
 Bytes of a head are collected until its end is there, and read by httptools; those of a body go to
-the application as it asks for them. While a request is being answered, nothing behind it is read.
+the application as it asks for them. While a request is being answered, hardly anything behind it
+is read, and nothing of it is begun.
 What a connection is waited for, and until when, is in the table of connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
-import httptools
 from starlette.requests import ClientDisconnect
 
 from turnout.service.web.accepting import Begun
-from turnout.service.web.answers import CONNECTION, Application, Message, Scope
-from turnout.service.web.connections import (
-    ANSWER,
-    BODY,
-    CLOSE,
-    HEAD,
-    NEXT,
-    READER,
-    Connections,
-    Entry,
-)
+from turnout.service.web.answers import CONNECTION, Application, Message
+from turnout.service.web.connections import ANSWER, BODY, CLOSE, HEAD, NEXT, READER, Entry
+from turnout.service.web.http_request import MalformedError, Request, begins, request_of
+
+if TYPE_CHECKING:
+    from turnout.service.web.bounded_server import BoundedServer
 
 HEAD_BYTES = 16 << 10
 """Most bytes of a head, and of what is read behind a request that is being answered."""
@@ -38,135 +29,10 @@ UNREAD_BYTES = 64 << 10
 """Most bytes of a body that are kept before the application asks for them."""
 
 _END_OF_HEAD = b"\r\n\r\n"
-_METHOD = re.compile(rb"[A-Z]{0,16}(?:[A-Z]$| )")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
 _STATUS = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 _BODILESS = (204, 304)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REFUSALS = {400: "malformed", 408: "too slow", 411: "without a length", 431: "too long"}
-_REFUSALS[500] = "failed"
-
-
-class Front(Protocol):
-    """What a connection asks of its server.
-
-    Attributes:
-        table: of all connections.
-        open: those that have a transport.
-        buffer: where all of them read into, one after the other.
-        address, date: for scopes and answers.
-        ending: whether no other request is taken.
-    """
-
-    table: Connections
-    open: set[HttpConnection]
-    buffer: memoryview
-    address: tuple[str, int]
-    date: bytes
-    ending: bool
-
-    def answer(self, answering: Callable[[Application], Coroutine[Any, Any, None]]) -> None:
-        """Have the application answer, in a task of its own."""
-        ...
-
-    def ended(self, why: str) -> None:
-        """A request ended without the application's answer."""
-        ...
-
-    def failed(self, error: Exception) -> None:
-        """The application raised."""
-        ...
-
-
-class MalformedError(Exception):
-    """The bytes are no request that is answered; the argument is the status."""
-
-
-@dataclass(slots=True)
-class _Head:
-    """A request's head, as httptools calls out its parts."""
-
-    url: bytes = b""
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    begun: int = 0
-    body: bool = False
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self.begun += 1
-
-    def on_url(self, url: bytes) -> None:
-        """A part of its target."""
-        self.url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
-        self.headers.append((name.lower(), value))
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body: the head ended before its end was found."""
-        self.body = True
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request's head.
-
-    Attributes:
-        scope: as ASGI has it, without what the connection knows.
-        length: of its body.
-        keep_alive: whether another request may follow.
-        continues: whether the body is sent once it is asked for.
-    """
-
-    scope: Scope
-    length: int
-    keep_alive: bool
-    continues: bool
-
-
-def request_of(head: bytes) -> _Request:
-    """The request of a whole head, whose last bytes are the empty line.
-
-    Raises:
-        MalformedError: it is none, or has a body whose length is not told.
-    """
-    said = _Head()
-    parser = httptools.HttpRequestParser(said)
-    try:
-        with suppress(httptools.HttpParserUpgrade):  # to nothing that is spoken here
-            parser.feed_data(head)
-        url = httptools.parse_url(said.url)
-        raw_path, query = url.path or b"", url.query or b""
-        path = raw_path.decode("ascii")
-    except (httptools.HttpParserError, UnicodeDecodeError):
-        raise MalformedError(400) from None
-    named = dict(said.headers)
-    version = parser.get_http_version()
-    if said.begun != 1 or said.body or not path or version not in ("1.0", "1.1"):
-        raise MalformedError(400)
-    if b"transfer-encoding" in named:
-        raise MalformedError(411)
-    length = named.get(b"content-length", b"0")
-    if not _LENGTH.fullmatch(length):
-        raise MalformedError(400)
-    scope: Scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": version,
-        "method": parser.get_method().decode("ascii"),
-        "path": unquote(path) if "%" in path else path,
-        "raw_path": raw_path,
-        "query_string": query,
-        "root_path": "",
-        "headers": said.headers,
-    }
-    return _Request(
-        scope,
-        int(length),
-        version == "1.1" and b"close" not in named.get(b"connection", b"").lower(),
-        named.get(b"expect", b"").lower() == b"100-continue",
-    )
 
 
 class _Exchange:
@@ -194,7 +60,7 @@ class _Exchange:
         "unread",
     )
 
-    def __init__(self, connection: HttpConnection, request: _Request) -> None:
+    def __init__(self, connection: HttpConnection, request: Request) -> None:
         self._connection, self._request = connection, request
         self.missing, self.unread = request.length, bytearray()
         self._continues = request.continues
@@ -286,7 +152,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
 
     def __init__(
         self,
-        front: Front,
+        front: BoundedServer,
         entry: Entry,
         *,
         address: tuple[str, int],
@@ -379,7 +245,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             self._begin(head)
         elif len(behind) >= HEAD_BYTES:
             self.refuse(431)
-        elif behind and not _METHOD.match(behind):
+        elif behind and not begins(behind):
             self.refuse(400)
         else:
             awaits = HEAD if behind else NEXT
@@ -457,7 +323,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
     async def drained(self) -> None:
         """Wait until an answer is taken, where it is not."""
         if self._full is not None:
-            await asyncio.shield(self._full)
+            await self._full
 
     # -- its end -----------------------------------------------------------------------------
 
@@ -498,7 +364,8 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
         self._give_up_exchange()
         if self._leaving:
             return
-        self.front.ended(_REFUSALS[status])
+        if status in _REFUSALS:  # the server counts what failed
+            self.front.ended(_REFUSALS[status])
         if not begun:
             self.write([_STATUS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"])
         self._leave(unread=True)
