@@ -3,12 +3,14 @@
 import asyncio
 import hashlib
 import re
+import tracemalloc
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from turnout.service.web.bodies import Bodies
 from turnout.service.web.bounded_server import BoundedServer
 from turnout.service.web.connections import HEAD, Connections
 from turnout.service.web.http_connection import (
@@ -310,3 +312,22 @@ def test_an_upgrade_is_a_request_like_others():
     found = request_of(lines)
     assert (found.scope["path"], found.scope["query_string"]) == ("/a b", b"c")
     assert found.keep_alive
+
+
+def test_a_body_in_tiny_parts_takes_the_memory_of_its_bytes():
+    parts = 20_000
+    arrived, held = iter(range(parts)), []
+
+    async def receive():
+        left = parts - 1 - next(arrived)
+        if not left:
+            held.append(tracemalloc.get_traced_memory()[1])
+        return {"type": "http.request", "body": bytes([left % 251, 1]), "more_body": left > 0}
+
+    tracemalloc.start()
+    try:
+        body = asyncio.run(Bodies(1 << 20).read(1, receive, 2 * parts))
+    finally:
+        tracemalloc.stop()
+    assert len(body) == 2 * parts
+    assert held[0] < 10 * len(body)

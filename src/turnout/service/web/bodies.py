@@ -1,4 +1,4 @@
-"""Bodies of signed requests that are on their way: of each client one, of all so many bytes."""
+"""Bodies of signed requests on their way: one of each client, and a bound on the bytes of all."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ from turnout.service.web.answers import TOO_LARGE, Receive, RefusedError, part_o
 
 @dataclass(slots=True, eq=False)
 class _Coming:
-    """A body of which a part came.
-
-    Attributes:
-        patience: its reader's, which is over once the body gives way.
-    """
+    """A body of which a part arrived; ``patience`` is its reader's, until it gives way."""
 
     client: int
     patience: asyncio.Timeout
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
+    begun: bytearray = field(default_factory=bytearray)
 
 
 class Bodies:
-    """Reads bodies, and counts what came of them.
+    """Reads bodies, and counts the bytes that arrived.
 
     Guarantees:
         Of each client one body is on its way; a newer one takes its place.
-        All together hold at most ``most_bytes``, of bytes that came, whatever lengths were told;
-        only a single body may be longer. Beyond that, the one waited for longest gives way.
+        All together hold at most ``most_bytes``, whatever lengths were told; only a single body
+        may be longer. Beyond that, the one that was waited for longest gives way.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -44,7 +39,7 @@ class Bodies:
     async def read(self, client: int, receive: Receive, limit: int) -> bytes:
         """The whole body, and never more of it than ``limit`` bytes.
 
-        A body that came at once, as small ones do, is in nobody's way. The deadline of another one
+        A body that arrived at once, as small ones do, displaces none. The deadline of another one
         is its connection's.
 
         Raises:
@@ -71,17 +66,16 @@ class Bodies:
     async def _all(self, coming: _Coming, receive: Receive, begun: bytes, limit: int) -> bytes:
         part, more = begun, True
         while True:
-            _require(coming.size + len(part), limit)
+            _require(len(coming.begun) + len(part), limit)
             self._add(coming, part)
             if not more:
-                return b"".join(coming.parts)
+                return bytes(coming.begun)
             part, more = await part_of(receive)
 
     def _add(self, coming: _Coming, part: bytes) -> None:
         if self._coming.get(coming.client) is not coming:  # its reader is about to hear of it
             raise TimeoutError
-        coming.parts.append(part)
-        coming.size += len(part)
+        coming.begun += part
         self.held += len(part)
         while self.held > self._most_bytes and len(self._coming) > 1:
             self._give_way(next(other for other in self._coming.values() if other is not coming))
@@ -94,8 +88,8 @@ class Bodies:
     def _forget(self, coming: _Coming) -> None:
         if self._coming.get(coming.client) is coming:
             del self._coming[coming.client]
-            self.held -= coming.size
-            coming.parts.clear()
+            self.held -= len(coming.begun)
+            coming.begun = bytearray()
 
 
 def _require(size: int, limit: int) -> None:
