@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnout.service.web.bodies import Bodies
 from turnout.service.web.bounded_server import BoundedServer
-from turnout.service.web.connections import HEAD, Connections
+from turnout.service.web.connections import HEAD, READER, Connections
 from turnout.service.web.http_connection import (
     HEAD_BYTES,
     UNREAD_BYTES,
@@ -248,6 +248,27 @@ def test_the_bound_of_a_head_holds_in_one_read(size):
         return peer.answers()[0][0]
 
     assert asyncio.run(main()) == (200 if size <= HEAD_BYTES else 431)
+
+
+def test_who_takes_no_answer_is_waited_for_as_a_reader_whatever_else_is_sent():
+    async def parts(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one, ", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async def main():
+        peer = Peer(parts)
+        peer.takes(request("/", b"12345")[:-5])
+        peer.connection.pause_writing()
+        await asyncio.sleep(0)
+        assert peer.wire.written.endswith(b"one, ")
+        peer.takes(b"12345")
+        assert peer.connection.entry.awaits is READER
+        peer.connection.resume_writing()
+        await peer.sent([])
+        assert peer.wire.written.endswith(b"one, two")
+
+    asyncio.run(main())
 
 
 def test_an_answer_without_a_length_ends_with_the_connection():

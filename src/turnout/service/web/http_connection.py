@@ -39,8 +39,8 @@ class _Exchange:
     """One request and its answer, as ASGI has them.
 
     Attributes:
-        missing: bytes of the body that did not come yet.
-        unread: those that came, and that the application did not ask for yet.
+        missing: bytes of the body that did not arrive yet.
+        unread: those that arrived, and that the application did not ask for yet.
         begun: the answer has begun, so that no other one is possible.
         last: no other request is answered after this one.
         over: it is answered, or nobody waits for the answer.
@@ -97,7 +97,7 @@ class _Exchange:
         return {"type": "http.request", "body": body, "more_body": not self._told}
 
     def wake(self) -> None:
-        """Tell the application that something came, or that all is over."""
+        """Tell the application that something arrived, or that all is over."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -145,8 +145,8 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
     Guarantees:
         One request is answered at a time. Behind it at most `HEAD_BYTES` are read, and of its body
         at most `UNREAD_BYTES` that the application did not ask for.
-        An answer that is given before its request's body has come says that it is the last one;
-        what still comes is thrown away, so that the answer arrives.
+        An answer that is given before its request's body arrived says that it is the last one;
+        what is still sent is thrown away, so that the answer arrives.
         The next request begins once the answer before it was taken by the network.
     """
 
@@ -197,7 +197,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
         return self.front.buffer[: max(1, most)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes came; those behind the request that is being answered wait."""
+        """So many bytes arrived; those behind the request that is being answered wait."""
         if self._leaving:
             return
         data, exchange = self.front.buffer[:nbytes], self._exchange
@@ -284,7 +284,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
         exchange.unread += data
         exchange.missing -= len(data)
         self.entry.received += len(data)
-        if not exchange.missing:
+        if not exchange.missing and self._full is None:  # else its reader is waited for
             self._table.waits(self.entry, ANSWER)
         if len(exchange.unread) >= UNREAD_BYTES or (self._behind and not exchange.missing):
             self._pause()
@@ -294,7 +294,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             exchange.wake()
 
     def answered(self) -> None:
-        """The answer is written: go on with what came behind it, or end."""
+        """The answer is written: go on with what arrived behind its request, or end."""
         exchange, self._exchange = self._exchange, None
         assert exchange is not None
         if exchange.last:
@@ -317,7 +317,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
 
     def write(self, parts: list[bytes]) -> None:
         """Write at once what belongs together."""
-        if not self._transport.is_closing():
+        if parts and not self._transport.is_closing():
             self._transport.writelines(parts)
 
     async def drained(self) -> None:
@@ -377,7 +377,7 @@ class HttpConnection(asyncio.BufferedProtocol, Begun):
             exchange.wake()
 
     def _leave(self, *, unread: bool) -> None:
-        """Close once what is written was taken, and what is still sent has come or takes long."""
+        """Close once what is written was taken, and what is still sent arrived or takes long."""
         unread = unread or bool(self._behind) or not self._reads
         self._leaving = True
         self._behind.clear()
