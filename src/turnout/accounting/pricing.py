@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -16,6 +18,7 @@ from turnout.accounting.decomposition import (
     published,
     require_central,
     steps_of,
+    unhidden,
 )
 from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock, Run
 from turnout.accounting.divergence.composition import GridTooLargeError
@@ -23,8 +26,10 @@ from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import LossGrid, run_curve, run_epsilon
+from turnout.accounting.divergence.unhidden import ClosedForm
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.laws.neighbour_bounds import window_bound
+from turnout.accounting.laws.turns import in_windows
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -34,7 +39,6 @@ from turnout.spec.forms import normal_form
 
 _LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
-_WIDEST = 100.0  # times the tolerance: what the finest grid may leave before it is refused
 
 
 def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
@@ -43,10 +47,9 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     Args:
         scheme: what happens.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative width at which refining stops. Where the analysis is exact and ε, the
-            larger of both directions', is still known to 100 tolerances only, it is refused; where
-            it is not (two neighbour bounds, one client a step, k-subset, shuffles), refining stops
-            when the upper bound moves no more.
+        tolerance: relative width at which refining stops. Where the analysis is not exact (two
+            neighbour bounds, one client a step, k-subset, shuffles), it stops when the upper bound
+            moves no more.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
@@ -55,7 +58,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     Raises:
         UnsupportedError: no sound analysis is known for this combination, or no ε holds at so
             small a δ, because a randomizer's outcomes tell worlds apart for sure too often.
-        NumericalError: the tolerance cannot be certified.
+        NumericalError: no upper bound can be certified.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
     if is_per_client(scheme):
@@ -69,7 +72,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         _require_above_infinity_mass(parts.record_against_null, delta)
         raise
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
-    method, exact = parts.record_against_null.method, _exact(parts)
+    method, exact = _method(parts, delta, worst.upper), _exact(parts)
     return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact)
 
 
@@ -78,8 +81,9 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
     for direction in Direction:
         log_kept = 0.0
         for block, count in bound.lower:
-            floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
-            log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
+            with suppress(NumericalError):  # then nothing is known of such outcomes
+                floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
+                log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
         infinity_mass = -math.expm1(log_kept)
         if infinity_mass >= delta * (1.0 - 1e-9):
             raise UnsupportedError(
@@ -111,7 +115,10 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     The noise multiplier is the noise's standard deviation over the sensitivity.
     """
     block = PairBlock(GaussianPair(noise_multiplier))
-    return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
+    try:
+        return run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, delta, 0)
+    except NumericalError:  # e^ε is no float any more
+        return ClosedForm.gaussian(1.0 / noise_multiplier).epsilon(delta)
 
 
 def published_epsilon(scheme: Scheme, delta: float) -> float | None:
@@ -126,38 +133,65 @@ def decomposition_bounds(
     """Proved bounds on ε by direction of a run that is already in blocks.
 
     Raises:
-        NumericalError: the tolerance cannot be certified of the larger one, though it could be.
+        NumericalError: no upper bound can be certified.
     """
     if parts.replacement_against_null is None:
-        bounds = {
-            d: _bracket(parts.record_against_null, d, delta, tolerance)
-            for d in parts.record_against_null.directions
-        }
-        if _exact(parts):
-            _require_narrow(bounds.values(), delta, tolerance)
-        if relation is Relation.REPLACE_ONE:
-            return {"replace": reduce(or_, bounds.values())}
-        return {direction.value: value for direction, value in bounds.items()}
-    # Two neighbour bounds are not tight; the null record is an allowed neighbour and gives the
-    # lower bound.
+        directions = parts.record_against_null.directions
+        bounds = {d: _bracket(parts, d, delta, tolerance) for d in directions}
+    else:
+        bounds = _two_bound_brackets(parts, delta)
+    if relation is Relation.REPLACE_ONE:
+        return {"replace": reduce(or_, bounds.values())}
+    return {direction.value: value for direction, value in bounds.items()}
+
+
+def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
+    """Bounds where a relation takes two neighbour bounds.
+
+    They are not tight; the null record is an allowed neighbour and gives the lower bound.
+    """
     record = parts.record_against_null
     shared = record.upper and record.upper == record.lower
     grid = _two_bound_grid(record.upper, delta) if shared else None
-    lowers = [run_epsilon(record.lower, d, Side.LOWER, delta, 0, grid=grid) for d in Direction]
-    uppers = _two_bound_directions(parts, delta)
-    if relation is Relation.REPLACE_ONE:
-        return {"replace": Bounds(max(lowers), max(uppers))}
-    return {d.value: Bounds(lowers[i], uppers[i]) for i, d in enumerate(Direction)}
+    uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
+    return {
+        d: _bounds(parts, d, delta, _lower(record, d, delta, grid), upper)
+        for d, upper in zip(Direction, uppers, strict=True)
+    }
+
+
+def _bounds(
+    parts: Decomposition, direction: Direction, delta: float, lower: float, upper: float
+) -> Bounds:
+    """Bounds, the lower one raised to what is known without a grid."""
+    certain = direction is Direction.ADD
+    return Bounds(max(lower, parts.unhidden.lower(delta, certain=certain)), upper)
+
+
+def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | None) -> float:
+    """A lower bound on one grid; 0 where none can be certified."""
+    try:
+        return run_epsilon(bound.lower, d, Side.LOWER, delta, 0, grid=grid)
+    except NumericalError:
+        return 0.0
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
+    cap = parts.unhidden.upper(delta)
     if parts.replacement_against_null is not None:
-        return max(_two_bound_directions(parts, delta))
+        return max(_two_bound_directions(parts, delta, cap))
     return max(
-        _upper(parts.record_against_null, direction, delta, shared=shared)
+        _upper(parts.record_against_null, direction, delta, cap, shared=shared)
         for direction in parts.record_against_null.directions
     )
+
+
+def _method(parts: Decomposition, delta: float, upper: float) -> str:
+    """The analysis behind an upper bound, in a few words."""
+    method = parts.record_against_null.method
+    capped = upper == parts.unhidden.upper(delta)
+    return f"{method}; at most what unamplified releases cost" if capped else method
 
 
 def _exact(parts: Decomposition) -> bool:
@@ -165,49 +199,31 @@ def _exact(parts: Decomposition) -> bool:
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
-def _require_narrow(directions: Iterable[Bounds], delta: float, tolerance: float) -> None:
-    """Refuses a wide bracket of the larger ε; a direction that is smaller for sure may be wide."""
-    worst = reduce(or_, directions)
-    if worst.upper - worst.lower > _WIDEST * tolerance * worst.upper:
-        raise _cannot_be_narrowed(worst.lower, worst.upper, delta, tolerance)
-
-
-def _cannot_be_narrowed(
-    lower: float, upper: float, delta: float, tolerance: float
-) -> NumericalError:
-    return NumericalError(
-        f"epsilon in [{lower:.6g}, {upper:.6g}] cannot be narrowed to a relative tolerance "
-        f"of {tolerance:g} at delta = {delta:g}"
-    )
-
-
 def _upper(
-    bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
+    bound: NeighbourBound, direction: Direction, delta: float, cap: float, *, shared: bool = False
 ) -> float:
-    grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
     try:
-        found = run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
-        return min(found, bound.cap)
+        grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
+        return min(run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid), cap)
     except NumericalError:
-        if math.isinf(bound.cap):
+        if math.isinf(cap):
             raise
-        return bound.cap
+        return cap
 
 
-def _bracket(bound: NeighbourBound, direction: Direction, delta: float, tolerance: float) -> Bounds:
+def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance: float) -> Bounds:
     """Refine until the bracket is as narrow as asked, or finer grids are of no more use."""
+    bound = parts.record_against_null
     exact = bound.exact
     closing = (
         bound.tight or bound.upper == bound.lower
     )  # else finer grids hardly move the lower bound
-    lower, upper, before, refinement = 0.0, bound.cap, math.inf, 0
+    lower, upper, before, refinement = 0.0, parts.unhidden.upper(delta), math.inf, 0
     while refinement < _REFINEMENTS:
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
         except NumericalError as error:
             _require_above_infinity_mass(bound, delta)
-            if math.isfinite(bound.cap):
-                break
             if isinstance(error, GridTooLargeError):
                 if math.isinf(upper):
                     raise
@@ -221,24 +237,24 @@ def _bracket(bound: NeighbourBound, direction: Direction, delta: float, toleranc
         open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
         missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
         if missing <= 1.0:
-            return Bounds(lower, upper)
+            break
         # Each refinement divides the width by nearly four: go at once to the one that should do.
         jump = math.ceil(math.log(1.05 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper):
-        raise _cannot_be_narrowed(lower, upper, delta, tolerance)
-    return Bounds(lower, upper)
+        raise NumericalError(f"no upper bound on epsilon can be certified at delta = {delta:g}")
+    return _bounds(parts, direction, delta, lower, upper)
 
 
-def _two_bound_directions(parts: Decomposition, delta: float) -> list[float]:
-    """Upper bounds through the reference, in both directions.
+def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> list[float]:
+    """Upper bounds through the reference, in both directions, or a cap that is lower.
 
     δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P'.
     """
     assert parts.replacement_against_null is not None
     record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
-    there = _two_bound(record, other, delta)
-    return [there, there if record == other else _two_bound(other, record, delta)]
+    there = _two_bound(record, other, delta, cap)
+    return [there, there if record == other else _two_bound(other, record, delta, cap)]
 
 
 def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
@@ -255,7 +271,17 @@ def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
         return None
 
 
-def _two_bound(first: Run, second: Run, delta: float) -> float:
+def _two_bound(first: Run, second: Run, delta: float, cap: float) -> float:
+    """The best way through the reference, or a cap that is lower."""
+    try:
+        return min(_through_reference(first, second, delta), cap)
+    except NumericalError:
+        if math.isinf(cap):
+            raise
+        return cap
+
+
+def _through_reference(first: Run, second: Run, delta: float) -> float:
     if not first and not second:
         return 0.0
     if not first or not second:
@@ -279,22 +305,21 @@ def _two_bound(first: Run, second: Run, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Everybody with windows of the same sizes: the bound, and its upper ε by direction."""
+    """Everybody with windows of the same sizes: the blocks, and their upper ε by direction."""
 
-    bound: NeighbourBound
+    parts: Decomposition
     uppers: dict[Direction, float]
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
     clients = _clients(scheme, delta, None)
-    method = next((c.bound.method for c in clients.values()), "nobody") + ", worst client"
+    found = (client.parts.record_against_null.method for client in clients.values())
+    method = f"{next(found, 'nobody')}, worst client"
     directions = {
         direction.value: _worst(clients.values(), direction, delta, tolerance)
         for direction in Direction
     }
-    exact = all(client.bound.exact for client in clients.values())
-    if exact:
-        _require_narrow(directions.values(), delta, tolerance)
+    exact = all(_exact(client.parts) for client in clients.values())
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
     each = _each_client(scheme, worst.upper, lambda: clients)
     return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact)
@@ -331,7 +356,7 @@ def _worst(
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
             break
-        found = _bracket(client.bound, direction, delta, tolerance)
+        found = _bracket(client.parts, direction, delta, tolerance)
         # Grids of their own may be coarser: never above the bound that `epsilon_upper` has.
         worst = worst | Bounds(found.lower, min(found.upper, client.uppers[direction]))
     return worst
@@ -351,18 +376,20 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
     lower = dominating(scheme.randomizer, 1.0)
-    bounds = {
-        key: window_bound(upper, lower, key, draw.probability)
-        for key in set(_window_sizes(scheme, steps)[1])
-    }
-    return {key: _Client(bound, _uppers(bound, delta)) for key, bound in bounds.items()}
+    found: dict[tuple[int, ...], _Client] = {}
+    for sizes in set(_window_sizes(scheme, steps)[1]):
+        turns = in_windows(draw.probability, *Counter(sizes).items())
+        bound = window_bound(upper, lower, sizes, draw.probability)
+        parts = Decomposition(bound, unhidden=unhidden(scheme, turns))
+        found[sizes] = _Client(parts, _uppers(parts, delta))
+    return found
 
 
-def _uppers(bound: NeighbourBound, delta: float) -> dict[Direction, float]:
+def _uppers(parts: Decomposition, delta: float) -> dict[Direction, float]:
     """Upper ε of one client by direction."""
-    grid = LossGrid.common(bound.upper, delta) if bound.upper else None
+    bound, cap = parts.record_against_null, parts.unhidden.upper(delta)
     try:
-        return {d: run_epsilon(bound.upper, d, Side.UPPER, delta, 0, grid=grid) for d in Direction}
+        return {d: _upper(bound, d, delta, cap, shared=True) for d in Direction}
     except NumericalError:
         _require_above_infinity_mass(bound, delta)
         raise

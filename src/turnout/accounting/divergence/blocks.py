@@ -6,9 +6,9 @@ A scheme's neighbours are one neighbour bound apart or two, each a run from abov
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from turnout.accounting.divergence.curves import (
 )
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
+from turnout.accounting.divergence.unhidden import ANYTHING, Unhidden
 
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
 
@@ -140,7 +141,6 @@ class NeighbourBound:
             analysis is exact.
         tight: whether the blocks' bounds close in on each other.
         symmetric: whether both directions are the same.
-        cap: an ε that holds at every δ, whatever the blocks say.
     """
 
     upper: Run
@@ -148,7 +148,6 @@ class NeighbourBound:
     method: str
     tight: bool = True
     symmetric: bool = False
-    cap: float = math.inf
 
     @property
     def exact(self) -> bool:
@@ -167,18 +166,24 @@ class Decomposition:
 
     Attributes:
         record_against_null: the client's record against the null record (the reference).
-        other: the neighbouring record against the same reference,
+        replacement_against_null: the neighbouring record against the same reference,
             where the relation takes two neighbour bounds (replace-one; zero-out where the null
             record displaces somebody); None where the reference *is* the neighbour.
+        unhidden: the client's releases without what hides them, which bound ε whatever the
+            blocks say.
     """
 
     record_against_null: NeighbourBound
     replacement_against_null: NeighbourBound | None = None
+    unhidden: Unhidden = ANYTHING
 
 
-def merged(*runs: Run) -> Run:
+Counted = TypeVar("Counted", bound=Hashable)
+
+
+def merged(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
     """One run after the other, equal blocks counted together."""
-    counts: dict[Block, int] = {}
+    counts: dict[Counted, int] = {}
     for run in runs:
         for block, count in run:
             counts[block] = counts.get(block, 0) + count
@@ -194,7 +199,12 @@ def joined(parts: Sequence[Decomposition]) -> Decomposition:
     others = [
         part.replacement_against_null for part in parts if part.replacement_against_null is not None
     ]
-    return Decomposition(_in_a_row(bounds), _in_a_row(others) if others else None)
+    above, below = (
+        merged(*(getattr(part.unhidden, side) for part in parts)) for side in ("above", "below")
+    )
+    return Decomposition(
+        _in_a_row(bounds), _in_a_row(others) if others else None, Unhidden(above, below)
+    )
 
 
 def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
@@ -204,5 +214,4 @@ def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
         "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
         all(bound.tight for bound in bounds),
         bool(bounds) and all(bound.symmetric for bound in bounds),
-        math.fsum(bound.cap for bound in bounds),
     )
