@@ -69,6 +69,7 @@ def test_a_client_hardly_takes_part_in_more_blocks(count, chance, tail):
     most = most_blocks(count, chance, tail)
     assert binom.sf(most, count, chance) <= tail
     assert most < count
+    assert most_blocks(count, chance, 0.0) == count
     # Chernoff loses a factor, not the exponent.
     assert binom.sf(most - 1 - round(0.3 * math.sqrt(count * chance)), count, chance) > 0.01 * tail
 

@@ -185,8 +185,8 @@ def most_blocks(count: int, chance: float, tail: float) -> int:
         error = _RELATIVE * (abs(more) + abs(less) + a)
         return -count * (more + less - error) <= math.log(tail)
 
-    if chance <= 0.0:
-        return 0
+    if chance <= 0.0 or tail <= 0.0:
+        return 0 if chance <= 0.0 else count
     return math.floor(bisected(rare, -1.0, float(count), gap=0.25).holding)
 
 
