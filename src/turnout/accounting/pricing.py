@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 import numpy as np
@@ -27,6 +27,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import LossGrid, run_curve, run_epsilon
 from turnout.accounting.divergence.unhidden import ClosedForm
+from turnout.accounting.divergence.work import WorkSpentError, budget
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.laws.neighbour_bounds import window_bound
 from turnout.accounting.laws.turns import in_windows
@@ -38,6 +39,8 @@ from turnout.spec.draws import OneOfOwn
 from turnout.spec.forms import normal_form
 
 _LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
+_UPPER_SHARE = 0.75  # of the work, where upper bounds are computed before lower ones
+_SPENT = "the budget of work ended before an upper bound on epsilon was certified"
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 
 
@@ -61,19 +64,25 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         NumericalError: no upper bound can be certified.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
-    if is_per_client(scheme):
-        return _price_clients(scheme, delta, tolerance)
+    with budget():
+        if is_per_client(scheme):
+            return _price_clients(scheme, delta, tolerance)
+        return _price_alike(scheme, delta, tolerance)
+
+
+def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
+    """The price where all clients draw alike."""
     parts = decompose(scheme)
     if dominating(scheme.randomizer, 1.0).infinity_mass > 0:
         _require_above_infinity_mass(parts.record_against_null, delta)
     try:
-        directions = decomposition_bounds(parts, scheme.relation, delta, tolerance)
+        directions, cut = _directions(parts, scheme.relation, delta, tolerance)
     except NumericalError:
         _require_above_infinity_mass(parts.record_against_null, delta)
         raise
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
     method, exact = _method(parts, delta, worst.upper), _exact(parts)
-    return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact)
+    return Guarantee(worst, delta, directions, *terms, method, None, tolerance, exact, cut)
 
 
 def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
@@ -81,7 +90,7 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
     for direction in Direction:
         log_kept = 0.0
         for block, count in bound.lower:
-            with suppress(NumericalError):  # then nothing is known of such outcomes
+            with suppress(NumericalError, WorkSpentError):  # nothing is known of such outcomes
                 floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
                 log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
         infinity_mass = -math.expm1(log_kept)
@@ -104,7 +113,8 @@ def epsilon_upper(
     checks.open_unit(delta=delta)
     steps = steps_of(scheme, steps)
     if is_per_client(scheme):
-        clients = _clients(scheme, delta, steps).values()
+        with budget():
+            clients = _clients(scheme, delta, steps).values()
         return max((max(client.uppers.values()) for client in clients), default=0.0)
     return decomposition_upper(decompose(scheme, steps), delta, shared=shared)
 
@@ -135,14 +145,33 @@ def decomposition_bounds(
     Raises:
         NumericalError: no upper bound can be certified.
     """
-    if parts.replacement_against_null is None:
-        directions = parts.record_against_null.directions
-        bounds = {d: _bracket(parts, d, delta, tolerance) for d in directions}
-    else:
-        bounds = _two_bound_brackets(parts, delta)
+    return _directions(parts, relation, delta, tolerance)[0]
+
+
+def _directions(
+    parts: Decomposition, relation: Relation, delta: float, tolerance: float
+) -> tuple[dict[str, Bounds], bool]:
+    """Bounds by direction, and whether the budget of work ended their refinement."""
+    with budget() as meter:
+        if parts.replacement_against_null is None:
+            bounds = _one_bound_brackets(parts, delta, tolerance)
+        else:
+            bounds = _two_bound_brackets(parts, delta)
     if relation is Relation.REPLACE_ONE:
-        return {"replace": reduce(or_, bounds.values())}
-    return {direction.value: value for direction, value in bounds.items()}
+        return {"replace": reduce(or_, bounds.values())}, meter.cut
+    return {direction.value: value for direction, value in bounds.items()}, meter.cut
+
+
+def _one_bound_brackets(
+    parts: Decomposition, delta: float, tolerance: float
+) -> dict[Direction, Bounds]:
+    """Bounds where the reference is the neighbour; the work is shared out among directions."""
+    bounds: dict[Direction, Bounds] = {}
+    directions = parts.record_against_null.directions
+    for direction in directions:
+        with budget(share=1.0 / (len(directions) - len(bounds))):
+            bounds[direction] = _bracket(parts, direction, delta, tolerance)
+    return bounds
 
 
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
@@ -151,12 +180,17 @@ def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, B
     They are not tight; the null record is an allowed neighbour and gives the lower bound.
     """
     record = parts.record_against_null
+    with budget(share=_UPPER_SHARE):
+        uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
     shared = record.upper and record.upper == record.lower
-    grid = _two_bound_grid(record.upper, delta) if shared else None
-    uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
+    try:
+        grid = _two_bound_grid(record.upper, delta) if shared else None
+        lowers = [_lower(record, d, delta, grid) for d in Direction]
+    except WorkSpentError:
+        lowers = [0.0, 0.0]
     return {
-        d: _bounds(parts, d, delta, _lower(record, d, delta, grid), upper)
-        for d, upper in zip(Direction, uppers, strict=True)
+        d: _bounds(parts, d, delta, lower, upper)
+        for d, lower, upper in zip(Direction, lowers, uppers, strict=True)
     }
 
 
@@ -179,12 +213,10 @@ def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | N
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
     cap = parts.unhidden.upper(delta)
-    if parts.replacement_against_null is not None:
-        return max(_two_bound_directions(parts, delta, cap))
-    return max(
-        _upper(parts.record_against_null, direction, delta, cap, shared=shared)
-        for direction in parts.record_against_null.directions
-    )
+    with budget():
+        if parts.replacement_against_null is not None:
+            return max(_two_bound_directions(parts, delta, cap))
+        return max(_uppers(parts, delta, shared=shared).values())
 
 
 def _method(parts: Decomposition, delta: float, upper: float) -> str:
@@ -199,16 +231,37 @@ def _exact(parts: Decomposition) -> bool:
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
+def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
+    """A proved upper bound of each direction, at one fixed grid."""
+    bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
+    for direction in bound.directions:
+        with budget(share=1.0 / (len(bound.directions) - len(found))):
+            found[direction] = _capped(partial(_upper, bound, direction, delta, shared=shared), cap)
+    return found
+
+
 def _upper(
-    bound: NeighbourBound, direction: Direction, delta: float, cap: float, *, shared: bool = False
+    bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
+    grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
+    return run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
+
+
+def _capped(bound: Callable[[], float], cap: float) -> float:
+    """An upper bound, or the cap where that is lower, or the bound costs too much work.
+
+    Raises:
+        NumericalError: neither can be certified.
+    """
     try:
-        grid = LossGrid.common(bound.upper, delta) if shared and bound.upper else None
-        return min(run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid), cap)
+        return min(bound(), cap)
     except NumericalError:
         if math.isinf(cap):
             raise
-        return cap
+    except WorkSpentError:
+        if math.isinf(cap):
+            raise NumericalError(_SPENT) from None
+    return cap
 
 
 def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance: float) -> Bounds:
@@ -222,17 +275,19 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
     while refinement < _REFINEMENTS:
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
+            if closing or math.isinf(before):
+                found = run_epsilon(
+                    bound.lower, direction, Side.LOWER, delta, refinement, near=upper
+                )
+                lower = max(lower, found)
+        except WorkSpentError:
+            break
         except NumericalError as error:
             _require_above_infinity_mass(bound, delta)
             if isinstance(error, GridTooLargeError):
-                if math.isinf(upper):
-                    raise
                 break
             refinement += 1
             continue
-        if closing or math.isinf(before):
-            found = run_epsilon(bound.lower, direction, Side.LOWER, delta, refinement, near=upper)
-            lower = max(lower, found)
         # A third of the last gain is what all finer grids together have left to gain.
         open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
         missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
@@ -253,8 +308,10 @@ def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> lis
     """
     assert parts.replacement_against_null is not None
     record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
-    there = _two_bound(record, other, delta, cap)
-    return [there, there if record == other else _two_bound(other, record, delta, cap)]
+    there = _capped(partial(_through_reference, record, other, delta), cap)
+    if record == other:
+        return [there, there]
+    return [there, _capped(partial(_through_reference, other, record, delta), cap)]
 
 
 def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
@@ -269,16 +326,6 @@ def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
         return LossGrid.of(run, delta / _LAST_HOP)
     except NumericalError:
         return None
-
-
-def _two_bound(first: Run, second: Run, delta: float, cap: float) -> float:
-    """The best way through the reference, or a cap that is lower."""
-    try:
-        return min(_through_reference(first, second, delta), cap)
-    except NumericalError:
-        if math.isinf(cap):
-            raise
-        return cap
 
 
 def _through_reference(first: Run, second: Run, delta: float) -> float:
@@ -312,17 +359,20 @@ class _Client:
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    clients = _clients(scheme, delta, None)
+    with budget(share=_UPPER_SHARE) as meter:
+        clients = _clients(scheme, delta, None)
     found = (client.parts.record_against_null.method for client in clients.values())
     method = f"{next(found, 'nobody')}, worst client"
-    directions = {
-        direction.value: _worst(clients.values(), direction, delta, tolerance)
-        for direction in Direction
-    }
+    with budget() as rest:
+        directions = {
+            direction.value: _worst(clients.values(), direction, delta, tolerance)
+            for direction in Direction
+        }
     exact = all(_exact(client.parts) for client in clients.values())
     worst, terms = reduce(or_, directions.values()), (scheme.relation, scheme.unit, scheme.trust)
     each = _each_client(scheme, worst.upper, lambda: clients)
-    return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact)
+    cut = meter.cut or rest.cut
+    return Guarantee(worst, delta, directions, *terms, method, each, tolerance, exact, cut)
 
 
 def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuarantees:
@@ -342,7 +392,8 @@ def _each_client(
     sizes, keys = _window_sizes(scheme, None)
 
     def find() -> np.ndarray:
-        found = clients()
+        with budget():
+            found = clients()
         return np.array([min(max(found[key].uppers.values()), worst) for key in keys])
 
     return ClientGuarantees(find, sizes)
@@ -377,22 +428,18 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
     upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
     lower = dominating(scheme.randomizer, 1.0)
     found: dict[tuple[int, ...], _Client] = {}
-    for sizes in set(_window_sizes(scheme, steps)[1]):
+    kinds = sorted(set(_window_sizes(scheme, steps)[1]))
+    for sizes in kinds:
         turns = in_windows(draw.probability, *Counter(sizes).items())
         bound = window_bound(upper, lower, sizes, draw.probability)
         parts = Decomposition(bound, unhidden=unhidden(scheme, turns))
-        found[sizes] = _Client(parts, _uppers(parts, delta))
+        try:
+            with budget(share=1.0 / (len(kinds) - len(found))):
+                found[sizes] = _Client(parts, _uppers(parts, delta, shared=True))
+        except NumericalError:
+            _require_above_infinity_mass(bound, delta)
+            raise
     return found
-
-
-def _uppers(parts: Decomposition, delta: float) -> dict[Direction, float]:
-    """Upper ε of one client by direction."""
-    bound, cap = parts.record_against_null, parts.unhidden.upper(delta)
-    try:
-        return {d: _upper(bound, d, delta, cap, shared=True) for d in Direction}
-    except NumericalError:
-        _require_above_infinity_mass(bound, delta)
-        raise
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[np.ndarray, list[tuple[int, ...]]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from turnout.accounting.divergence.blocks import Block, Run
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.divergence.loss_laws import LossLaw, loss_law, reach_of
+from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
+from turnout.core.errors import NumericalError
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
@@ -98,16 +99,19 @@ def run_curve(
         (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
         for block, count in run
     ]
-    return ComposedCurve.of(side, parts, delta)
+    try:
+        return ComposedCurve.of(side, parts, delta)
+    except OverflowError as error:
+        raise NumericalError("rounding of so many blocks is not negligible") from error
 
 
-@lru_cache(maxsize=512)
+@remembered
 def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> LossLaw:
     return loss_law(block.curves(side, tail, refinement), direction, gap, tail)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _reach(block: Block, tail: float) -> float:
     return reach_of(block.curves(Side.UPPER, tail, 0), tail)

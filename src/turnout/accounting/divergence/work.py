@@ -1,0 +1,191 @@
+"""The work of a question, counted: the same on every machine, whatever was computed before.
+
+A unit is about 10 ns of a processor of 2020, in which an array gains one or two numbers. `charge`
+counts units where arrays are long, and `budget` ends a question that would need more. `remembered`
+keeps results within so many bytes and charges for them again, so that what is known already never
+decides which digits an answer has.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass
+from functools import update_wrapper
+from threading import Lock
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+QUESTION = 4_000_000_000
+"""Units of one question: some 20 seconds of a processor, as about half are charged again."""
+_MOST_BYTES = 1 << 28  # of results that are kept
+_LEAST_BYTES = 1 << 10  # that a result counts for
+
+
+class WorkSpentError(Exception):
+    """A budget of work is spent: not that something cannot be certified, so no `TurnoutError`.
+
+    It is caught where there is a bound to fall back on, and never where grids are tried.
+    """
+
+
+@dataclass(slots=True)
+class Meter:
+    """Units used, of at most so many.
+
+    Attributes:
+        cut: whether a budget within asked for more than it had.
+    """
+
+    limit: int = sys.maxsize
+    used: int = 0
+    cut: bool = False
+
+    @property
+    def left(self) -> int:
+        """Units left."""
+        return max(self.limit - self.used, 0)
+
+    @property
+    def spent(self) -> bool:
+        """Whether more was asked for than there was."""
+        return self.used > self.limit
+
+
+_METER: ContextVar[Meter] = ContextVar("meter")
+
+
+def _meter() -> Meter:
+    """The meter of what is computed here, or one without a limit."""
+    return _METER.get(None) or Meter()
+
+
+def charge(units: float) -> None:
+    """Counts units of work.
+
+    Raises:
+        WorkSpentError: the budget has fewer left.
+    """
+    meter = _meter()
+    meter.used += math.ceil(units)
+    if meter.spent:
+        raise WorkSpentError
+
+
+@contextmanager
+def budget(units: int = QUESTION, share: float = 1.0) -> Generator[Meter, None, None]:
+    """A budget of at most so many units, or of a share of those left where these are fewer."""
+    outer = _meter()
+    inner = Meter(min(units, math.floor(share * outer.left)))
+    try:
+        with _counting(inner):
+            yield inner
+    finally:
+        inner.cut |= inner.spent
+        outer.cut |= inner.cut
+        outer.used += min(inner.used, inner.limit)
+
+
+@contextmanager
+def _counting(meter: Meter) -> Generator[None, None, None]:
+    token = _METER.set(meter)
+    try:
+        yield
+    finally:
+        _METER.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result, the work that it took, and about how large it is."""
+
+    value: Any
+    work: int
+    size: int
+
+
+class _Store:
+    """The results used last, of so many bytes in all."""
+
+    def __init__(self) -> None:
+        self._results: OrderedDict[Hashable, _Result] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> _Result | None:
+        """A result, which is now the one used last."""
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+            return self._results.get(key)
+
+    def put(self, key: Hashable, result: _Result) -> None:
+        """Keeps a result in the place of those not used for longest."""
+        with self._lock:
+            self._drop(key)
+            self._results[key] = result
+            self._bytes += result.size
+            while self._bytes > _MOST_BYTES:
+                self._drop(next(iter(self._results)))
+
+    def clear(self, function: object) -> None:
+        """Forgets the results of a function."""
+        with self._lock:
+            for key in [key for key in self._results if isinstance(key, tuple)]:
+                if key[0] is function:
+                    self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        result = self._results.pop(key, None)
+        self._bytes -= result.size if result is not None else 0
+
+
+_STORE = _Store()
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
+    """A function whose latest results are kept, and charged for as often as they are used."""
+
+    def __init__(self, function: Callable[Arguments, Returned]) -> None:
+        self._function = function
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        """The function's result."""
+        key = (self, args, tuple(sorted(kwargs.items())))
+        result = _STORE.get(key)
+        if result is None:
+            counted = Meter(_meter().left)
+            try:
+                with _counting(counted):
+                    value = self._function(*args, **kwargs)
+            except Exception:  # what failed was work as well
+                _meter().used += counted.used
+                raise
+            result = _Result(value, counted.used, max(_size(value), _LEAST_BYTES))
+            _STORE.put(key, result)
+        charge(result.work)
+        return result.value
+
+    def cache_clear(self) -> None:
+        """Forgets the results of this function."""
+        _STORE.clear(self)
+
+
+def _size(value: Any) -> int:
+    """Bytes of the arrays of a result."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    if is_dataclass(value):
+        return sum(_size(getattr(value, field.name)) for field in fields(value))
+    return 0
