@@ -27,7 +27,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import LossGrid, run_curve, run_epsilon
 from turnout.accounting.divergence.unhidden import ClosedForm
-from turnout.accounting.divergence.work import WorkSpentError, budget
+from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
 from turnout.accounting.laws.neighbour_bounds import window_bound
 from turnout.accounting.laws.turns import in_windows
@@ -40,7 +40,6 @@ from turnout.spec.forms import normal_form
 
 _LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _UPPER_SHARE = 0.75  # of the work, where upper bounds are computed before lower ones
-_SPENT = "the budget of work ended before an upper bound on epsilon was certified"
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 
 
@@ -64,7 +63,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         NumericalError: no upper bound can be certified.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
-    with budget():
+    with question():
         if is_per_client(scheme):
             return _price_clients(scheme, delta, tolerance)
         return _price_alike(scheme, delta, tolerance)
@@ -112,11 +111,11 @@ def epsilon_upper(
     """
     checks.open_unit(delta=delta)
     steps = steps_of(scheme, steps)
-    if is_per_client(scheme):
-        with budget():
+    with question():
+        if is_per_client(scheme):
             clients = _clients(scheme, delta, steps).values()
-        return max((max(client.uppers.values()) for client in clients), default=0.0)
-    return decomposition_upper(decompose(scheme, steps), delta, shared=shared)
+            return max((max(client.uppers.values()) for client in clients), default=0.0)
+        return decomposition_upper(decompose(scheme, steps), delta, shared=shared)
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
@@ -133,8 +132,9 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
 
 def published_epsilon(scheme: Scheme, delta: float) -> float | None:
     """Upper bound on ε by the smallest published bound; None where `price` rests on no other."""
-    parts = published(scheme)
-    return None if parts is None else decomposition_upper(parts, delta)
+    with question():
+        parts = published(scheme)
+        return None if parts is None else decomposition_upper(parts, delta)
 
 
 def decomposition_bounds(
@@ -152,7 +152,7 @@ def _directions(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> tuple[dict[str, Bounds], bool]:
     """Bounds by direction, and whether the budget of work ended their refinement."""
-    with budget() as meter:
+    with question() as meter:
         if parts.replacement_against_null is None:
             bounds = _one_bound_brackets(parts, delta, tolerance)
         else:
@@ -213,7 +213,7 @@ def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | N
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
     """A proved upper bound on ε of a run that is already in blocks, at one fixed grid."""
     cap = parts.unhidden.upper(delta)
-    with budget():
+    with question():
         if parts.replacement_against_null is not None:
             return max(_two_bound_directions(parts, delta, cap))
         return max(_uppers(parts, delta, shared=shared).values())
@@ -260,7 +260,7 @@ def _capped(bound: Callable[[], float], cap: float) -> float:
             raise
     except WorkSpentError:
         if math.isinf(cap):
-            raise NumericalError(_SPENT) from None
+            raise NumericalError(SPENT) from None
     return cap
 
 
@@ -272,6 +272,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
         bound.tight or bound.upper == bound.lower
     )  # else finer grids hardly move the lower bound
     lower, upper, before, refinement = 0.0, parts.unhidden.upper(delta), math.inf, 0
+    refusal = f"no upper bound on epsilon can be certified at delta = {delta:g}"
     while refinement < _REFINEMENTS:
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
@@ -281,6 +282,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
                 )
                 lower = max(lower, found)
         except WorkSpentError:
+            refusal = SPENT
             break
         except NumericalError as error:
             _require_above_infinity_mass(bound, delta)
@@ -297,7 +299,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
         jump = math.ceil(math.log(1.05 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper):
-        raise NumericalError(f"no upper bound on epsilon can be certified at delta = {delta:g}")
+        raise NumericalError(refusal)
     return _bounds(parts, direction, delta, lower, upper)
 
 
@@ -392,7 +394,7 @@ def _each_client(
     sizes, keys = _window_sizes(scheme, None)
 
     def find() -> np.ndarray:
-        with budget():
+        with question():
             found = clients()
         return np.array([min(max(found[key].uppers.values()), worst) for key in keys])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from turnout.accounting.calibration.costs import CostModel, Target, Tried
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import DELTA, UNKNOWNS, Unknown
-from turnout.accounting.divergence.work import QUESTION, budget
+from turnout.accounting.divergence.work import QUESTION, question
 from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
@@ -134,7 +134,7 @@ def calibrate_noise(
     digits = max(6, 2 + math.ceil(-math.log10(relative_tolerance)))
     unknown = replace(UNKNOWNS["noise-multiplier"], digits=digits)
     target = Target(lambda sigma: epsilon_upper(scheme_for(sigma), delta), epsilon, lambda _: delta)
-    with budget(_SEARCH):
+    with question(_SEARCH):
         return _met(Search.to_the_end(target, unknown, relative_tolerance)).value
 
 
@@ -147,7 +147,7 @@ def _calibrated(
 ) -> Calibration:
     """A search by the quick bound; with a tolerance, one by `price` that goes on from its end."""
     checks.positive(epsilon=epsilon)
-    with budget(_SEARCH):
+    with question(_SEARCH):
         return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
 
 

@@ -21,8 +21,11 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from turnout.core.errors import NumericalError
+
 QUESTION = 4_000_000_000
 """Units of one question: some 20 seconds of a processor, as about half are charged again."""
+SPENT = "the budget of work ended before a bound was certified"
 _MOST_BYTES = 1 << 28  # of results that are kept
 _LEAST_BYTES = 1 << 10  # that a result counts for
 
@@ -89,6 +92,20 @@ def budget(units: int = QUESTION, share: float = 1.0) -> Generator[Meter, None, 
         inner.cut |= inner.spent
         outer.cut |= inner.cut
         outer.used += min(inner.used, inner.limit)
+
+
+@contextmanager
+def question(units: int = QUESTION) -> Generator[Meter, None, None]:
+    """The budget of one question, which is refused where it ends outside of any bound's refinement.
+
+    Raises:
+        NumericalError: the budget is spent and nothing was caught.
+    """
+    with budget(units) as meter:
+        try:
+            yield meter
+        except WorkSpentError:
+            raise NumericalError(SPENT) from None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from turnout.accounting.divergence.blocks import Decomposition, Run
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.runs import run_curve
-from turnout.accounting.divergence.work import WorkSpentError, budget
+from turnout.accounting.divergence.work import WorkSpentError, budget, question
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.replace_one import LocalReplacementBlock, ReplacementBlock
 from turnout.accounting.meaning.delta_bounds import DeltaBounds
@@ -216,12 +216,9 @@ def composed_curves(
     parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
 ) -> ProfileCurves:
     """The curves of a run that is already in blocks, as `profile_curves` has them."""
-    with budget():
-        try:
-            with budget(share=0.5):
-                uppers = _uppers(parts, sharp_to, refinement)
-        except WorkSpentError:
-            raise NumericalError("the budget of work ended before a curve was certified") from None
+    with question():
+        with budget(share=0.5):
+            uppers = _uppers(parts, sharp_to, refinement)
         run = parts.record_against_null.lower
         lowers = [_lower(run, direction, sharp_to, refinement) for direction in Direction]
     forward, backward = zip(lowers, uppers, strict=True)
