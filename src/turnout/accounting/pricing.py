@@ -20,12 +20,17 @@ from turnout.accounting.decomposition import (
     steps_of,
     unhidden,
 )
-from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock, Run
+from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, PairBlock
 from turnout.accounting.divergence.composition import GridTooLargeError
-from turnout.accounting.divergence.curves import Direction, Side, epsilon_at
+from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
-from turnout.accounting.divergence.runs import LossGrid, run_curve, run_epsilon
+from turnout.accounting.divergence.runs import (
+    LossGrid,
+    run_epsilon,
+    two_bound_epsilon,
+    two_bound_grid,
+)
 from turnout.accounting.divergence.unhidden import ClosedForm
 from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
 from turnout.accounting.guarantee import ABSOLUTE_TOLERANCE, ClientGuarantees, Guarantee
@@ -38,8 +43,6 @@ from turnout.spec import Relation, ReleaseRule, Scheme
 from turnout.spec.draws import OneOfOwn
 from turnout.spec.forms import normal_form
 
-_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
-_UPPER_SHARE = 0.75  # of the work, where upper bounds are computed before lower ones
 _REFINEMENTS = 5  # grids tried one after the other until the bracket is narrow enough
 
 
@@ -180,11 +183,11 @@ def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, B
     They are not tight; the null record is an allowed neighbour and gives the lower bound.
     """
     record = parts.record_against_null
-    with budget(share=_UPPER_SHARE):
+    with budget():  # as much as `epsilon_upper` has, and lower bounds the rest
         uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
     shared = record.upper and record.upper == record.lower
     try:
-        grid = _two_bound_grid(record.upper, delta) if shared else None
+        grid = two_bound_grid(record.upper, delta) if shared else None
         lowers = [_lower(record, d, delta, grid) for d in Direction]
     except WorkSpentError:
         lowers = [0.0, 0.0]
@@ -304,52 +307,13 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
 
 
 def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> list[float]:
-    """Upper bounds through the reference, in both directions, or a cap that is lower.
-
-    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P'.
-    """
+    """Upper bounds through the reference, in both directions, or a cap that is lower."""
     assert parts.replacement_against_null is not None
     record, other = parts.record_against_null.upper, parts.replacement_against_null.upper
-    there = _capped(partial(_through_reference, record, other, delta), cap)
+    there = _capped(partial(two_bound_epsilon, record, other, delta), cap)
     if record == other:
         return [there, there]
-    return [there, _capped(partial(_through_reference, other, record, delta), cap)]
-
-
-def _two_bound_grid(run: Run, delta: float) -> LossGrid | None:
-    """One grid for both hops and the lower bound, which then share the curves of their blocks.
-
-    None where nothing is composed, and where a curve does not come down as far as the last hop
-    needs: then each has its own.
-    """
-    if len(run) == 1 and run[0][1] == 1:
-        return None
-    try:
-        return LossGrid.of(run, delta / _LAST_HOP)
-    except NumericalError:
-        return None
-
-
-def _through_reference(first: Run, second: Run, delta: float) -> float:
-    if not first and not second:
-        return 0.0
-    if not first or not second:
-        direction = Direction.REMOVE if first else Direction.ADD
-        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
-    grid = _two_bound_grid(first, delta) if first == second else None
-    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
-    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
-    best = math.inf
-    for share in np.linspace(0.02, 0.98, 25):
-        try:
-            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
-            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
-            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
-        except NumericalError:
-            continue
-    if math.isinf(best):
-        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
-    return best * (1 + 1e-12)
+    return [there, _capped(partial(two_bound_epsilon, other, record, delta), cap)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +325,7 @@ class _Client:
 
 
 def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    with budget(share=_UPPER_SHARE) as meter:
+    with budget() as meter:
         clients = _clients(scheme, delta, None)
     found = (client.parts.record_against_null.method for client in clients.values())
     method = f"{next(found, 'nobody')}, worst client"

@@ -122,7 +122,7 @@ def _only_against_absence(randomizer: object, sensitivity: float) -> None:
 
 @singledispatch
 def closed_form(randomizer: object, sensitivity: float) -> ClosedForm:
-    """What one step costs at most, in numbers that add up; `UNKNOWN` where there are none."""
+    """The most that one step costs, in numbers that add up; `UNKNOWN` where there are none."""
     return UNKNOWN
 
 

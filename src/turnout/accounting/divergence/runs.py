@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from turnout.accounting.divergence.blocks import Block, Run
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at
@@ -15,6 +17,7 @@ from turnout.core.errors import NumericalError
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
+_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
@@ -103,6 +106,46 @@ def run_curve(
         return ComposedCurve.of(side, parts, delta)
     except OverflowError as error:
         raise NumericalError("rounding of so many blocks is not negligible") from error
+
+
+def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
+    """An upper bound on ε at δ of two runs apart, through the reference between them.
+
+    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
+    """
+    if not first and not second:
+        return 0.0
+    if not first or not second:
+        direction = Direction.REMOVE if first else Direction.ADD
+        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
+    grid = two_bound_grid(first, delta) if first == second else None
+    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
+    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
+    best = math.inf
+    for share in np.linspace(0.02, 0.98, 25):
+        try:
+            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
+            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
+            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
+        except NumericalError:
+            continue
+    if math.isinf(best):
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
+    return best * (1 + 1e-12)
+
+
+def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
+    """One grid for both hops and the lower bound, which then share the curves of their blocks.
+
+    None where nothing is composed, and where a curve does not come down as far as the last hop
+    needs: then each has its own.
+    """
+    if len(run) == 1 and run[0][1] == 1:
+        return None
+    try:
+        return LossGrid.of(run, delta / _LAST_HOP)
+    except NumericalError:
+        return None
 
 
 @remembered

@@ -29,7 +29,7 @@ _RELATIVE = 1e-14  # more than logarithms, of factorials too, err by relatively
 
 @dataclass(frozen=True, slots=True)
 class ClosedForm:
-    """What one release costs at most, in numbers that add up when releases are composed.
+    """The most that one release costs, in numbers that add up when releases are composed.
 
     Attributes:
         squared_mu: μ² of Gaussian noise; 0 for anything else.

@@ -141,7 +141,7 @@ class _Store:
                 self._results.move_to_end(key)
             return self._results.get(key)
 
-    def put(self, key: Hashable, result: _Result) -> None:
+    def keep(self, key: Hashable, result: _Result) -> None:
         """Keeps a result in the place of those not used for longest."""
         with self._lock:
             self._drop(key)
@@ -188,7 +188,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
                 _meter().used += counted.used
                 raise
             result = _Result(value, counted.used, max(_size(value), _LEAST_BYTES))
-            _STORE.put(key, result)
+            _STORE.keep(key, result)
         charge(result.work)
         return result.value
 
