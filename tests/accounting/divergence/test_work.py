@@ -42,37 +42,41 @@ def test_a_budget_ends_what_asks_for_more():
     charge(10**12)  # outside of a question nothing is limited
 
 
-def test_what_is_known_is_charged_for_again(store):
+def test_a_result_is_charged_to_each_question_once_computed_or_not(store):
     calls = []
 
     @remembered
     def inner(x: int) -> int:
+        calls.append(x)
         charge(x)
         return x
 
     @remembered
     def outer(x: int) -> int:
-        calls.append(x)
         charge(5)
-        return inner(x)
+        return inner(x) + inner(x)
 
-    used = []
-    for _ in range(2):
+    for known in ((), (7,), (7,)):
         with budget(100) as meter:
-            assert outer(7) == 7
-        used.append(meter.used)
-    assert used == [12, 12]
+            assert [inner(x) for x in known] == list(known)
+            assert outer(7) == outer(7) == 14
+            assert inner(7) == 7
+        assert meter.used == 12
     assert calls == [7]
-    for clear in (False, True):  # known or not, 12 units are too many for 11
-        if clear:
-            outer.cache_clear()
-            inner.cache_clear()
-        with budget(11) as meter:
-            with pytest.raises(WorkSpentError):
+    for clear in (None, outer, inner):  # whatever is known, 12 units are too many for 11
+        if clear is not None:
+            clear.cache_clear()
+        with budget(20) as whole:
+            with budget(11) as meter, pytest.raises(WorkSpentError):
                 outer(7)
-            with pytest.raises(WorkSpentError):
-                charge(1)
-        assert meter.cut
+            assert meter.cut
+            assert inner(7) == 7  # what an ended budget got done is charged again
+        assert whole.used == 18
+    with budget(12) as meter:
+        outer(7)
+        inner.cache_clear()
+        assert inner(7) == 7  # forgotten for want of room, and paid
+    assert meter.used == 12
 
 
 def test_a_failure_costs_the_work_that_it_took():
@@ -81,9 +85,11 @@ def test_a_failure_costs_the_work_that_it_took():
         charge(30)
         raise NumericalError("nothing")
 
-    with budget(100) as meter, pytest.raises(NumericalError):
-        failing()
-    assert meter.used == 30
+    with budget(100) as meter:
+        for _ in range(2):
+            with pytest.raises(NumericalError):
+                failing()
+    assert meter.used == 60
 
 
 def test_results_used_last_are_kept_within_so_many_bytes(store, monkeypatch):
@@ -107,7 +113,7 @@ def test_the_same_question_has_the_same_digits_whatever_was_asked_before(monkeyp
     asked = scheme(CheckIn(20, 3), 1.5)
     with budget(10**12) as meter:
         whole = price(asked, 1e-6)
-    monkeypatch.setattr(work.budget.__wrapped__, "__defaults__", (int(share * meter.used), 1.0))
+    monkeypatch.setattr(work, "QUESTION", int(share * meter.used))
     price(scheme(CheckIn(20, 4), 1.5), 1e-6)
     warm = price(asked, 1e-6)
     monkeypatch.setattr(work, "_STORE", work._Store())
@@ -130,7 +136,7 @@ def test_the_same_question_has_the_same_digits_whatever_was_asked_before(monkeyp
 )
 def test_questions_that_need_more_work_are_answered(monkeypatch, law, sigma, delta, relation):
     """The units are those of a second; every budget ends alike, by what is certified by then."""
-    monkeypatch.setattr(work.budget.__wrapped__, "__defaults__", (2 * 10**7, 1.0))
+    monkeypatch.setattr(work, "QUESTION", 2 * 10**7)
     asked = scheme(law, sigma, relation)
     with budget(10**12) as meter:
         found = price(asked, delta)
@@ -141,7 +147,7 @@ def test_questions_that_need_more_work_are_answered(monkeypatch, law, sigma, del
 
 
 def test_searches_and_profiles_end_as_well(monkeypatch):
-    monkeypatch.setattr(work.budget.__wrapped__, "__defaults__", (10**6, 1.0))
+    monkeypatch.setattr(work, "QUESTION", 10**6)
     found = calibrate_noise(lambda s: scheme(CheckIn(10**8, 10), s), 1.0, 1e-6)
     assert epsilon_upper(scheme(CheckIn(10**8, 10), found), 1e-6) <= 1.0
     with pytest.raises(NumericalError, match="budget of work"):

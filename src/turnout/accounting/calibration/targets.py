@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from turnout.accounting.calibration.costs import CostModel, Target, Tried
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import DELTA, UNKNOWNS, Unknown
-from turnout.accounting.divergence.work import QUESTION, question
+from turnout.accounting.divergence.work import question
 from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
@@ -21,7 +21,7 @@ MOST_EVALUATIONS = 10
 """Bounds that `calibrate` computes; a few more only where none of them met the target."""
 _TOLERANCE = 1e-4  # relative, for values that are not whole
 _QUICK_LOOK = 0.1  # tolerance at which a price is asked for its reasons only
-_SEARCH = 2 * QUESTION  # units of work: those of two prices, then closed forms end the search
+_SEARCH = 2  # prices whose work a search may take; then closed forms end it
 _GAIN = 1e-4  # part of ε by which `price` must be sharper to look on with it
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +15,7 @@ from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon
 from turnout.accounting.divergence.loss_laws import LossLaw, loss_law, reach_of
 from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
-from turnout.core.errors import NumericalError
+from turnout.core.errors import NumericalError, TurnoutError
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
@@ -75,8 +77,20 @@ def run_epsilon(
     """
     if not run:
         return 0.0
-    curve = run_curve(run, direction, side, delta, refinement, grid=grid)
-    return epsilon_at(curve, delta, side, near)
+    with _certified(delta):
+        curve = run_curve(run, direction, side, delta, refinement, grid=grid)
+        return epsilon_at(curve, delta, side, near)
+
+
+@contextmanager
+def _certified(delta: float) -> Generator[None, None, None]:
+    """Refuses what leaves the range of floats, and the grids that are then empty, in a line."""
+    try:
+        yield
+    except TurnoutError:
+        raise
+    except (ArithmeticError, ValueError, IndexError) as error:
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified here") from error
 
 
 def run_curve(
@@ -102,10 +116,7 @@ def run_curve(
         (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
         for block, count in run
     ]
-    try:
-        return ComposedCurve.of(side, parts, delta)
-    except OverflowError as error:
-        raise NumericalError("rounding of so many blocks is not negligible") from error
+    return ComposedCurve.of(side, parts, delta)
 
 
 def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
@@ -118,6 +129,11 @@ def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
     if not first or not second:
         direction = Direction.REMOVE if first else Direction.ADD
         return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
+    with _certified(delta):
+        return _through_reference(first, second, delta)
+
+
+def _through_reference(first: Run, second: Run, delta: float) -> float:
     grid = two_bound_grid(first, delta) if first == second else None
     remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
     add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
@@ -148,11 +164,20 @@ def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
         return None
 
 
-@remembered
 def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> LossLaw:
-    return loss_law(block.curves(side, tail, refinement), direction, gap, tail)
+    both = _loss_laws(block, side, gap=gap, tail=tail, refinement=refinement)
+    return both[0 if direction is Direction.REMOVE else 1]
+
+
+@remembered
+def _loss_laws(
+    block: Block, side: Side, *, gap: float, tail: float, refinement: int
+) -> tuple[LossLaw, LossLaw]:
+    """The laws of both directions, which have the same curves."""
+    curves = block.curves(side, tail, refinement)
+    return loss_law(curves, Direction.REMOVE, gap, tail), loss_law(curves, Direction.ADD, gap, tail)
 
 
 @remembered

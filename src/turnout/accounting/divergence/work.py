@@ -2,8 +2,8 @@
 
 A unit is about 10 ns of a processor of 2020, in which an array gains one or two numbers. `charge`
 counts units where arrays are long, and `budget` ends a question that would need more. `remembered`
-keeps results within so many bytes and charges for them again, so that what is known already never
-decides which digits an answer has.
+keeps results within so many bytes. A result that a question uses is charged to it once, computed or
+not, so that what is known already never decides which digits an answer has.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
-from functools import update_wrapper
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial, update_wrapper
 from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -24,7 +24,7 @@ import numpy as np
 from turnout.core.errors import NumericalError
 
 QUESTION = 4_000_000_000
-"""Units of one question: some 20 seconds of a processor, as about half are charged again."""
+"""Units of one question: some 20 seconds of a processor."""
 SPENT = "the budget of work ended before a bound was certified"
 _MOST_BYTES = 1 << 28  # of results that are kept
 _LEAST_BYTES = 1 << 10  # that a result counts for
@@ -38,16 +38,28 @@ class WorkSpentError(Exception):
 
 
 @dataclass(slots=True)
+class _Share:
+    """The units of one result: its own, and those of the results that it took."""
+
+    own: int = 0
+    costs: dict[Hashable, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Meter:
     """Units used, of at most so many.
 
     Attributes:
         cut: whether a budget within asked for more than it had.
+        paid: results that were charged, which are not again.
+        share: of the result that is computed at present, if any.
     """
 
     limit: int = sys.maxsize
     used: int = 0
     cut: bool = False
+    paid: set[Hashable] = field(default_factory=set)
+    share: _Share | None = None
 
     @property
     def left(self) -> int:
@@ -58,6 +70,23 @@ class Meter:
     def spent(self) -> bool:
         """Whether more was asked for than there was."""
         return self.used > self.limit
+
+    def use(self, units: int) -> None:
+        """Counts units, of which none are left after the last.
+
+        Raises:
+            WorkSpentError: there were fewer.
+        """
+        self.used += units
+        if self.spent:
+            raise WorkSpentError
+
+    def pay(self, costs: Mapping[Hashable, int]) -> None:
+        """Counts the units of a result and of those that it took, but for what is paid."""
+        for result, units in costs.items():
+            if result not in self.paid:
+                self.paid.add(result)
+                self.use(units)
 
 
 _METER: ContextVar[Meter] = ContextVar("meter")
@@ -74,17 +103,18 @@ def charge(units: float) -> None:
     Raises:
         WorkSpentError: the budget has fewer left.
     """
-    meter = _meter()
-    meter.used += math.ceil(units)
-    if meter.spent:
-        raise WorkSpentError
+    meter, whole = _meter(), math.ceil(units)
+    if meter.share is not None:
+        meter.share.own += whole
+    meter.use(whole)
 
 
 @contextmanager
-def budget(units: int = QUESTION, share: float = 1.0) -> Generator[Meter, None, None]:
-    """A budget of at most so many units, or of a share of those left where these are fewer."""
+def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, None, None]:
+    """A budget of so many units (a question's if None), at most of a share of those left."""
     outer = _meter()
-    inner = Meter(min(units, math.floor(share * outer.left)))
+    units = QUESTION if units is None else units
+    inner = Meter(min(units, math.floor(share * outer.left)), paid=set(outer.paid))
     try:
         with _counting(inner):
             yield inner
@@ -92,16 +122,18 @@ def budget(units: int = QUESTION, share: float = 1.0) -> Generator[Meter, None, 
         inner.cut |= inner.spent
         outer.cut |= inner.cut
         outer.used += min(inner.used, inner.limit)
+        if not inner.spent:  # what a budget got done before it ended depends on the store
+            outer.paid |= inner.paid
 
 
 @contextmanager
-def question(units: int = QUESTION) -> Generator[Meter, None, None]:
-    """The budget of one question, which is refused where it ends outside of any bound's refinement.
+def question(prices: int = 1) -> Generator[Meter, None, None]:
+    """The budget of so many prices, refused in a line where it ends outside of their refinement.
 
     Raises:
         NumericalError: the budget is spent and nothing was caught.
     """
-    with budget(units) as meter:
+    with budget(prices * QUESTION) as meter:
         try:
             yield meter
         except WorkSpentError:
@@ -119,10 +151,10 @@ def _counting(meter: Meter) -> Generator[None, None, None]:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A result, the work that it took, and about how large it is."""
+    """A result, the results that it took with the units of each, and about how large it is."""
 
     value: Any
-    work: int
+    costs: dict[Hashable, int]
     size: int
 
 
@@ -178,19 +210,30 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         """The function's result."""
         key = (self, args, tuple(sorted(kwargs.items())))
-        result = _STORE.get(key)
+        meter, result = _meter(), _STORE.get(key)
         if result is None:
-            counted = Meter(_meter().left)
-            try:
-                with _counting(counted):
-                    value = self._function(*args, **kwargs)
-            except Exception:  # what failed was work as well
-                _meter().used += counted.used
-                raise
-            result = _Result(value, counted.used, max(_size(value), _LEAST_BYTES))
+            value, costs = self._computed(meter, key, partial(self._function, *args, **kwargs))
+            result = _Result(value, costs, max(_size(value), _LEAST_BYTES))
             _STORE.keep(key, result)
-        charge(result.work)
+        meter.pay(result.costs)
+        if meter.share is not None:
+            meter.share.costs.update(result.costs)
         return result.value
+
+    def _computed(
+        self, meter: Meter, key: Hashable, function: Callable[[], Returned]
+    ) -> tuple[Returned, dict[Hashable, int]]:
+        """The function's result and its costs; they are charged, unless it is paid."""
+        counted = Meter(paid=meter.paid) if key in meter.paid else meter
+        before, share = counted.share, _Share()
+        counted.share = share
+        try:
+            with _counting(counted):
+                value = function()
+        finally:
+            counted.share = before
+        meter.paid.add(key)
+        return value, {key: share.own, **share.costs}
 
     def cache_clear(self) -> None:
         """Forgets the results of this function."""
@@ -204,5 +247,5 @@ def _size(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_size, value))
     if is_dataclass(value):
-        return sum(_size(getattr(value, field.name)) for field in fields(value))
+        return sum(_size(getattr(value, each.name)) for each in fields(value))
     return 0
