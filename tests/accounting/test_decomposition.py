@@ -294,6 +294,13 @@ def test_a_target_beyond_all_floats_of_ratios_is_met():
     assert price(scheme(CheckIn(10, 3), sigma=0.35), 1e-6).epsilon.upper < 28.2
 
 
+def test_ratios_that_leave_the_floats_are_no_traceback():
+    law = FixedAssignment(100, 10)
+    found = price(scheme(law, REPLACE, sigma=1e-3), 1e-30)
+    assert "unamplified" in found.method
+    assert found.epsilon.upper < 1.1e7  # 10 releases, each twice, in steps of their own
+
+
 def test_a_bound_that_rests_on_the_closed_form_says_so():
     assert "unamplified" in price(scheme(CheckIn(10, 3), sigma=0.1), 1e-6).method
     assert "unamplified" not in price(scheme(CheckIn(10, 3), sigma=1.0), 1e-6, 0.1).method

@@ -27,6 +27,7 @@ from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.runs import (
     LossGrid,
+    certified,
     run_epsilon,
     two_bound_epsilon,
     two_bound_grid,
@@ -92,7 +93,7 @@ def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
     for direction in Direction:
         log_kept = 0.0
         for block, count in bound.lower:
-            with suppress(NumericalError, WorkSpentError):  # nothing is known of such outcomes
+            with suppress(NumericalError, WorkSpentError), certified(0.1):  # else nothing is known
                 floor = block.curves(Side.LOWER, 0.1, 0).floor(direction)
                 log_kept += count * math.log1p(-min(floor, 1.0 - UNIT_ROUNDOFF))
         infinity_mass = -math.expm1(log_kept)

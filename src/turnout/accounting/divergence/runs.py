@@ -77,16 +77,20 @@ def run_epsilon(
     """
     if not run:
         return 0.0
-    with _certified(delta):
-        curve = run_curve(run, direction, side, delta, refinement, grid=grid)
+    curve = run_curve(run, direction, side, delta, refinement, grid=grid)
+    with certified(delta):
         return epsilon_at(curve, delta, side, near)
 
 
 @contextmanager
-def _certified(delta: float) -> Generator[None, None, None]:
-    """Refuses what leaves the range of floats, and the grids that are then empty, in a line."""
+def certified(delta: float) -> Generator[None, None, None]:
+    """Refuses what leaves the range of floats, and the grids that are then empty, in a line.
+
+    What is not a number is found where a curve is read (`epsilon_at`).
+    """
     try:
-        yield
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            yield
     except TurnoutError:
         raise
     except (ArithmeticError, ValueError, IndexError) as error:
@@ -108,15 +112,16 @@ def run_curve(
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)
-    if len(run) == 1 and run[0][1] == 1:
-        return run[0][0].curve(direction, side, delta, refinement)
-    grid = grid or LossGrid.of(run, delta)
-    gap, tail = grid.gap / 2**refinement, grid.tail
-    parts = [
-        (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
-        for block, count in run
-    ]
-    return ComposedCurve.of(side, parts, delta)
+    with certified(delta):
+        if len(run) == 1 and run[0][1] == 1:
+            return run[0][0].curve(direction, side, delta, refinement)
+        grid = grid or LossGrid.of(run, delta)
+        gap, tail = grid.gap / 2**refinement, grid.tail
+        parts = [
+            (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+            for block, count in run
+        ]
+        return ComposedCurve.of(side, parts, delta)
 
 
 def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
@@ -129,7 +134,7 @@ def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
     if not first or not second:
         direction = Direction.REMOVE if first else Direction.ADD
         return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
-    with _certified(delta):
+    with certified(delta):
         return _through_reference(first, second, delta)
 
 

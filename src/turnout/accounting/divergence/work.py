@@ -26,7 +26,7 @@ from turnout.core.errors import NumericalError
 QUESTION = 4_000_000_000
 """Units of one question: some 20 seconds of a processor."""
 SPENT = "the budget of work ended before a bound was certified"
-_MOST_BYTES = 1 << 28  # of results that are kept
+_MOST_BYTES = 1 << 27  # of results that are kept
 _LEAST_BYTES = 1 << 10  # that a result counts for
 
 

@@ -137,7 +137,7 @@ class Events:
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
     """The best event of each cell at each K."""
-    charge(_UNITS_AN_EVENT * coins.size * k.size)
+    charge(_UNITS_AN_EVENT * coins.size * k.shape[-1])
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
     # What an event gains at most, all of the N messages being high; it never does below 0.
