@@ -61,9 +61,9 @@ class ClosedForm:
         if delta == 0.0:
             return self.epsilon0 if self.squared_mu == 0.0 else math.inf
         mu = math.sqrt(self.squared_mu) * (1.0 + 4.0 * UNIT_ROUNDOFF)
-        exact = self.epsilon0 + (gaussian_epsilon(mu, delta, Side.UPPER) if mu > 0.0 else 0.0)
+        gaussian = gaussian_epsilon(mu, delta, Side.UPPER) if mu > 0.0 else 0.0
         concentrated = self.rho + 2.0 * math.sqrt(self.rho * -math.log(delta))
-        return min(exact, concentrated * (1.0 + _DIGITS))
+        return min(self.epsilon0 + gaussian * (1.0 + _DIGITS), concentrated * (1.0 + _DIGITS))
 
 
 UNKNOWN = ClosedForm(epsilon0=math.inf, rho=math.inf)
