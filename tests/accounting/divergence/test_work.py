@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from turnout.accounting import calibrate_noise, epsilon_upper, price
-from turnout.accounting.divergence import work
+from turnout.accounting.decomposition import decompose
+from turnout.accounting.divergence import blocks, work
+from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.work import WorkSpentError, budget, charge, remembered
 from turnout.accounting.laws.check_ins import curve as check_ins
 from turnout.accounting.meaning.profile import profile_curves
@@ -159,3 +161,21 @@ def test_long_sums_are_what_is_counted():
         check_ins.allocation_curve.cache_clear()
         epsilon_upper(scheme(CheckIn(1000), 1.0), 1e-6)
     assert 10**5 < meter.used < 10**8
+
+
+def test_a_block_whose_curves_are_too_large_ends_refinement(monkeypatch, store):
+    asked = scheme(CheckIn(20, 3), 1.5)
+    whole = price(asked, 1e-6, 1e-5)
+    monkeypatch.setattr(work, "_STORE", work._Store())
+    held = sum(map(work.size_of, blocks_of_a_window(asked)))
+    monkeypatch.setattr(blocks, "_MOST_BYTES", 2 * held)
+    first = price(asked, 1e-6, 1e-5)
+    assert first.epsilon.upper > whole.epsilon.upper
+    assert first.epsilon.relative_width < 1e-2
+
+
+def blocks_of_a_window(asked: Scheme) -> list:
+    """The curves of both directions on the first grid, about as many as a price holds."""
+    (block, _), *_ = decompose(asked).record_against_null.upper
+    both = block.curves(Side.UPPER, 1e-10, 0)
+    return [*both.remove, *both.add]

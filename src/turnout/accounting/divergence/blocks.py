@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from turnout.accounting.divergence.composition import GridTooLargeError
 from turnout.accounting.divergence.curves import (
     Curve,
     Direction,
@@ -23,8 +24,10 @@ from turnout.accounting.divergence.curves import (
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
 from turnout.accounting.divergence.unhidden import ANYTHING, Unhidden
+from turnout.accounting.divergence.work import size_of
 
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
+_MOST_BYTES = 640 << 20  # of the curves of a block
 
 
 class Block(Protocol):
@@ -114,11 +117,20 @@ class FixedSizeBlock:
 def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
-    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ."""
-    return [
-        [block.curve(direction, side, hint, refinement) for hint in hints_apart(delta, ratio)]
-        for direction in Direction
-    ]
+    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ.
+
+    Raises:
+        GridTooLargeError: together they are more than can be held.
+    """
+    found: list[list[Curve]] = [[], []]
+    held = 0
+    for curves, direction in zip(found, Direction, strict=True):
+        for hint in hints_apart(delta, ratio):
+            curves.append(block.curve(direction, side, hint, refinement))
+            held += size_of(curves[-1])
+            if held > _MOST_BYTES:
+                raise GridTooLargeError("the curves of a block are more than can be held")
+    return found
 
 
 def hints_apart(delta: float, ratio: float) -> list[float]:

@@ -213,7 +213,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
         meter, result = _meter(), _STORE.get(key)
         if result is None:
             value, costs = self._computed(meter, key, partial(self._function, *args, **kwargs))
-            result = _Result(value, costs, max(_size(value), _LEAST_BYTES))
+            result = _Result(value, costs, max(size_of(value), _LEAST_BYTES))
             _STORE.keep(key, result)
         meter.pay(result.costs)
         if meter.share is not None:
@@ -240,12 +240,12 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
         _STORE.clear(self)
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
     """Bytes of the arrays of a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, list | tuple):
-        return sum(map(_size, value))
+        return sum(map(size_of, value))
     if is_dataclass(value):
-        return sum(_size(getattr(value, each.name)) for each in fields(value))
+        return sum(size_of(getattr(value, each.name)) for each in fields(value))
     return 0
