@@ -1,4 +1,4 @@
-"""The privacy curve of a whole run: its blocks' curves, composed."""
+"""The privacy curve of a whole run, its blocks' curves composed, and ε of two runs apart."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
 
 
 def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
-    """One grid for both hops and the lower bound, which then share the curves of their blocks.
+    """The grid of both neighbour bounds and of a lower one, which then share their blocks' curves.
 
     None where nothing is composed, and where a curve does not come down as far as the last hop
     needs: then each has its own.
