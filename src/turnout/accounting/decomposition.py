@@ -6,6 +6,7 @@ docs/design/protocols.md derives the sensitivities that stand here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from turnout.accounting.divergence.blocks import (
@@ -15,8 +16,10 @@ from turnout.accounting.divergence.blocks import (
     PairBlock,
     joined,
 )
-from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.divergence.dominating_pairs import closed_form, dominating
+from turnout.accounting.divergence.unhidden import Turn, Unhidden
 from turnout.accounting.laws.neighbour_bounds import blocks_of, repeated
+from turnout.accounting.laws.turns import Drawn, turns_of
 from turnout.core import checks
 from turnout.core.errors import UnsupportedError
 from turnout.spec import (
@@ -70,7 +73,41 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """
     steps = steps_of(scheme, steps)
     parts = normal_form(scheme.participation).released(steps)
-    return _in_a_row([_of_draw(scheme, part) for part in parts])
+    return _in_a_row([_capped(scheme, part, _of_draw(scheme, part)) for part in parts])
+
+
+def _capped(scheme: Scheme, part: Released, found: Decomposition) -> Decomposition:
+    """The blocks with what the releases would cost if nothing hid them."""
+    return replace(found, unhidden=unhidden(scheme, turns_of(part)))
+
+
+def unhidden(scheme: Scheme, drawn: Sequence[Drawn]) -> Unhidden:
+    """A client's releases told to everybody, in a scheme that draws its turns so.
+
+    Both neighbouring worlds draw the same steps. Under replace-one two records may draw different
+    ones as well, where that is possible: two releases against absence then cost less than one in
+    which the records are as far apart as they can be.
+    """
+    relation, randomizer, release = scheme.relation, scheme.randomizer, scheme.release
+    replaced = relation is Relation.REPLACE_ONE
+    displaces = relation is Relation.ADD_REMOVE and release is ReleaseRule.ONE_CLIENT
+    single = closed_form(randomizer, 1.0)
+    form = closed_form(randomizer, 2.0) if replaced or displaces else single
+    hidden = scheme.trust is TrustModel.CENTRAL and release is not ReleaseRule.AVERAGED
+    sums = replaced and hidden and release is ReleaseRule.AGGREGATED and 2.0 * single.rho < form.rho
+    above = [
+        (Turn(single, d.chance, 2 * d.releases), d.count)
+        if sums and d.apart
+        else (Turn(form, d.chance, d.releases), d.count)
+        for d in drawn
+    ]
+    if not (hidden and isinstance(randomizer, GaussianNoise)):
+        return Unhidden(above)
+    sure = [d for d in drawn if d.log_sets is not None]
+    opposed = replaced and all(d.chance == 1.0 and d.log_sets == 0.0 for d in sure)
+    attained = form if opposed else single
+    below = [(Turn(attained, d.chance, d.releases, d.log_sets or 0.0), d.count) for d in sure]
+    return Unhidden(above, below)
 
 
 def _of_draw(scheme: Scheme, part: Released) -> Decomposition:
@@ -271,7 +308,6 @@ def _averaged_shuffle(
     randomizer: object, part: Released, population: int, sensitivity: float
 ) -> Decomposition:
     from turnout.accounting.shuffling.sampling.averaged import averaged_window
-    from turnout.accounting.shuffling.schemes import message_cap
 
     draw, full, rest = part
     assert isinstance(draw, OneOf)
@@ -283,8 +319,7 @@ def _averaged_shuffle(
     upper = [(window.upper, count) for window, count in windows]
     lower = [(window.lower, count) for window, count in windows if window.lower is not None]
     method = "shuffle of all who come to a window, windows composed as PLD"
-    cap = message_cap(randomizer, full + (rest > 0))
-    return Decomposition(NeighbourBound(upper, lower, method, tight=False, cap=cap))
+    return Decomposition(NeighbourBound(upper, lower, method, tight=False))
 
 
 def published(scheme: Scheme) -> Decomposition | None:
@@ -305,10 +340,12 @@ def published(scheme: Scheme) -> Decomposition | None:
     if scheme.trust is TrustModel.SHUFFLED:
         if not is_adaptive(randomizer):
             return None
-        return _in_a_row([shuffled(scheme, part, in_print) for part in parts])
-    if scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
-        return _in_a_row([_averaged(scheme, part, in_print) for part in parts])
-    return None
+        found = [shuffled(scheme, part, in_print) for part in parts]
+    elif scheme.release is ReleaseRule.AVERAGED and scheme.population is not None:
+        found = [_averaged(scheme, part, in_print) for part in parts]
+    else:
+        return None
+    return _in_a_row([_capped(scheme, *each) for each in zip(parts, found, strict=True)])
 
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from turnout.accounting.divergence.blocks import Decomposition, NeighbourBound, merged
+from turnout.accounting.divergence.unhidden import ClosedForm, Turn, Unhidden
 from turnout.accounting.pricing import decomposition_upper
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core import checks
@@ -24,9 +25,9 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 @lru_cache(maxsize=1024)
 def _shuffled_price(laws: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float) -> float:
     run = merged([(one_round(law, n).upper, count) for law, count in laws])
-    cap = sum(count * law.epsilon0 for law, count in laws)
-    bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True, cap=cap)
-    return decomposition_upper(Decomposition(bound), delta)
+    named = [(Turn(ClosedForm.pure(law.epsilon0)), count) for law, count in laws]
+    bound = NeighbourBound(run, [], "shuffled messages", tight=False, symmetric=True)
+    return decomposition_upper(Decomposition(bound, unhidden=Unhidden(named)), delta)
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from turnout.accounting.calibration.costs import CostModel, Target, Tried
 from turnout.accounting.calibration.search import Search
 from turnout.accounting.calibration.unknowns import DELTA, UNKNOWNS, Unknown
+from turnout.accounting.divergence.work import question
 from turnout.accounting.guarantee import Guarantee
 from turnout.accounting.pricing import epsilon_upper, price
 from turnout.core import checks
@@ -20,6 +21,7 @@ MOST_EVALUATIONS = 10
 """Bounds that `calibrate` computes; a few more only where none of them met the target."""
 _TOLERANCE = 1e-4  # relative, for values that are not whole
 _QUICK_LOOK = 0.1  # tolerance at which a price is asked for its reasons only
+_SEARCH = 2  # prices whose work a search may take; then closed forms end it
 _GAIN = 1e-4  # part of ε by which `price` must be sharper to look on with it
 
 
@@ -132,7 +134,8 @@ def calibrate_noise(
     digits = max(6, 2 + math.ceil(-math.log10(relative_tolerance)))
     unknown = replace(UNKNOWNS["noise-multiplier"], digits=digits)
     target = Target(lambda sigma: epsilon_upper(scheme_for(sigma), delta), epsilon, lambda _: delta)
-    return _met(Search.to_the_end(target, unknown, relative_tolerance)).value
+    with question(_SEARCH):
+        return _met(Search.to_the_end(target, unknown, relative_tolerance)).value
 
 
 def _calibrated(
@@ -144,7 +147,17 @@ def _calibrated(
 ) -> Calibration:
     """A search by the quick bound; with a tolerance, one by `price` that goes on from its end."""
     checks.positive(epsilon=epsilon)
+    with question(_SEARCH):
+        return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
 
+
+def _searched(
+    unknown: Unknown,
+    scheme_of: Callable[[float], Scheme],
+    delta_of: Callable[[float], float],
+    epsilon: float,
+    tolerance: float | None,
+) -> Calibration:
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
 

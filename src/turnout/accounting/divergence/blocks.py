@@ -6,12 +6,13 @@ A scheme's neighbours are one neighbour bound apart or two, each a run from abov
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from turnout.accounting.divergence.composition import GridTooLargeError
 from turnout.accounting.divergence.curves import (
     Curve,
     Direction,
@@ -22,8 +23,11 @@ from turnout.accounting.divergence.curves import (
 )
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import Pair
+from turnout.accounting.divergence.unhidden import ANYTHING, Unhidden
+from turnout.accounting.divergence.work import size_of
 
 _LARGEST_HINT, _BELOW_THE_CUT = 0.1, 0.9
+_MOST_BYTES = 640 << 20  # of the curves of a block
 
 
 class Block(Protocol):
@@ -113,11 +117,20 @@ class FixedSizeBlock:
 def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
-    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ."""
-    return [
-        [block.curve(direction, side, hint, refinement) for hint in hints_apart(delta, ratio)]
-        for direction in Direction
-    ]
+    """Curves of both directions, sharp at δ's that lie a ratio apart, down to just below one δ.
+
+    Raises:
+        GridTooLargeError: together they are more than can be held.
+    """
+    found: list[list[Curve]] = [[], []]
+    held = 0
+    for curves, direction in zip(found, Direction, strict=True):
+        for hint in hints_apart(delta, ratio):
+            curves.append(block.curve(direction, side, hint, refinement))
+            held += size_of(curves[-1])
+            if held > _MOST_BYTES:
+                raise GridTooLargeError("the curves of a block are more than can be held")
+    return found
 
 
 def hints_apart(delta: float, ratio: float) -> list[float]:
@@ -140,7 +153,6 @@ class NeighbourBound:
             analysis is exact.
         tight: whether the blocks' bounds close in on each other.
         symmetric: whether both directions are the same.
-        cap: an ε that holds at every δ, whatever the blocks say.
     """
 
     upper: Run
@@ -148,7 +160,6 @@ class NeighbourBound:
     method: str
     tight: bool = True
     symmetric: bool = False
-    cap: float = math.inf
 
     @property
     def exact(self) -> bool:
@@ -167,18 +178,24 @@ class Decomposition:
 
     Attributes:
         record_against_null: the client's record against the null record (the reference).
-        other: the neighbouring record against the same reference,
+        replacement_against_null: the neighbouring record against the same reference,
             where the relation takes two neighbour bounds (replace-one; zero-out where the null
             record displaces somebody); None where the reference *is* the neighbour.
+        unhidden: the client's releases without what hides them, which bound ε whatever the
+            blocks say.
     """
 
     record_against_null: NeighbourBound
     replacement_against_null: NeighbourBound | None = None
+    unhidden: Unhidden = ANYTHING
 
 
-def merged(*runs: Run) -> Run:
+Counted = TypeVar("Counted", bound=Hashable)
+
+
+def merged(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
     """One run after the other, equal blocks counted together."""
-    counts: dict[Block, int] = {}
+    counts: dict[Counted, int] = {}
     for run in runs:
         for block, count in run:
             counts[block] = counts.get(block, 0) + count
@@ -194,7 +211,12 @@ def joined(parts: Sequence[Decomposition]) -> Decomposition:
     others = [
         part.replacement_against_null for part in parts if part.replacement_against_null is not None
     ]
-    return Decomposition(_in_a_row(bounds), _in_a_row(others) if others else None)
+    above, below = (
+        merged(*(getattr(part.unhidden, side) for part in parts)) for side in ("above", "below")
+    )
+    return Decomposition(
+        _in_a_row(bounds), _in_a_row(others) if others else None, Unhidden(above, below)
+    )
 
 
 def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
@@ -204,5 +226,4 @@ def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
         "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
         all(bound.tight for bound in bounds),
         bool(bounds) and all(bound.symmetric for bound in bounds),
-        math.fsum(bound.cap for bound in bounds),
     )

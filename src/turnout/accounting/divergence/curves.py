@@ -21,11 +21,13 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick,
     reverse_hockey_stick_rounding,
 )
+from turnout.accounting.divergence.work import charge
 from turnout.core import checks
 from turnout.core.errors import NumericalError
 from turnout.spec.parameters import hold_members
 
 FloatArray = np.ndarray
+_UNITS_A_POINT = 10  # of work, of a curve
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 
@@ -218,6 +220,7 @@ def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> flo
     closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
     epsilons = np.sort(np.concatenate([_EPSILONS, closely]))
     epsilons = epsilons[np.diff(epsilons, prepend=-1.0) > 0]
+    charge(_UNITS_A_POINT * epsilons.size)
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
         raise NumericalError("a privacy curve is not a number")

@@ -21,12 +21,14 @@ import numpy as np
 
 from turnout.accounting.divergence.convex_order import convex_slopes, under_tangents
 from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.work import charge
 from turnout.core.errors import NumericalError
 
 if TYPE_CHECKING:  # importing dp-accounting takes most of a second
     from dp_accounting.pld.pld_pmf import DensePLDPmf as PLDPmf
 
 FloatArray = np.ndarray
+_UNITS_A_POINT = 20  # of work, of a curve and its slope
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +75,7 @@ class CurvePair:
         return self.floors[0 if direction is Direction.REMOVE else 1]
 
     def _best(self, curves: Sequence[Curve], k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        charge(_UNITS_A_POINT * len(curves) * k.size)
         values = np.stack([curve.delta(k) for curve in curves])
         slopes = np.stack([curve.slope(k) for curve in curves])
         index = np.argmin(values, axis=0) if self.side is Side.UPPER else np.argmax(values, axis=0)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
+from turnout.accounting.divergence.work import remembered
 from turnout.core.roots import bisected_each
 
 FloatArray = np.ndarray
@@ -162,7 +162,7 @@ def multinomial_curve(
     return upper if upper is None or side is Side.UPPER else replace(upper, side=side)
 
 
-@lru_cache(maxsize=32)
+@remembered
 def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCurve | None:
     values, masses = pair.atoms
     order = np.argsort(masses, kind="stable")  # the commonest value's count follows from the rest

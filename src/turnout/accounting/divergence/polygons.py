@@ -15,6 +15,7 @@ import numpy as np
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
@@ -25,6 +26,7 @@ _LARGEST_EPSILON = 150.0
 _NEAR = 1e-3  # relative width to which the root is found
 _ASIDE = 0.2  # how far in ln δ the points lie that slopes of a lower curve come from
 _MOST_STEPS = 60
+_UNITS_A_NODE = 100  # of work, in a hull
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +82,7 @@ def _slopes(
     nodes: FloatArray, lowers: FloatArray, uppers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Slopes that the curve at least has right of each node, and at most has left of it."""
+    charge(2 * nodes.size**2)
     distances = nodes[:, None] - nodes[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
         chords = (lowers[:, None] - uppers[None, :]) / distances
@@ -91,6 +94,7 @@ def _slopes(
 
 def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
     """The lower convex hull of points, by Andrew's monotone chain."""
+    charge(_UNITS_A_NODE * nodes.size)
     kept: list[int] = []
     for i in range(nodes.size):
         while len(kept) > 1:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair, reach_of
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.pairs.prices import log_expm1
+from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
 from turnout.core.errors import NumericalError, ParameterError
 
@@ -147,7 +147,7 @@ def run_renyi(
     return total
 
 
-@lru_cache(maxsize=512)
+@remembered
 def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> RenyiBounds:
     """Rényi divergences of one block, whatever its randomizer.
 

@@ -1,19 +1,25 @@
-"""The privacy curve of a whole run: its blocks' curves, composed."""
+"""The privacy curve of a whole run, its blocks' curves composed, and ε of two runs apart."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+
+import numpy as np
 
 from turnout.accounting.divergence.blocks import Block, Run
 from turnout.accounting.divergence.composition import ComposedCurve
 from turnout.accounting.divergence.curves import Curve, Direction, Side, epsilon_at
 from turnout.accounting.divergence.loss_laws import LossLaw, loss_law, reach_of
+from turnout.accounting.divergence.work import remembered
 from turnout.core import checks
+from turnout.core.errors import NumericalError, TurnoutError
 
 _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's loss deviation
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
+_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
 
@@ -82,7 +88,23 @@ def run_epsilon(
     if not run:
         return 0.0
     curve = run_curve(run, direction, side, delta, refinement, grid=grid)
-    return epsilon_at(curve, delta, side, near)
+    with certified(delta):
+        return epsilon_at(curve, delta, side, near)
+
+
+@contextmanager
+def certified(delta: float) -> Generator[None, None, None]:
+    """Refuses what leaves the range of floats, and the grids that are then empty, in a line.
+
+    What is not a number is found where a curve is read (`epsilon_at`).
+    """
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            yield
+    except TurnoutError:
+        raise
+    except (ArithmeticError, ValueError, IndexError) as error:
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified here") from error
 
 
 def run_curve(
@@ -100,24 +122,79 @@ def run_curve(
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)
+    with certified(delta):
+        if not is_composed(run):
+            return run[0][0].curve(direction, side, delta, refinement)
+        grid = grid or LossGrid.of(run, delta)
+        gap, tail = grid.gap / 2**refinement, grid.tail
+        parts = [
+            (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
+            for block, count in run
+        ]
+        return ComposedCurve.of(side, parts, delta)
+
+
+def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
+    """An upper bound on ε at δ of two runs apart, through the reference between them.
+
+    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
+    """
+    if not first and not second:
+        return 0.0
+    if not first or not second:
+        direction = Direction.REMOVE if first else Direction.ADD
+        return run_epsilon(first or second, direction, Side.UPPER, delta, 0)
+    with certified(delta):
+        return _through_reference(first, second, delta)
+
+
+def _through_reference(first: Run, second: Run, delta: float) -> float:
+    grid = two_bound_grid(first, delta) if first == second else None
+    remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
+    add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
+    best = math.inf
+    for share in np.linspace(0.02, 0.98, 25):
+        try:
+            first_epsilon = epsilon_at(remove, float(share) * delta, Side.UPPER)
+            rest = (1.0 - float(share)) * delta * math.exp(-first_epsilon)
+            best = min(best, first_epsilon + epsilon_at(add, rest, Side.UPPER))
+        except NumericalError:
+            continue
+    if math.isinf(best):
+        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
+    return best * (1 + 1e-12)
+
+
+def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
+    """The grid of both neighbour bounds and of a lower one, which then share their blocks' curves.
+
+    None where nothing is composed, and where a curve does not come down as far as the last hop
+    needs: then each has its own.
+    """
     if not is_composed(run):
-        return run[0][0].curve(direction, side, delta, refinement)
-    grid = grid or LossGrid.of(run, delta)
-    gap, tail = grid.gap / 2**refinement, grid.tail
-    parts = [
-        (_loss_law(block, direction, side, gap=gap, tail=tail, refinement=refinement), count)
-        for block, count in run
-    ]
-    return ComposedCurve.of(side, parts, delta)
+        return None
+    try:
+        return LossGrid.of(run, delta / _LAST_HOP)
+    except NumericalError:
+        return None
 
 
-@lru_cache(maxsize=512)
 def _loss_law(
     block: Block, direction: Direction, side: Side, *, gap: float, tail: float, refinement: int
 ) -> LossLaw:
-    return loss_law(block.curves(side, tail, refinement), direction, gap, tail)
+    both = _loss_laws(block, side, gap=gap, tail=tail, refinement=refinement)
+    return both[0 if direction is Direction.REMOVE else 1]
 
 
-@lru_cache(maxsize=256)
+@remembered
+def _loss_laws(
+    block: Block, side: Side, *, gap: float, tail: float, refinement: int
+) -> tuple[LossLaw, LossLaw]:
+    """The laws of both directions, which have the same curves."""
+    curves = block.curves(side, tail, refinement)
+    return loss_law(curves, Direction.REMOVE, gap, tail), loss_law(curves, Direction.ADD, gap, tail)
+
+
+@remembered
 def _reach(block: Block, tail: float) -> float:
     return reach_of(block.curves(Side.UPPER, tail, 0), tail)

@@ -19,6 +19,7 @@ from turnout.accounting.divergence.blocks import Decomposition, Run
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.runs import is_composed, run_curve
+from turnout.accounting.divergence.work import WorkSpentError, budget, question
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.replace_one import LocalReplacementBlock, ReplacementBlock
 from turnout.accounting.meaning.delta_bounds import DeltaBounds
@@ -97,6 +98,10 @@ class _Sharpest:
                 curves.append(run_curve(run, direction, side, hint, refinement))
             except NumericalError as error:
                 refused = error
+            except WorkSpentError:
+                if not curves:
+                    raise
+                break
         if refused is not None and not curves and side is Side.UPPER:
             raise refused
         if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
@@ -211,17 +216,22 @@ def composed_curves(
     parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
 ) -> ProfileCurves:
     """The curves of a run that is already in blocks, as `profile_curves` has them."""
-    uppers = _uppers(parts, sharp_to, refinement)
-    forward, backward = (
-        (
-            _Sharpest.of(
-                parts.record_against_null.lower, direction, Side.LOWER, sharp_to, refinement
-            ),
-            upper,
-        )
-        for direction, upper in zip(Direction, uppers, strict=True)
-    )
+    with question():
+        with budget(share=0.5):
+            uppers = _uppers(parts, sharp_to, refinement)
+        run = parts.record_against_null.lower
+        lowers = [_lower(run, direction, sharp_to, refinement) for direction in Direction]
+    forward, backward = zip(lowers, uppers, strict=True)
     return ProfileCurves(forward, backward, relation)
+
+
+def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
+    """Lower curves; none where they cost too much work."""
+    try:
+        with budget(share=0.5):
+            return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
+    except WorkSpentError:
+        return _Sharpest(Side.LOWER, [], False)
 
 
 def privacy_profile(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from turnout.accounting.divergence.blocks import Block, Decomposition, NeighbourBound
 from turnout.accounting.shuffling.messages import (
     IdenticalOthersMessages,
@@ -103,16 +101,7 @@ def _rounds(
     method = method if rounds <= 1 else f"{method}, rounds composed as PLD"
     above = [(upper, rounds)] if rounds else []
     beneath = [(lower, rounds)] if rounds and lower is not None else []
-    cap = message_cap(randomizer, rounds)
-    return Decomposition(
-        NeighbourBound(above, beneath, method, tight=False, symmetric=True, cap=cap)
-    )
-
-
-def message_cap(randomizer: object, messages: int) -> float:
-    """ε of ``messages`` messages of one client under its name, at every δ: ε₀ each."""
-    pure = isinstance(randomizer, PureRandomizer | PublishedRandomizer)
-    return messages * randomizer.epsilon0 if pure else math.inf
+    return Decomposition(NeighbourBound(above, beneath, method, tight=False, symmetric=True))
 
 
 def _require_analysis(scheme: Scheme) -> None:

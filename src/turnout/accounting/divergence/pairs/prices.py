@@ -11,9 +11,12 @@ from typing import Protocol
 
 import numpy as np
 
+from turnout.accounting.divergence.work import charge
+
 FloatArray = np.ndarray
 UNIT_ROUNDOFF = 2.0**-53
 _UNDERFLOW = 1e-300  # below, floats lose digits
+_UNITS_A_CALL, _UNITS_A_POINT = 500, 2  # of work, of two tails
 
 
 class Pair(Protocol):
@@ -74,23 +77,27 @@ def reverse_hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
 
 def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X > k) and of Q(X > k)."""
+    charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
     k = k * (1.0 - _near(k))
     return _tail_rounding(pair.p_above(k)), _tail_rounding(pair.q_above(k))
 
 
 def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k)."""
+    charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
     k = k * (1.0 + _near(k))
     return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
 
 
 def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
+    charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
     return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
 
 
 def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
+    charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
     return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
 
 

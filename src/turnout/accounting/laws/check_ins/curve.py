@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from turnout.accounting.divergence.curves import (
 )
 from turnout.accounting.divergence.multinomial import multinomial_curve
 from turnout.accounting.divergence.pairs import Pair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.laws.check_ins.chernoff import log_moment
 from turnout.accounting.laws.check_ins.tilted_frames import Frame, Framing
 from turnout.core import checks
@@ -147,7 +147,7 @@ class AllocationCurve:
         return -np.maximum(value, 0.0) * unit / self.frame.window
 
 
-@lru_cache(maxsize=512)
+@remembered
 def allocation_curve(
     pair: Pair,
     window: int,
@@ -183,7 +183,7 @@ def allocation_curve(
         raise NumericalError(f"delta = {delta_hint:.3g} cannot be certified here") from error
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
     """The frame whose threshold is typical of δ: guessed, then moved by a coarse curve."""
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
@@ -210,7 +210,7 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
     return frame
 
 
-@lru_cache(maxsize=512)
+@remembered
 def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
     grid = _grid(pair, side, frame, size)
     up = frame.direction is Direction.REMOVE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from scipy.special import bdtr
@@ -22,6 +21,7 @@ from turnout.accounting.divergence.curves import (
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.multinomial import AtomicPair
 from turnout.accounting.divergence.pairs import GaussianPair, Pair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.k_subset.conditional import ConditionalBound, conditional_bound
 from turnout.accounting.laws.k_subset.multisets import atomic_curve, exact_law, multiset_curve
@@ -142,7 +142,7 @@ class SubsetBlock:
         return CurvePair(side, remove, add, (self.probability * self._total_infinity_mass, floor))
 
 
-@lru_cache(maxsize=128)
+@remembered
 def _curve(task: Task, side: Side, refinement: int) -> Curve:
     """The sharpest curve of one task."""
     simple = _simple_run(task)

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
+_PRODUCTS_A_UNIT = 20  # of work
 _LARGEST = 1e100  # beyond it an underflow elsewhere could matter
 
 
@@ -48,6 +50,7 @@ class _Series:
 
     def times(self, other: _Series, size: int) -> _Series:
         """The product, cut off after ``size`` coefficients."""
+        charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
         terms = min(self.values.size, other.values.size) + 2
         rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
         return _Series(np.convolve(self.values, other.values)[:size], rounding)

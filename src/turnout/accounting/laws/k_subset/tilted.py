@@ -14,9 +14,11 @@ import numpy as np
 from scipy import fft
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
+_UNITS_A_BIN = 10  # of work, of each transform
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)
 _ROUNDOFF_OF_POWER = 32.0  # of z^n by exp(n·ln z), in n·u, where |z|^n is not negligible
 _LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window
@@ -106,6 +108,7 @@ class BinSum:
 
     def _law(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
         """The tilted law on ``size`` bins from ``low`` on, and its round-off in the ℓ2 norm."""
+        charge(_UNITS_A_BIN * size * (1 + len(self.laws)))
         gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
         spectrum = np.ones(size // 2 + 1, dtype=complex)
         largest, computed = np.ones(spectrum.size), np.ones(spectrum.size)

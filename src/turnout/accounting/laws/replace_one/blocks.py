@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from turnout.accounting.divergence.polygons import (
     nodes_near,
     upper_polygon,
 )
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.laws.check_ins.block import AllocationBlock
 from turnout.accounting.laws.replace_one.antithetic import OneStepCurve
 from turnout.accounting.laws.replace_one.excess import Planner, Sum, excess
@@ -237,7 +238,7 @@ class _Pricer:
         return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _local_delta(
     block: LocalReplacementBlock, k: float, side: Side, refinement: int, longest: int
 ) -> float:
@@ -247,7 +248,7 @@ def _local_delta(
     return min(block.probability * value, 1.0)
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _response_delta(block: LocalReplacementBlock, law: int, k: float, side: Side) -> float:
     """δ of one randomized response."""
     value = response_excess(_local_sum(block, k), law, side)
@@ -271,14 +272,14 @@ def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
     return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     priced, density = _Pricer(block, refinement), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
     return _through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     density = _DENSITY * 2**refinement
     if side is Side.UPPER:

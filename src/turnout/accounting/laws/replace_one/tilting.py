@@ -18,6 +18,7 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.laws.replace_one.frames import Frame
 from turnout.accounting.laws.replace_one.grids import GridLaw
 from turnout.core.errors import NumericalError
@@ -25,6 +26,7 @@ from turnout.core.errors import NumericalError
 FloatArray = np.ndarray
 MOST_BINS = 1 << 23
 # Forward error of an FFT: at most 6.7 u a radix-2 level (Higham, Accuracy and Stability, §24.1).
+_UNITS_A_BIN = 10  # of work, of each transform
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0
 _LOG_DROPPED = 80.0  # −ln of the modulus below which a frequency counts as 0
 _LOG_MOST = 300.0  # of a scale or a weight; a larger one tells of a tilt that does not fit
@@ -154,6 +156,7 @@ def expectation(
 
 def power(laws: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
     """The law of a sum modulo ``size`` bins, and a bound on its round-off in ℓ2."""
+    charge(_UNITS_A_BIN * size * (1 + len(laws)))
     gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
     exponent = np.zeros(size // 2 + 1, dtype=complex)
     growth = np.zeros(size // 2 + 1)

@@ -26,12 +26,14 @@ from scipy.special import betainc, gammaln
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.laws.replace_one.frames import CoarseLaw, hockey_stick_frame
 from turnout.accounting.laws.replace_one.grids import GridLaw
 from turnout.accounting.laws.replace_one.tilting import expectation
 from turnout.core.errors import NumericalError
 
 FloatArray = np.ndarray
+_UNITS_A_COUNT = 100  # of work, of two binomial tails
 _STEPS_A_DEVIATION = 24  # grid points a standard deviation of one Y
 _REACH = 11.0  # standard deviations of a block beyond which its price is not followed
 _MOST_REACH = 40.0
@@ -174,6 +176,7 @@ def _prices(total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]) -> lis
     index = (pad - whole)[:, None] + np.arange(size)[None, :]
     ramp = lattice.step * np.arange(pad, 0, -1)
     prices, results = np.maximum(-lattice.points, 0.0), []
+    charge(max(lengths) * size * shifts.size)
     for n in range(1, max(lengths) + 1):
         # Left of the grid a price rises by at most 1 a unit, right of it not at all.
         padded = np.concatenate([prices[0] + ramp, prices, np.full(pad, prices[-1])])
@@ -204,6 +207,7 @@ def response_excess(total: LocalSum, law: int, side: Side) -> float:
     else:  # how often the middle value comes; the rest is binomial
         often, chance = _binomial(count, float(weights[1]))
         rounding = 1e-15 * (1.0 + count)  # of ln Γ, absolute, and so of a probability
+    charge(_UNITS_A_COUNT * often.size)
     share = float(weights[0] / (weights[0] + weights[-1]))
     offset = often * (values[1] if values.size == 3 else 0.0) - threshold
     value, error = _two_valued(count - often, values[0], values[-1], share, offset)

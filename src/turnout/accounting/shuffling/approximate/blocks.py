@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.polygons import PolygonCurve, upper_polygon
 from turnout.accounting.divergence.runs import run_epsilon
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.approximate.price import ApproximatePrice, GaussianPrice
 from turnout.core import checks
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -246,7 +246,7 @@ def shuffled_gaussian(
     return min(found)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon through K's that are ever closer to the one at which it reaches δ."""
     end = block.end(0.999 * delta)
@@ -266,7 +266,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     return upper_polygon(ratios, values)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
     """Some K's among which δ is reached, if it is, and rough bounds there."""
     epsilons = _epsilons(block.loss_deviation, end, _COARSE)
@@ -280,7 +280,7 @@ def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatAr
     return ratios, values
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
     """A polygon down to δ, or to where nothing more is proved."""
     density = _DENSITY * 2**refinement
@@ -305,7 +305,7 @@ class _PriceCurve:
         return np.zeros(np.shape(k))
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
     price = block.price(_COMPOSED << refinement)
     ratios = np.exp(_epsilons(block.loss_deviation, block.end(1.0), 1.0))

@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +35,7 @@ from scipy.special import ndtr
 
 from turnout.accounting.divergence.curves import Curve, Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair, worst_pair
 
@@ -207,7 +207,7 @@ def rungs_by_ratio(
         yield rung, (rungs == index) & (choices == choice)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
     """ε₀'s and the δ₀ that the noise has there, from above, down to where it is nothing."""
     mu = 2.0 / noise_multiplier
@@ -236,7 +236,7 @@ def _about(
     return delta0 + np.minimum(hidden + slack * (k - 1.0 + 2.0 * fewer), alone)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _rung(price: GaussianPrice, rung: Rung) -> ApproximatePrice:
     epsilon0, delta0, choice = rung
     return ApproximatePrice.of(epsilon0, delta0, price.clients, price.groups, (choice,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from turnout.accounting.divergence.polygons import (
     upper_polygon,
 )
 from turnout.accounting.divergence.runs import run_epsilon
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, clones_pair
 from turnout.core import checks
@@ -74,7 +74,7 @@ def _loss_deviation(pair: BlanketPair, clients: int) -> float:
     return min(1.0, (pair.high - pair.low) * math.sqrt(2.0 / (clients * pair.share)))
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
     curve = BlanketCurve(pair, clients, side, _SINGLE << refinement)
     if pair.local_epsilon > _LARGEST_LOCAL_EPSILON:
@@ -86,7 +86,7 @@ def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement:
     return _polygon(pair, side, *_about(curve, delta, guess))
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refinement: int) -> Curve:
     curve = BlanketCurve(pair, clients, side, _COMPOSED << refinement)
     density = _DENSITY * 2**refinement

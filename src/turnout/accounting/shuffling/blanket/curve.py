@@ -42,12 +42,14 @@ from scipy.special import betainc, gammaln, xlogy
 
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 from turnout.accounting.shuffling.blanket.cells import Cells
 from turnout.accounting.shuffling.blanket.pair import BlanketPair
 from turnout.core import checks
 
 FloatArray = np.ndarray
 _SLACK = 1e-9  # relative error that a binomial probability may have
+_UNITS_AN_EVENT = 30  # of work
 _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 
@@ -135,6 +137,7 @@ class Events:
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
     """The best event of each cell at each K."""
+    charge(_UNITS_AN_EVENT * coins.size * k.shape[-1])
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
     # What an event gains at most, all of the N messages being high; it never does below 0.

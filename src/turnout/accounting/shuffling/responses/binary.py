@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from turnout.accounting.divergence.polygons import (
     nodes_near,
     upper_polygon,
 )
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.accounting.shuffling.responses.splits import SplitPrices, split_prices, worst_split
@@ -145,7 +145,7 @@ class BinaryResponseBlock(Bits):
         return BinaryResponseCurve(self.local_epsilon, self.clients, others, direction, Side.LOWER)
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _supremum(local_epsilon: float, others: int, k: float, width: float) -> float:
     upper = worst_split(min(local_epsilon, _LARGEST_LOCAL_EPSILON), others, k, width)[1]
     if math.isinf(upper):
@@ -154,7 +154,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
     return upper
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     """Sharp near δ: K's are placed by the split that mostly is the worst."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
@@ -174,7 +174,7 @@ def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     return through(priced, nodes, block.local_epsilon)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
     def priced(k: float, _: Side) -> float:
         return block.supremum(k, refinement)

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +31,7 @@ from scipy.special import betainc
 from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.polygons import PricedSide, nodes_down_to, nodes_near
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.blanket.curve import BlanketCurve
 from turnout.accounting.shuffling.blanket.pair import BlanketPair, worst_pair
 from turnout.accounting.shuffling.responses.binary import FAR, Bits, through
@@ -156,7 +156,7 @@ def _require_upper(side: Side) -> None:
         raise UnsupportedError("this bound on sampled bits is one from above")
 
 
-@lru_cache(maxsize=8192)
+@remembered
 def _delta(price: BitsPrice, k: float) -> float:
     return price.delta(k)
 
@@ -168,7 +168,7 @@ def _priced(price: BitsPrice) -> PricedSide:
     return priced
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _near(price: BitsPrice, delta: float) -> Curve:
     priced, nodes = _priced(price), np.ones(1)
     if price.local_epsilon <= FAR:
@@ -176,7 +176,7 @@ def _near(price: BitsPrice, delta: float) -> Curve:
     return through(priced, nodes, price.local_epsilon)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _down_to(price: BitsPrice, delta: float, refinement: int) -> Curve:
     priced, nodes = _priced(price), np.ones(1)
     if price.local_epsilon <= FAR:

@@ -36,9 +36,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.work import charge
 
 FloatArray = np.ndarray
 
+_UNITS_A_SPLIT = 100  # of work
 _OFFSETS = np.arange(-2, 3)  # t's looked at on either side of the mean
 _DEVIATIONS, _LEAST_REACH = 9.0, 40.0  # half of P, in deviations and beyond
 _NEGLIGIBLE = 36.0  # minus the logarithm of what a frequency left out may weigh
@@ -81,6 +83,7 @@ def split_prices(
     """
     rows = np.broadcast_arrays(ones, zeros, np.asarray(k, dtype=float))
     flat = [np.asarray(row, dtype=float).ravel() for row in rows]
+    charge(_UNITS_A_SPLIT * flat[0].size)
     result = np.empty((3, flat[0].size))
     for start in range(0, flat[0].size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)

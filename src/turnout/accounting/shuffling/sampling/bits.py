@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.divergence.curves import BestCurve, Curve, Direction, Side
 from turnout.accounting.divergence.loss_laws import CurvePair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.responses.bits import SampledBits
 from turnout.accounting.shuffling.responses.slots import Slots, flip_of
 from turnout.accounting.shuffling.sampling.mixtures import dilutions, grouped
@@ -147,7 +147,7 @@ class WorseOrderBlock:
         return CurvePair(side, pair.add, pair.remove, (pair.floors[1], pair.floors[0]))
 
 
-@lru_cache(maxsize=16)
+@remembered
 def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, float]]]]:
     """For each group of N < n its least N, and rates γ with weights; never below the truth."""
     mean = population * rate

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from turnout.accounting.divergence.blocks import Block
 from turnout.accounting.divergence.curves import Curve, Direction, Side, diluted, epsilon_at
 from turnout.accounting.divergence.loss_laws import CurvePair
 from turnout.accounting.divergence.polygons import nodes_down_to, upper_polygon
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.sampling.cells import Grain
 from turnout.accounting.shuffling.sampling.mixtures import (
     MessageBlocks,
@@ -206,7 +206,7 @@ class _TangentCurve:
         return self.values[index] + rise - _ROUNDING * (self.values[index] + np.abs(rise))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _near(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
@@ -282,7 +282,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
     return _StepCurve(np.exp(nodes), values)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
     """Polygons from 1 down to δ in both directions."""
     directions = list(Direction) if block.identical_others else [Direction.REMOVE]

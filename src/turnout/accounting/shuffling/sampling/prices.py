@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.shuffling.approximate.blocks import (
     ApproximateMessagesBlock,
     GaussianMessagesBlock,
@@ -104,7 +104,7 @@ class SampledGaussian:
         return values.reshape(np.shape(k))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
     hidden = _hidden(price.sample, price.grain, rung)
     return SampledApproximate([hidden], price.alone, price.sample.rate, rung.delta0)
