@@ -18,6 +18,7 @@ from graph_samples import (
     SHAPE,
     model,
     named,
+    shaped_by,
     update_by_hand,
 )
 from node_devices import memory
@@ -100,6 +101,10 @@ REFUSED = {
     "an operator": (
         {"update": GRAPH.replace(b"\x04Tanh", b"\x04Loop")},
         "refused: the operator 'Loop'",
+    ),
+    "a shape of values": (
+        {"update": shaped_by("ConstantOfShape", 0, source="records")},
+        "refused: ConstantOfShape: a shape that depends on values",
     ),
     "a field": ({"update": GRAPH + b"\xca\x01\x00"}, "refused: a field 25"),
 }

@@ -2,20 +2,22 @@
 
 A graph comes from the coordinator, who must not run code on a device. Only plain tensors and
 operators of a list pass (`operators.OPERATORS`): no other domain, no functions, no graphs within
-graphs, no files beside it, no text that says where something else is. Memory and time cannot be
-read off a graph; `sandbox` bounds them.
+graphs, no files beside it, no text that says where something else is. Every shape in it follows
+from the shapes of its inputs and from constants (`operators.SHAPING_INPUTS`), never from values of
+its inputs, among which are the client's records. Memory and time cannot be read off a graph;
+`sandbox` bounds them.
 
 Field numbers are those of onnx.proto3 (ONNX, IR version 10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from turnout.core.errors import RemoteProtocolError
-from turnout.service.artefacts.operators import OPERATORS
+from turnout.service.artefacts.operators import OPERATORS, SHAPE_READERS, SHAPING_INPUTS
 from turnout.service.artefacts.protobuf import (
     BYTES,
     FIXED32,
@@ -91,17 +93,55 @@ def _graph(data: bytes) -> Graph:
         raise MalformedError(f"{len(nodes)} nodes, where 1 to {MOST_NODES} are read")
     inputs = tuple(_port(each) for each in message.all(11))
     outputs = tuple(_port(each) for each in message.all(12))
-    known = [port.name for port in inputs] + [_tensor(each) for each in initializers]
-    defined = set(known)
-    if len(defined) != len(known):
+    fixed = [_tensor(each) for each in initializers]
+    known = [port.name for port in inputs] + fixed
+    values = _Values(set(known), set(fixed))
+    if len(values.defined) != len(known):
         raise MalformedError("two values have one name")
-    operators = tuple(_node(each, defined) for each in nodes)
+    operators = tuple(_node(each, values) for each in nodes)
     for port in outputs:
-        _require_defined(port.name, defined)
+        values.require_defined(port.name)
     return Graph(inputs, outputs, operators)
 
 
-def _node(data: bytes, defined: set[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The names of values: all that are ``defined`` so far, and those that are ``fixed``.
+
+    A fixed value follows from initializers and shapes alone. A shape that follows from values of
+    an input would be another one for other records, and so would the time and memory it takes.
+    """
+
+    defined: set[str]
+    fixed: set[str]
+
+    def require_defined(self, name: str) -> None:
+        """Nothing where a value is computed before it is used."""
+        if name not in self.defined:
+            raise MalformedError(f"{name!r} is used before it is computed")
+
+    def require_fixed_shapes(self, operator: str, inputs: Sequence[str]) -> None:
+        """Nothing where the shape of what an operator computes follows from fixed values."""
+        for place in SHAPING_INPUTS.get(operator, ()):
+            name = inputs[place] if place < len(inputs) else ""
+            if name and name not in self.fixed:
+                raise MalformedError(
+                    f"the input {name!r} of {operator} sets a shape and depends on values; shapes "
+                    "follow from initializers and Shape alone"
+                )
+
+    def define(self, operator: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Note what an operator computes of its inputs."""
+        fixed = operator in SHAPE_READERS or all(not n or n in self.fixed for n in inputs)
+        for name in filter(None, outputs):
+            if name in self.defined:
+                raise MalformedError(f"{name!r} is computed twice")
+            self.defined.add(name)
+            if fixed:
+                self.fixed.add(name)
+
+
+def _node(data: bytes, values: _Values) -> str:
     """Its operator; what it computes is defined afterwards."""
     kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
     message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
@@ -109,14 +149,10 @@ def _node(data: bytes, defined: set[str]) -> str:
     if operator not in OPERATORS:
         raise MalformedError(f"the operator {operator!r} is not among those that a device runs")
     inputs, outputs = message.texts(1), message.texts(2)
-    for name in inputs:
-        if name:  # an optional input that is left out
-            _require_defined(name, defined)
-    for name in outputs:
-        if name in defined:
-            raise MalformedError(f"{name!r} is computed twice")
-        if name:
-            defined.add(name)
+    for name in filter(None, inputs):  # an optional input may be left out
+        values.require_defined(name)
+    values.require_fixed_shapes(operator, inputs)
+    values.define(operator, inputs, outputs)
     for attribute in message.all(5):
         _attribute(attribute)
     return operator
@@ -169,11 +205,6 @@ def _port(data: bytes) -> Port:
 def _side(data: bytes) -> int | str:
     message = _message(data, "a side", {1: VARINT, 2: BYTES}, {1, 2})
     return message.number(1) if message.found.get(1) else message.text(2)
-
-
-def _require_defined(name: str, defined: set[str]) -> None:
-    if name not in defined:
-        raise MalformedError(f"{name!r} is used before it is computed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,3 +17,29 @@ _LIST = """
 """
 
 OPERATORS = frozenset(_LIST.split())
+
+_REDUCTIONS = tuple(name for name in OPERATORS if name.startswith("Reduce"))
+
+SHAPING_INPUTS = dict.fromkeys(_REDUCTIONS, (1,)) | {
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+}
+"""Inputs, by their places, whose values are shapes, counts or axes.
+
+Every other operator of the list has an output whose shape follows from its inputs' shapes and its
+attributes alone.
+"""
+
+SHAPE_READERS = frozenset({"Shape", "Size"})
+"""Operators whose values depend on the shape of their input and not on its values."""
