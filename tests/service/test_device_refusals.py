@@ -171,14 +171,14 @@ def test_a_ledger_that_does_not_begin_with_the_charter_is_refused(tmp_path):
 
 def test_a_status_between_two_steps_is_asked_again(tmp_path):
     """Step and ledger that do not fit each other: it waits until they do."""
-    world = World(tmp_path, charter_of(CheckIn(3)))
+    world = World(tmp_path, charter_of(CheckIn(3), step_seconds=60.0))
     asked = []
 
     def torn(method, path, headers, body):
         asked.append(path)
         world.coordinator.says = {"model_steps": 0} if asked.count("/v1/status") < 5 else {}
 
-    world._elapsed = STEP
+    world._elapsed = 60.0
     world.coordinator.on_request = torn
     assert world.start(source=Chosen(1)) == {"accepted": 1}
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 @click.option("--step-seconds", type=float, help="How long a step of a new task lasts; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@click.option(
+    "--compute-seconds", type=float, help="How long a device may compute an update; 1/12 of a step."
+)
 @click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM), for https.")
 @click.option("--tls-key", metavar="FILE", help="Its private key (PEM).")
 @click.option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +16,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from turnout.core import checks
 from turnout.core.errors import (
@@ -25,11 +29,13 @@ from turnout.core.errors import (
     TurnoutError,
 )
 from turnout.service.charter import Charter
-from turnout.service.device.device import Device, Limits, Pace
+from turnout.service.device.device import Device
 from turnout.service.device.diary import Diary, StateFile, place_in
 from turnout.service.device.fleet_progress import Standing, Watch, WatchedLink, standing
 from turnout.service.device.link import Link, connection
+from turnout.service.device.pace import Limits, Pace
 from turnout.service.device.trainer import TrainerOf, Updates, trainer_on_dealt
+from turnout.service.device.working import UnfinishedError, Work, Workshop, in_a_process
 from turnout.service.wire import STATUS_PATH, Invitation
 
 _TOLD_EVERY_SECONDS = 0.5
@@ -131,11 +137,33 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
             link = WatchedLink(watch, http, trial.url, allow_http=trial.allow_http)
             crowd = _Crowd(diaries, link, watch, trial.patience_seconds)
             trainer_of = crowd.told_by(trainer_on_dealt(trial.data))
+            workshop = shared(os.cpu_count() or 1)
             devices = [
-                Device(*each, link, trainer_of, cover=trial.cover, pace=Pace(trial.limits))
+                Device(
+                    *each,
+                    link,
+                    trainer_of,
+                    cover=trial.cover,
+                    pace=Pace(trial.limits),
+                    workshop=workshop,
+                )
                 for each in zip(invitations, diaries, strict=True)
             ]
             return await crowd.run(devices, tell)
+
+
+def shared(places: int) -> Workshop:
+    """A workshop with so many places; who waits for one has less time to compute."""
+    free = asyncio.Semaphore(places)
+
+    async def workshop(work: Work, seconds: float) -> NDArray[np.floating]:
+        try:
+            async with asyncio.timeout(seconds), free:
+                return await in_a_process(work, seconds)
+        except TimeoutError:
+            raise UnfinishedError(f"it took more than {seconds:g} seconds", late=True) from None
+
+    return workshop
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:

@@ -42,6 +42,7 @@ class Settings(BaseModel):
     step_seconds: _Seconds = None
     check_in_seconds: _Seconds = None
     answer_seconds: _Seconds = None
+    compute_seconds: _Seconds = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     forwarded_allow_ips: str | None = None
@@ -96,14 +97,16 @@ class Settings(BaseModel):
             of_step.step_seconds,
             self.check_in_seconds or of_step.check_in_seconds,
             self.answer_seconds or of_step.answer_seconds,
+            self.compute_seconds or of_step.compute_seconds,
         )
 
     def require_timing(self, timing: Timing) -> None:
         """Nothing where a task's timing is what was asked for, as far as something was."""
-        for name in ("step_seconds", "check_in_seconds", "answer_seconds"):
+        for name in ("step_seconds", "check_in_seconds", "answer_seconds", "compute_seconds"):
             asked, frozen = getattr(self, name), getattr(timing, name)
             if asked is not None and asked != frozen:
-                expected = f"{frozen:g}, as the task's charter has it for good"
+                held = "none" if frozen is None else f"{frozen:g}"
+                expected = f"{held}, as the task's charter has it for good"
                 raise ParameterError(name, asked, expected)
 
     def require_whole_witness(self) -> None:
