@@ -1,6 +1,7 @@
 """The charter's graph: read strictly, run in a process of its own with limits."""
 
 import json
+import os
 import subprocess
 import sys
 from math import prod
@@ -132,7 +133,7 @@ def run(graph, arrays, shape):
     sent = head + graph + b"".join(each.tobytes() for each in arrays.values())
     try:
         done = subprocess.run(
-            [sys.executable, str(RUNNER)],
+            [sys.executable, str(RUNNER), str(os.getpid())],
             input=sent,
             capture_output=True,
             timeout=SECONDS,

@@ -24,6 +24,7 @@ from graph_samples import (
     tensor,
     update_by_hand,
 )
+from hurried import shortened
 from served_fake import ServedFake
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
@@ -31,7 +32,7 @@ from turnout.service.artefacts.sandbox import Bounds, ExhaustedError, Sandbox
 from turnout.service.artefacts.updates import GraphUpdates
 from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
-from turnout.service.device import Device, Diary, Link, StateFile, connection
+from turnout.service.device import Device, Diary, Link, Pace, StateFile, connection
 from turnout.service.device.trainer import trainer_on
 from turnout.spec import CheckIn
 
@@ -48,7 +49,7 @@ def charter(computation=COMPUTATION, **terms):
         CheckIn(2),
         dimension=DIMENSION,
         population=5,
-        step_seconds=0.2,
+        step_seconds=3600.0,
         computation=computation,
         **terms,
     )
@@ -257,7 +258,8 @@ def take_part(tmp_path, change=lambda served: None):
     async def run(url, diary):
         async with connection(None) as http:
             trainer_of = trainer_on((INPUTS_HELD, LABELS), told.client)
-            return await Device(told, diary, Link(http, url), trainer_of).run()
+            pace = Pace(sleep=shortened)
+            return await Device(told, diary, Link(http, url), trainer_of, pace=pace).run()
 
     with ServedFake(terms, 1, tmp_path) as served:
         served.coordinator.artefacts = named()[1]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_coordinator import charter_of, invitation
+from hurried import hurried_work, hurry
 from served_fake import ServedFake
 from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 
@@ -13,6 +14,7 @@ from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.core.installation import install_line
 from turnout.randomizers.vectors import L1Randomizer
+from turnout.service.device import fleet
 from turnout.service.device.fleet import tokens_from
 from turnout.service.wire import Answer, Receipt
 from turnout.spec import CheckIn
@@ -22,9 +24,15 @@ CHARTER = charter_of(
     dimension=DIMENSION,
     population=40,
     plan=PLAN.replace("window = 3", "window = 2"),
-    step_seconds=0.2,
+    step_seconds=3600.0,
     computation=COMPUTATION,
 )
+
+
+@pytest.fixture(autouse=True)
+def hurried_devices(monkeypatch):
+    hurry(monkeypatch.setattr)
+    monkeypatch.setattr(fleet, "_work", hurried_work)
 
 
 def ran(capsys, *arguments):
@@ -213,7 +221,7 @@ LOCAL = replace(
         CheckIn(2),
         dimension=DIMENSION,
         population=40,
-        step_seconds=0.2,
+        step_seconds=3600.0,
         computation=COMPUTATION,
         messages=MESSAGES,
     ),

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from fake_coordinator import charter_of, invitation
 from forked import HANGS_SECONDS
+from hurried import hurry
 from node_devices import (
     FOLDER,
     Recorder,
@@ -79,7 +80,7 @@ class Task:
         self.plan.write_text(text)
         self.db, self.port = folder / "task.sqlite", free_port()
         options = ["--db", self.db, "--plan", self.plan, "--out", folder / "tokens"]
-        options += ["--step-seconds", 0.5]
+        options += ["--step-seconds", 3600]
         done(turnout("enrol", 6, *options, log=self.log), self.log)
         self.tokens = (folder / "tokens").read_text().split()
 
@@ -117,7 +118,7 @@ class Task:
         crowd, log = self.folder / "crowd.txt", self.folder / "fleet.log"
         crowd.write_text("\n".join(tokens))
         fleet = ["fleet", url, "--tokens", crowd, "--processes", 1, "--folder", self.states]
-        return turnout(*fleet, log=log), log
+        return turnout(*fleet, log=log, prepare=hurry), log
 
     def stored(self):
         """Charter, and how many came and were served in each step."""
@@ -163,7 +164,7 @@ def test_where_one_is_asked_it_answers_when_it_is(tmp_path):
 
 # -- against a coordinator that a test holds in its hands ------------------------------------
 
-CHARTER = charter_of(CheckIn(2, 2), dimension=4, step_seconds=0.2)
+CHARTER = charter_of(CheckIn(2, 2), dimension=4, step_seconds=3600)
 
 
 class Fake(ServedFake):
@@ -181,7 +182,7 @@ def started(fake, folder, **environment):
 
 
 def test_killed_at_every_write_it_sends_nothing_else_and_draws_never_again(tmp_path):
-    at, killed, charter = 0, True, charter_of(CheckIn(2), dimension=4, step_seconds=0.2)
+    at, killed, charter = 0, True, charter_of(CheckIn(2), dimension=4, step_seconds=3600)
     while killed:
         at += 1
         folder = tmp_path / str(at)
@@ -224,7 +225,7 @@ class SetBack(Fake):
 
 
 def test_it_tells_a_coordinator_that_was_set_back(tmp_path):
-    charter = charter_of(CheckIn(1, 3), dimension=4, step_seconds=0.2)
+    charter = charter_of(CheckIn(1, 3), dimension=4, step_seconds=3600)
     with SetBack(charter, 1, tmp_path) as fake:
         code, _, error = ended(started(fake, tmp_path))
     assert (code, error) == (5, "node-device: the coordinator was set back from 1 to 0\n")

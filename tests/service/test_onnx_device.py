@@ -33,7 +33,9 @@ SOURCE = np.random.default_rng(12)
 INPUTS, LABELS = SOURCE.random((2, *SHAPE)).astype(np.float32), np.array([3, 0])
 
 WITHOUT_TURNOUT = """
-import runpy, sys
+import runpy, sys, time
+sleep = time.sleep
+time.sleep = lambda seconds: sleep(min(seconds, 0.1))  # moments come soon
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("turnout", "torch", "onnx", "httpx", "scipy", "pydantic"):
@@ -55,7 +57,7 @@ def charter(computation=COMPUTATION):
         CheckIn(2, 2),
         dimension=DIMENSION,
         population=5,
-        step_seconds=0.2,
+        step_seconds=3600.0,
         computation=computation,
     )
 
