@@ -1,6 +1,7 @@
 // The coordinator behind one address: bounded requests, and pauses between them.
 
 import crypto from "node:crypto";
+import { setTimeout } from "node:timers/promises";
 
 import {
   canonical,
@@ -32,7 +33,7 @@ const PATIENCE_SECONDS = 3600;
 // Seconds of a clock that nobody sets.
 export const now = () => performance.now() / 1000;
 
-const sleep = (seconds) => new Promise((wake) => setTimeout(wake, 1000 * seconds));
+const sleep = (seconds) => setTimeout(1000 * seconds);
 
 // A number between the two, by chance; it spreads devices, and no privacy rests on it.
 const spread = (low, high) =>
