@@ -1,30 +1,34 @@
-"""Devices whose moments come soon, whatever their schedule: for tests that count on no times.
+"""Devices for whom time runs faster, all but the time that computing may take.
 
-A task with long steps has room for all computing on a slow machine, and nobody waits for it.
+A task with steps of an hour has room for all computing on a slow machine, and nobody waits for it.
 """
 
 import asyncio
 
-from turnout.service.device import Pace
+from turnout.service.device import Limits, Pace
 
-LONGEST_SECONDS, MOMENT_SECONDS = 0.4, 0.05
+TIMES, LEAST_SECONDS = 7200, 0.02
 
 
 async def shortened(seconds):
-    """A sleep that is over soon."""
-    await asyncio.sleep(min(seconds, LONGEST_SECONDS))
-
-
-async def until_soon(pace, moment):
-    """A moment that comes soon."""
-    await asyncio.sleep(max(0.0, min(moment - pace.now(), MOMENT_SECONDS)))
+    """A sleep that is over sooner."""
+    await asyncio.sleep(max(seconds / TIMES, min(seconds, LEAST_SECONDS)))
 
 
 def hurry(setting=setattr):
     """Let the devices of this process wait for nothing long."""
     limits, _, random_bytes = Pace.__init__.__defaults__
     setting(Pace.__init__, "__defaults__", (limits, shortened, random_bytes))
-    setting(Pace, "until", until_soon)
+    _, *others = Limits.__init__.__defaults__
+    setting(Limits.__init__, "__defaults__", (3600.0 * TIMES, *others))
+
+
+def hurry_fleet(setting=setattr):
+    """The same for a fleet that has processes of its own."""
+    from turnout.service.device import fleet
+
+    hurry(setting)
+    setting(fleet, "_work", hurried_work)
 
 
 def hurried_work(*arguments):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hurried import hurry
+from hurried import hurry, hurry_fleet
 from paced import by_its_devices
 from processes import done, free_port, turnout, waited_for
 
@@ -107,7 +107,7 @@ class Trial:
             fleet = ["fleet", self.url, "--tokens", crowd, "--processes", self.processes]
             log = self.folder / "fleet.log"
             fleet += ["--folder", self.states]
-            others.append((turnout(*fleet, log=log, prepare=hurry), log))
+            others.append((turnout(*fleet, log=log, prepare=hurry_fleet), log))
             for process, log in others:
                 done(process, log)
             self.left.touch()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_coordinator import charter_of, invitation
-from hurried import hurried_work, hurry
+from hurried import hurry_fleet
 from served_fake import ServedFake
 from test_device_trainer import COMPUTATION, DIMENSION, PLAN
 
@@ -14,7 +14,6 @@ from turnout.cli.main import main
 from turnout.core.errors import ParameterError
 from turnout.core.installation import install_line
 from turnout.randomizers.vectors import L1Randomizer
-from turnout.service.device import fleet
 from turnout.service.device.fleet import tokens_from
 from turnout.service.wire import Answer, Receipt
 from turnout.spec import CheckIn
@@ -31,8 +30,7 @@ CHARTER = charter_of(
 
 @pytest.fixture(autouse=True)
 def hurried_devices(monkeypatch):
-    hurry(monkeypatch.setattr)
-    monkeypatch.setattr(fleet, "_work", hurried_work)
+    hurry_fleet(monkeypatch.setattr)
 
 
 def ran(capsys, *arguments):

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from fake_coordinator import charter_of, invitation
 from forked import HANGS_SECONDS
-from hurried import hurry
+from hurried import hurry_fleet
 from node_devices import (
     FOLDER,
     Recorder,
@@ -118,7 +118,7 @@ class Task:
         crowd, log = self.folder / "crowd.txt", self.folder / "fleet.log"
         crowd.write_text("\n".join(tokens))
         fleet = ["fleet", url, "--tokens", crowd, "--processes", 1, "--folder", self.states]
-        return turnout(*fleet, log=log, prepare=hurry), log
+        return turnout(*fleet, log=log, prepare=hurry_fleet), log
 
     def stored(self):
         """Charter, and how many came and were served in each step."""
