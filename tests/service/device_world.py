@@ -73,6 +73,7 @@ class World:
     Attributes:
         coordinator: of this world; made when the first device starts.
         wire: what carries requests.
+        told, turned: what a device tells its owner.
         workshop: where updates are computed.
         syncs: whether files are synced, which takes time and changes nothing without a power cut.
     """
@@ -86,6 +87,7 @@ class World:
         self.coordinator = FakeCoordinator(self.charter, self._now)
         self.wire = Wire(self.coordinator, asyncio.sleep, fault)
         self._elapsed = 0.0
+        self.told, self.turned = [], []
 
     def _now(self):
         return self._elapsed + asyncio.get_running_loop().time()
@@ -130,6 +132,8 @@ class World:
                     cover=cover,
                     pace=Pace(random_bytes=self.dice.randbytes),
                     workshop=self.workshop,
+                    tell=self.told.append,
+                    turned=self.turned.append,
                     random_bytes=self.dice.randbytes,
                     source=Repeatable(self.dice),
                 )

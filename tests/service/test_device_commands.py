@@ -60,10 +60,12 @@ def test_join_takes_part_and_leaves(tmp_path, capsys, records, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("TURNOUT_TOKEN", invitation(CHARTER).encoded())
     with ServedFake(CHARTER, 1, tmp_path / "turnout") as served:
+        code, out, err = ran(capsys, "join", served.url, "--data", records, "--log-turns")
+        assert (code, out) == (0, "turns: 1 accepted\n")
+        assert err == f"client 3 of task {CHARTER.task[:16]}: 1 turns to come\nturns: 1 accepted\n"
         code, out, err = ran(capsys, "join", served.url, "--data", records)
-        assert (code, out, err) == (0, "turns: 1 accepted\n", "")
-        again = ran(capsys, "join", served.url, "--data", records)
-        assert again == (0, "turns: 1 accepted\n", "")
+        assert (code, out) == (0, "turns: 1 accepted\n")
+        assert err == f"client 3 of task {CHARTER.task[:16]}: 0 turns to come\n"
     assert set(served.coordinator.rows) == served.drawn()
 
 
@@ -237,7 +239,8 @@ def test_join_sends_messages_under_local_trust(tmp_path, capsys, records):
     with ServedFake(LOCAL, 1, tmp_path) as served:
         how = ("--token", token, "--data", records, "--state", state)
         code, out, err = ran(capsys, "join", served.url, *how)
-    assert (code, out, err) == (0, "turns: 1 accepted\n", "")
+    assert (code, out) == (0, "turns: 1 accepted\n")
+    assert err == f"client 3 of task {LOCAL.task[:16]}: 1 turns to come\n"
     (body,) = served.coordinator.rows.values()
     assert LOCAL.encoding.decode(body) < MESSAGES.radices
 

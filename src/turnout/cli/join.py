@@ -44,6 +44,11 @@ from turnout.core.extras import require
     is_flag=True,
     help="Take http:// to another machine; whoever listens then reads its updates.",
 )
+@click.option(
+    "--log-turns",
+    is_flag=True,
+    help="Say on stderr when a turn has ended; who reads that log knows its steps.",
+)
 def join(
     *,
     url: str,
@@ -53,14 +58,17 @@ def join(
     ca: Path | None,
     cover: bool,
     allow_http: bool,
+    log_turns: bool,
 ) -> int:
     """Takes part in the task of the coordinator at URL as one device.
 
     Draws its slots before the first contact and stores them, sleeps until each, fetches the
-    model, sends one clipped update of it on its own records, and leaves after the last.
+    model, sends one clipped update of it on its own records, and leaves after the last. On stderr
+    it says that it takes part, and what it waits for.
     """
     require("device", what="turnout join")
     import asyncio
+    from functools import partial
 
     from turnout.device import priced
     from turnout.service.device import Device, Diary, Link, StateFile, connection, default_place
@@ -70,17 +78,27 @@ def join(
     invitation = Invitation.decoded(token)
     trainer_of = trainer_on_file(data, invitation.client)
 
+    def turned(tally: Counter[str]) -> None:
+        if log_turns:
+            click.echo(described(tally), err=True)
+
     async def take_part(diary: Diary) -> Counter[str]:
         async with connection(ca) as http:
             link = Link(http, url, allow_http=allow_http)
-            return await Device(invitation, diary, link, priced(trainer_of), cover=cover).run()
-
-    from rich.console import Console
+            told = partial(click.echo, err=True)
+            device = Device(
+                invitation,
+                diary,
+                link,
+                priced(trainer_of),
+                cover=cover,
+                tell=told,
+                turned=turned,
+            )
+            return await device.run()
 
     with StateFile(state or default_place(invitation)) as file:
-        diary = Diary(file, invitation)
-        with Console(stderr=True).status("taking part; Ctrl-C stops, the same command goes on"):
-            tally = asyncio.run(take_part(diary))
+        tally = asyncio.run(take_part(Diary(file, invitation)))
     click.echo(described(tally))
     return 0
 

@@ -9,6 +9,7 @@ update at a moment that it drew before it computed it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,9 @@ from turnout.service.wire import Answer, Invitation, Phase, enrolments_path
 
 Said = TypeVar("Said")
 
+_SILENT_SECONDS = 3.0
+"""After so long without an answer its owner is told what it waits for."""
+
 
 class Device:
     """One client of a task, from its invitation to its last turn.
@@ -45,6 +49,9 @@ class Device:
         diary: its durable memory, open for as long as it runs.
         trainer_of: builds what computes its updates, once the charter is known.
         workshop: where updates are computed; a process of their own.
+        tell: hears what its owner should know: that it takes part, and what it waits for. No step
+            is in it, and nothing at the time of a turn.
+        turned: hears how the turns stand when one has ended, which joins the client with a step.
         cover: in every step that is not its own, send as much as if it were.
         random_bytes: what is sent as cover; the operating system's.
         source: what a client's own messages are drawn from; the operating system's.
@@ -60,6 +67,8 @@ class Device:
         cover: bool = False,
         pace: Pace | None = None,
         workshop: Workshop = in_a_process,
+        tell: Callable[[str], object] = lambda _: None,
+        turned: Callable[[Counter[str]], object] = lambda _: None,
         random_bytes: ByteStream = system_bytes,
         source: Source | None = None,
     ) -> None:
@@ -68,6 +77,7 @@ class Device:
         self._trainer_of, self._workshop, self._cover = trainer_of, workshop, cover
         self._pace, self._random_bytes, self._source = pace or Pace(), random_bytes, source
         self._remote = Remote(link, diary)
+        self._tell, self._turned, self._waits = tell, turned, False
 
     async def run(self) -> Counter[str]:
         """Take part until there is nothing left to do; what became of its turns.
@@ -109,9 +119,15 @@ class Device:
             await self._try_out(trainer, charter)
         await self._pace.until_ready(heard)
         await self._patiently(self._enrol)
+        memory = self._diary.memory
+        ahead = memory.tally()["to come"]
+        self._tell(f"client {memory.client} of task {charter.task[:16]}: {ahead} turns to come")
+        tally = memory.tally()
         while await self._step(turns):
-            pass
-        return self._diary.memory.tally()
+            if memory.tally() != tally:
+                tally = memory.tally()
+                self._turned(tally)
+        return memory.tally()
 
     async def _try_out(self, trainer: Updates, charter: Charter) -> None:
         """Compute an update that nobody gets, so that an error is not found in a turn.
@@ -128,6 +144,7 @@ class Device:
         except UnfinishedError as error:
             if not error.late:
                 raise ParameterError("update", str(error), "one that can be computed") from None
+            self._tell(f"the update was tried out, and {error}: this device would send zeros")
 
     async def _artefact(self, named: Artefact) -> bytes:
         return await self._patiently(lambda: self._remote.artefact(named))
@@ -178,10 +195,26 @@ class Device:
     async def _patiently(self, ask: Callable[[], Awaitable[Said]]) -> Said:
         """An answer, however often it must be asked for."""
         while True:
+            asked = asyncio.ensure_future(ask())
             try:
-                said = await ask()
+                await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
+                if not asked.done():
+                    self._wait("no answer yet")
+                said = await asked
             except UnreachableError as error:
+                self._wait(str(error))
                 await self._pace.after_failure(error)
             else:
                 self._pace.heard()
+                if self._waits:
+                    self._tell("the coordinator answers")
+                self._waits = False
                 return said
+            finally:
+                asked.cancel()
+
+    def _wait(self, reason: str) -> None:
+        """Say once what it waits for."""
+        if not self._waits:
+            self._tell(f"waiting for {self._link.address}: {reason}")
+        self._waits = True
