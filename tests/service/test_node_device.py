@@ -4,6 +4,7 @@ import re
 import subprocess
 import threading
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,10 +22,10 @@ from node_devices import (
     records_file,
 )
 from processes import done, free_port, turnout, waited_for
-from served_fake import ServedFake
+from served_fake import MomentsNoted, ServedFake
 from test_deployed import records_of
 
-from turnout.service.charter import Charter
+from turnout.service.charter import Charter, Timing
 from turnout.service.computation import Computation
 from turnout.service.device.trainer import trainer_on_dealt
 from turnout.service.storage.opening import open_storage
@@ -261,3 +262,13 @@ def test_a_memory_is_one_process_s_and_whole(tmp_path):
         assert (code, "damaged" in error) == (4, True)
         state.write_bytes(whole)
         assert ended(started(fake, tmp_path))[:2] == (0, "turns: 2 accepted\n")
+
+
+def test_what_is_not_computed_in_time_is_the_zero_vector_and_leaves_at_its_moment(tmp_path):
+    charter = replace(CHARTER, timing=Timing(8.0, 6.0, 1.0, 0.001))
+    with Fake(charter, 1, tmp_path) as fake:
+        noted = MomentsNoted(fake.coordinator, tmp_path / "state.json")
+        assert ended(started(fake, tmp_path, IN_TIME="1")) == (0, "turns: 2 accepted\n", "")
+    assert set(fake.coordinator.rows.values()) == {bytes(charter.encoding.encoded_size)}
+    assert set(noted.stored.values()) == {True}
+    assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ from graph_samples import (
     update_by_hand,
 )
 from node_devices import memory
-from served_fake import ServedFake
+from served_fake import MomentsNoted, ServedFake
 
+from turnout.service.charter import Timing
 from turnout.spec import CheckIn
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
@@ -33,9 +35,7 @@ SOURCE = np.random.default_rng(12)
 INPUTS, LABELS = SOURCE.random((2, *SHAPE)).astype(np.float32), np.array([3, 0])
 
 WITHOUT_TURNOUT = """
-import runpy, sys, time
-sleep = time.sleep
-time.sleep = lambda seconds: sleep(min(seconds, 0.1))  # moments come soon
+import runpy, sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("turnout", "torch", "onnx", "httpx", "scipy", "pydantic"):
@@ -44,6 +44,13 @@ sys.meta_path.insert(0, Absent())
 sys.path.insert(0, sys.argv[1])
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+SOON = """
+import time
+sleep = time.sleep
+time.sleep = lambda seconds: sleep(min(seconds, 0.1))
 """
 
 
@@ -62,11 +69,12 @@ def charter(computation=COMPUTATION):
     )
 
 
-def ended(fake, folder, records=(INPUTS, LABELS)):
+def ended(fake, folder, records=(INPUTS, LABELS), *, in_time=False):
     """Exit code, stdout and stderr of the device."""
     (folder / "token.txt").write_text(invitation(fake.coordinator.charter).encoded())
     np.savez(folder / "mine.npz", inputs=records[0], labels=records[1])
-    program = [sys.executable, "-c", WITHOUT_TURNOUT, FOLDER, FOLDER / "device.py", fake.url]
+    bootstrap = WITHOUT_TURNOUT if in_time else SOON + WITHOUT_TURNOUT
+    program = [sys.executable, "-c", bootstrap, FOLDER, FOLDER / "device.py", fake.url]
     program += ["--invitation", folder / "token.txt", "--records", folder / "mine.npz"]
     done = subprocess.run(
         [str(part) for part in [*program, "--state", folder / "state.json"]],
@@ -134,3 +142,22 @@ def test_it_never_draws_again(tmp_path):
         code, _, error = ended(fake, tmp_path)
     assert (code, "damaged" in error) == (4, True)
     assert len(before["slots"]) == len(before["answers"]) == 2
+
+
+def test_what_is_not_computed_in_time_is_the_zero_vector_and_leaves_at_its_moment(tmp_path):
+    terms = replace(charter(), timing=Timing(8.0, 6.0, 1.0, 0.001))
+    with Fake(terms, 1, tmp_path) as fake:
+        fake.coordinator.artefacts = named()[1]
+        noted = MomentsNoted(fake.coordinator, tmp_path / "state.json")
+        assert ended(fake, tmp_path, in_time=True) == (0, "turns: 2 accepted\n", "")
+    assert set(fake.coordinator.rows.values()) == {bytes(terms.encoding.encoded_size)}
+    assert set(noted.stored.values()) == {True}
+    assert min(noted.waited.values()) >= 6.0 / 16  # the first that a moment may be
+
+
+def test_records_with_numbers_that_are_not_finite_are_refused_before_contact(tmp_path):
+    with Fake(charter(), 1, tmp_path) as fake:
+        wrong = np.where(INPUTS > 0.5, np.nan, INPUTS)
+        code, _, error = ended(fake, tmp_path, (wrong, LABELS))
+    assert (code, "not finite" in error, error.count("\n")) == (2, True, 1)
+    assert fake.coordinator.requests == []

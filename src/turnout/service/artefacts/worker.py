@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.processes import end_with
+from turnout.service.processes import end_with
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.processes import end_with
+from turnout.service.processes import end_with
 
 _FAILED, _MADE = b"-", b"+"
 _REAP_SECONDS = 0.005
