@@ -258,6 +258,9 @@ def test_the_phase_of_updates_holds_twice_the_time_of_computing(rule, phase):
     charter = terms_of(rule=rule)
     held = replace(charter, timing=Timing(10.0, 6.0, 3.0, longest))
     assert Charter.from_canonical(held.canonical()).timing.compute_seconds == longest
+    assert Timing(10.0, 6.0, 3.0, None).bounded(asks_one=charter.asks_one).compute_seconds == (
+        pytest.approx(2 * longest / 3)
+    )
     with pytest.raises(ParameterError, match=f"compute_seconds = .* at most half of {phase}"):
         replace(charter, timing=Timing(10.0, 6.0, 3.0, 1.001 * longest))
 

@@ -65,8 +65,8 @@ def test_files_are_read_strictly(tmp_path):
 
 
 def test_the_schedule_of_a_new_task():
-    assert gathered().timing == Timing(60.0, 45.0, 10.0)
-    assert gathered(step_seconds=6.0).timing == Timing(6.0, 4.5, 1.0, 0.5)
+    assert gathered().timing == Timing(60.0, 45.0, 10.0, None)
+    assert gathered(step_seconds=6.0).timing == Timing(6.0, 4.5, 1.0, None)
     told = gathered(step_seconds=6.0, check_in_seconds=1.0, compute_seconds=0.25)
     assert told.timing == Timing(6.0, 1.0, 1.0, 0.25)
     with pytest.raises(ParameterError, match="step_seconds"):

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.option("--step-seconds", type=float, help="How long a step of a new task is; 60.")
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
-@click.option("--compute-seconds", type=float, help="How long a device may compute; 1/12.")
+@click.option(
+    "--compute-seconds", type=float, help="How long a device may compute; a third of the phase."
+)
 @click.option("--graph", is_flag=True, help="A new task's devices get its model as a graph.")
 @click.option("--out", metavar="FILE", type=PATH, help="Where they go.")
 def enrol(

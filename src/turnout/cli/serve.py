@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
 @click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
 @click.option(
-    "--compute-seconds", type=float, help="How long a device may compute an update; 1/12 of a step."
+    "--compute-seconds", type=float, help="How long a device may compute; a third of the phase."
 )
 @click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM), for https.")
 @click.option("--tls-key", metavar="FILE", help="Its private key (PEM).")

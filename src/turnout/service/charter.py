@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -85,12 +85,17 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """A step of which ¾ take check-ins and ⅙ answers; devices compute for 1/12 at most."""
+        """A step of which ¾ take check-ins and ⅙ answers; 1/12 is for computing, by either rule."""
         return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6, step_seconds / 12)
 
     def update_seconds(self, *, asks_one: bool) -> float:
         """The length of the phase in which updates are sent."""
         return self.answer_seconds if asks_one else self.check_in_seconds
+
+    def bounded(self, *, asks_one: bool) -> Self:
+        """The same with a bound on computing: a third of the phase of updates, if none is given."""
+        third = self.update_seconds(asks_one=asks_one) / 3
+        return replace(self, compute_seconds=self.compute_seconds or third)
 
     def require_room(self, *, asks_one: bool) -> None:
         """Refuse a bound on computing that leaves less than half the phase to send in."""

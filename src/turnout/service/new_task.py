@@ -83,8 +83,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
             "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, which "
             "is for simulations; devices take part with 'local' or 'central'"
         )
-    if timing.compute_seconds is None:
-        raise ParameterError("compute_seconds", None, "a number of seconds")
+    timing = timing.bounded(asks_one=plan.protocol.release.asks_one)
     timing.require_room(asks_one=plan.protocol.release.asks_one)
     # Devices do not have the user's own code.
     graph = graph or plan.model.name is None or names_code(plan.model.features)

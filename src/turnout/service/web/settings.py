@@ -91,13 +91,13 @@ class Settings(BaseModel):
 
     @property
     def timing(self) -> Timing:
-        """The lengths of the steps of a new task."""
+        """The lengths of the steps of a new task; the plan has a say in what is left open."""
         of_step = Timing.of(self.step_seconds or 60.0)
         return Timing(
             of_step.step_seconds,
             self.check_in_seconds or of_step.check_in_seconds,
             self.answer_seconds or of_step.answer_seconds,
-            self.compute_seconds or of_step.compute_seconds,
+            self.compute_seconds,
         )
 
     def require_timing(self, timing: Timing) -> None:
