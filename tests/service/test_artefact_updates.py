@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 from fake_coordinator import charter_of, invitation
+from forked import HANGS_SECONDS
 from graph_samples import (
     CLASSES,
     COMPUTATION,
@@ -34,6 +36,7 @@ from turnout.service.charter import Charter
 from turnout.service.computation import Artefact
 from turnout.service.device import Device, Diary, Link, Pace, StateFile, connection
 from turnout.service.device.trainer import trainer_on
+from turnout.service.device.working import UnfinishedError, in_a_process
 from turnout.spec import CheckIn
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
@@ -181,6 +184,25 @@ def test_a_failure_in_a_turn_gives_no_update_and_the_next_turn_goes_on():
         with pytest.raises(ExhaustedError):
             updates.update(AT, 3)
         assert np.array_equal(updates.update(AT, 3), working)
+    finally:
+        updates.close()
+
+
+def test_the_graph_s_process_serves_one_forked_process_after_the_other():
+    """Also after one of them was ended in the middle of a request."""
+    updates = ready()
+
+    def computed(seconds=HANGS_SECONDS):
+        return asyncio.run(in_a_process(partial(updates.update, AT, 3), seconds))
+
+    try:
+        expected = updates.update(AT, 3)
+        assert np.array_equal(computed(), expected)
+        assert np.array_equal(computed(), expected)
+        with pytest.raises(UnfinishedError):
+            computed(0.0)
+        updates.close()  # as a turn does
+        assert np.array_equal(computed(), expected)
     finally:
         updates.close()
 

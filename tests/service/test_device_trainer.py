@@ -243,3 +243,11 @@ def test_records_with_numbers_that_are_not_finite_are_refused_with_their_row(tmp
     labels[2] = wrong
     with pytest.raises(ParameterError, match=r"labels\[2\]"):
         checked_records(np.zeros((3, 2)), labels)
+
+
+def test_a_device_computes_on_the_processor_whatever_the_plan_runs_on(simulated):
+    """A process that is forked for each turn cannot use a GPU that its parent opened."""
+    plan = PLAN + '[run]\ndevice = "cuda"\n'
+    made = trainer_on(records(simulated, 7), 7)(charter(plan)).update(PARAMETERS, 7)
+    expected = simulated.clipped_sum(PARAMETERS, np.array([7])).total
+    assert np.array_equal(made, expected)

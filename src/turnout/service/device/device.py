@@ -49,6 +49,7 @@ class Device:
         diary: its durable memory, open for as long as it runs.
         trainer_of: builds what computes its updates, once the charter is known.
         workshop: where updates are computed; a process of their own.
+        try_out: compute an update that nobody gets before it enrols, so that errors show.
         tell: hears what its owner should know: that it takes part, and what it waits for. No step
             is in it, and nothing at the time of a turn.
         turned: hears how the turns stand when one has ended, which joins the client with a step.
@@ -67,6 +68,7 @@ class Device:
         cover: bool = False,
         pace: Pace | None = None,
         workshop: Workshop = in_a_process,
+        try_out: bool = True,
         tell: Callable[[str], object] = lambda _: None,
         turned: Callable[[Counter[str]], object] = lambda _: None,
         random_bytes: ByteStream = system_bytes,
@@ -77,7 +79,7 @@ class Device:
         self._trainer_of, self._workshop, self._cover = trainer_of, workshop, cover
         self._pace, self._random_bytes, self._source = pace or Pace(), random_bytes, source
         self._remote = Remote(link, diary)
-        self._tell, self._turned, self._waits = tell, turned, False
+        self._tries_out, self._tell, self._turned, self._waits = try_out, tell, turned, False
 
     async def run(self) -> Counter[str]:
         """Take part until there is nothing left to do; what became of its turns.
@@ -115,7 +117,7 @@ class Device:
             await self._pace.until_ready(heard)
             heard = self._pace.now()
             await trainer.fetch(self._artefact)
-        else:
+        elif self._tries_out:
             await self._try_out(trainer, charter)
         await self._pace.until_ready(heard)
         await self._patiently(self._enrol)

@@ -146,6 +146,7 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
                     cover=trial.cover,
                     pace=Pace(trial.limits),
                     workshop=workshop,
+                    try_out=False,  # of one trainer for all, which was
                 )
                 for each in zip(invitations, diaries, strict=True)
             ]

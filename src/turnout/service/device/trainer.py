@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,12 +199,15 @@ def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> T
 
 
 def _task(workload: Workload, charter: Charter) -> FedSGD:
-    """The model, which is that of the charter."""
+    """The model, which is that of the charter, on the processor: no GPU outlives a fork."""
     from turnout.learning.fedsgd import FedSGD
     from turnout.training.building import build_algorithm
 
-    _require_no_code(workload.plan)
-    _require_agreement(workload.plan, charter)
+    plan = workload.plan
+    _require_no_code(plan)
+    _require_agreement(plan, charter)
+    run = plan.run.model_copy(update={"device": "cpu"})
+    workload = replace(workload, plan=plan.model_copy(update={"run": run}))
     task, encoding = build_algorithm(workload), charter.encoding
     if not isinstance(task, FedSGD):
         rule = workload.plan.client.rule
