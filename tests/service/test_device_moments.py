@@ -15,7 +15,7 @@ import pytest
 from device_world import Chosen, Killed, World, at_once
 from fake_coordinator import charter_of
 from forked import HANGS_SECONDS
-from graph_samples import GRAPH
+from graph_samples import DIMENSION, SHAPE, endless
 from test_device_messages import of as message_charter
 from virtual_time import virtually
 
@@ -316,15 +316,28 @@ def computes_for_ever(tell):
     computed(work)
 
 
-def holds_a_graph(tell):
+def runs_a_graph(tell):
     pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
-    with Sandbox(GRAPH) as sandbox:
+    arrays = {
+        "parameters": np.zeros(DIMENSION, np.float32),
+        "inputs": np.zeros((1, *SHAPE), np.float32),
+        "labels": np.zeros(1, np.int64),
+        "weights": np.ones(1, np.float32),
+        "clip_norm": np.array(1.0),
+    }
+
+    def asked():
+        """The request is in the pipe: what runs the graph has hours to do."""
         tell(sandbox._process.pid)
         time.sleep(HANGS_SECONDS)
 
+    with Sandbox(endless([1 << 12, 1 << 10], times=10_000)) as sandbox:
+        sandbox._line = asked
+        sandbox.run(arrays, 4 * DIMENSION)
+
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs Linux")
-@pytest.mark.parametrize("device", [computes_for_ever, holds_a_graph])
+@pytest.mark.parametrize("device", [computes_for_ever, runs_a_graph])
 def test_what_computes_ends_with_its_device(device):
     """Killed with SIGKILL, it can end nothing itself."""
     read, write = os.pipe()
