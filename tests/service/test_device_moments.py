@@ -15,7 +15,7 @@ import pytest
 from device_world import Chosen, Killed, World, at_once
 from fake_coordinator import charter_of
 from forked import HANGS_SECONDS
-from graph_samples import DIMENSION, SHAPE, endless
+from graph_samples import GRAPH
 from test_device_messages import of as message_charter
 from virtual_time import virtually
 
@@ -318,28 +318,15 @@ def computes_for_ever(tell):
 
 def runs_a_graph(tell):
     pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
-    arrays = {
-        "parameters": np.zeros(DIMENSION, np.float32),
-        "inputs": np.zeros((1, *SHAPE), np.float32),
-        "labels": np.zeros(1, np.int64),
-        "weights": np.ones(1, np.float32),
-        "clip_norm": np.array(1.0),
-    }
-
-    def asked():
-        """The request is in the pipe: what runs the graph has hours to do."""
+    with Sandbox(GRAPH) as sandbox:
         tell(sandbox._process.pid)
         time.sleep(HANGS_SECONDS)
-
-    with Sandbox(endless([1 << 12, 1 << 10], times=10_000)) as sandbox:
-        sandbox._line = asked
-        sandbox.run(arrays, 4 * DIMENSION)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs Linux")
 @pytest.mark.parametrize("device", [computes_for_ever, runs_a_graph])
 def test_what_computes_ends_with_its_device(device):
-    """Killed with SIGKILL, it can end nothing itself."""
+    """Killed with SIGKILL it can end nothing itself, and what is stopped does not see it go."""
     read, write = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -350,6 +337,7 @@ def test_what_computes_ends_with_its_device(device):
     os.close(write)
     with open(read) as told:
         worker = int(told.readline())
+    os.kill(worker, signal.SIGSTOP)
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
     until_gone(worker)
