@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from turnout.core.files import write
 from turnout.reporting.drawing import Picture
-from turnout.reporting.folder import write
 from turnout.reporting.palette import DASHED, LOOKS, SOLID
 
 MODELS = ("central", "shuffled", "local")

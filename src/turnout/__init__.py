@@ -10,6 +10,7 @@ Names are loaded when they are first used.
 
 from typing import TYPE_CHECKING
 
+from turnout._version import __version__ as __version__
 from turnout.core.lazy import loaded_on_demand
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ _HOMES = {
     "spec.shuffles": "shuffled",
 }
 
-__version__ = "0.1.0"
 __getattr__ = loaded_on_demand(__name__, _HOMES)
 
 

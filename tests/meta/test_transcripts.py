@@ -23,7 +23,7 @@ from transcripts import (
     write,
 )
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.datasets import MissingFileError
 from turnout.plans import Plan
 from turnout.plans.bandit import BanditPlan

@@ -12,8 +12,9 @@ import pytest
 from scipy.stats import binomtest
 
 from turnout.core.errors import StorageError
+from turnout.core.files import write
 from turnout.reporting.drawing import Picture
-from turnout.reporting.folder import write, write_report
+from turnout.reporting.folder import write_report
 from turnout.reporting.summary import TRACKED, Outcome, Summary, versions
 
 

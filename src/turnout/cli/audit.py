@@ -105,7 +105,8 @@ def audit(
 
 def _write(found: Audit, out: Path, one_run: bool) -> None:
     """audit.json, and a picture of what can be drawn."""
-    from turnout.reporting.folder import as_json, write
+    from turnout.core.files import write
+    from turnout.reporting.folder import as_json
 
     write(out / "audit.json", as_json(found.to_dict()))
     if not one_run:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.cli.commands import Group
 from turnout.cli.startup import start_fast
 from turnout.core.errors import (

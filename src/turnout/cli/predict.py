@@ -35,7 +35,7 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
         raise ParameterError("out", str(out), "a .csv or .npy file")
     require("train", what="turnout predict")
     from turnout.api.trained import load
-    from turnout.reporting.folder import write
+    from turnout.core.files import write
 
     model = load(folder)
     scores = model.scores(_inputs(data, folder))

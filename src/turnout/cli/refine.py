@@ -266,7 +266,7 @@ def _check_level(release: Release, key: Key | None, epsilon: float) -> None:
 def _write_values(release: Release, key: Key | None, path: Path) -> None:
     import numpy as np
 
-    from turnout.reporting.folder import write
+    from turnout.core.files import write
 
     if key is None:
         raise click.UsageError("--values needs the key for epsilon = inf: --key FILE")

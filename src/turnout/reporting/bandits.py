@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.accounting import Guarantee
+from turnout.core.files import write
 from turnout.plans.bandit import BanditPlan
-from turnout.reporting.folder import PAGE, PICTURES, REPORT, as_json, table_csv, write
+from turnout.reporting.folder import PAGE, PICTURES, REPORT, as_json, table_csv
 from turnout.reporting.guarantees import guarantee_record, guarantee_rows
 from turnout.reporting.summary import versions
 from turnout.reporting.words import rounded_up
@@ -155,7 +156,7 @@ def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) ->
 
 def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
     """The HTML page."""
-    from turnout import __version__
+    from turnout._version import __version__
     from turnout.reporting.page import named_cards, sections, template
 
     record, guarantee = summary.record(), summary.guarantee

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from turnout.core.errors import ParameterError
-from turnout.reporting.folder import write
+from turnout.core.files import write
 
 FORMATS = (".svg", ".png", ".pdf")
 """Endings of a picture's file."""

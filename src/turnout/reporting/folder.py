@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.core.errors import StorageError
+from turnout.core.files import write
 from turnout.reporting.summary import Outcome, Summary
 
 if TYPE_CHECKING:
@@ -75,17 +74,6 @@ def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
 def as_json(record: dict[str, Any]) -> str:
     """A record as indented JSON."""
     return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write(path: Path, data: str | bytes) -> None:
-    """Puts a file in its place, whole."""
-    fresh = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(data.encode() if isinstance(data, str) else data)
-        os.replace(fresh, path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}") from error
 
 
 def _history(outcome: Outcome) -> str:

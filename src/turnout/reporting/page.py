@@ -7,7 +7,7 @@ from typing import Any
 
 import jinja2
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.core.errors import NumericalError
 from turnout.plans import PreparedPlan
 from turnout.plans.preparation import costliest_clients

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from turnout.core.files import write
 from turnout.refinement import LevelEstimate
-from turnout.reporting.folder import write
 
 
 def level_rows(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.plans import PreparedPlan
 from turnout.reporting.guarantees import guarantee_record
 from turnout.reporting.headline import PERSONAL, Headline

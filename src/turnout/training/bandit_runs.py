@@ -34,12 +34,13 @@ from turnout.bandits import (
 from turnout.bandits.private_ucb import StatisticsOfPolicy
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import write
 from turnout.core.identity import identity_of
 from turnout.plans.bandit import BanditPlan
 from turnout.plans.plan import read_plan
 from turnout.randomness import SimulationStreams
 from turnout.reporting.bandits import BanditSummary, write_bandit_report
-from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write
+from turnout.reporting.folder import PLAN, REPORT, SIMULATOR
 from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, RunIdentity
 from turnout.simulation.history import Recorder
 from turnout.spec import PrivacyUnit, Relation

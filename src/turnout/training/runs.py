@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.files import write
 from turnout.datasets import ClientData
 from turnout.participation.traces import day_profile, trace_statistics
 from turnout.plans import AvailabilitySection, Plan, prepare, read_plan
-from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write, write_report
+from turnout.reporting.folder import PLAN, REPORT, SIMULATOR, write_report
 from turnout.reporting.summary import Outcome, Summary, TraceFindings
 from turnout.spec import AvailabilityCheckIn
 from turnout.training.execution import BaselineRun, ReadyRun, Watcher

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import StorageError
+from turnout.core.files import write
 from turnout.datasets import ClientData
 from turnout.plans.sections import ModelSection
 from turnout.reporting.card import model_card
-from turnout.reporting.folder import PLAN, write
+from turnout.reporting.folder import PLAN
 from turnout.reporting.guarantees import guarantee_record
 from turnout.reporting.outcome_words import clip_words, test_words
 from turnout.reporting.summary import Outcome, protection_record

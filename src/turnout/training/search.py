@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError, StorageError, UnsupportedError
+from turnout.core.files import write
 from turnout.datasets import ClientData, Target
 from turnout.plans import AvailabilitySection, Plan, PreparedPlan, prepare
 from turnout.plans.data import DataSection
 from turnout.plans.tuning import Range, TuneSection, parse_ranges
 from turnout.randomness import SimulationStreams
-from turnout.reporting.folder import SIMULATOR, write
+from turnout.reporting.folder import SIMULATOR
 from turnout.reporting.summary import Outcome
 from turnout.training.execution import ReadyRun, Unwatched, Watcher
 from turnout.training.held_out import HeldOut

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ParameterError
+from turnout.core.files import write
 from turnout.datasets import ClientData
 from turnout.plans import Plan, read_plan
-from turnout.reporting.folder import PLAN, SIMULATOR, write
+from turnout.reporting.folder import PLAN, SIMULATOR
 from turnout.reporting.guarantees import guarantee_record
 from turnout.training.execution import Watcher
 from turnout.training.runs import PLACE, Beside, place_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.service.dashboard.facts import public_facts
 from turnout.service.dashboard.supervision import operator_facts
 from turnout.service.web.views import OperatorView, PublicView

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.service.dashboard.mounting import mount
 from turnout.service.web import openapi
 from turnout.service.web.answers import BUSY, respond

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnout import __version__
+from turnout._version import __version__
 from turnout.service.charter import Charter
 from turnout.service.web.devices import ENROLMENT_BYTES
 from turnout.service.web.published import MOST_RECORDS
