@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from turnout.accounting import Guarantee, epsilon_upper, price, published_epsilon
+from turnout.accounting import Guarantee, epsilon_upper, published_epsilon
+from turnout.accounting import price as exact_guarantee
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
@@ -42,7 +43,7 @@ def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: fl
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
     if method is None or method == TIGHTEST:
-        return price(scheme, delta, tolerance)
+        return exact_guarantee(scheme, delta, tolerance)
     if method not in METHODS:
         raise ParameterError("method", method, f"one of {', '.join(map(repr, METHODS))}")
     if method == QUICK:

@@ -21,7 +21,7 @@ from turnout.spec import Scheme
 
 FloatArray = NDArray[np.float64]
 
-_CELLS, _FEWEST, _MOST = 2**22, 2**10, 2**16
+_SIMULATED_CELLS, _SIMULATED_FEWEST, _SIMULATED_MOST = 2**22, 2**10, 2**16
 """Releases that are held at once, and trials of a simulation."""
 _SEEDS = 2**31
 
@@ -50,7 +50,13 @@ class SimulationGame:
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
         """Statistics of so many canaries, each of shape (trials,), by name."""
-        group = int(np.clip(_CELLS // self.scheme.participation.steps, _FEWEST, _MOST))
+        group = int(
+            np.clip(
+                _SIMULATED_CELLS // self.scheme.participation.steps,
+                _SIMULATED_FEWEST,
+                _SIMULATED_MOST,
+            )
+        )
         starts = range(0, trials, group)
         seeds = streams.generator("audit", "simulations", *name, world).integers(
             _SEEDS, size=len(starts)

@@ -10,7 +10,7 @@ from turnout.cli.estimate_output import picture_path
 from turnout.cli.options import QuestionCommand, question_options, show
 from turnout.core.errors import ParameterError
 
-_EXAMPLES = """\b
+_ACCOUNT_EXAMPLES = """\b
 Examples:
   turnout account --scheme check-in --window 1000 --noise-multiplier 1 \\
       --delta 1e-6 --relation add-remove --explain
@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.command(cls=QuestionCommand, epilog=_EXAMPLES)
+@click.command(cls=QuestionCommand, epilog=_ACCOUNT_EXAMPLES)
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
     "--prior", type=float, help="With --explain: an attacker's prior that the client took part."

@@ -10,7 +10,7 @@ import click
 from turnout.cli.commands import Group
 from turnout.cli.options import FILE, WHOLE, QuestionCommand, scheme_options, target_options
 
-_FILE = click.argument("file", type=FILE)
+_BUDGET_FILE = click.argument("file", type=FILE)
 _LEFT_EXAMPLES = """\b
 Examples:
   turnout budget left --scheme check-in --window 100 --windows 20 --noise-multiplier 1 \\
@@ -48,7 +48,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
 
 
 @budget.command("open", cls=QuestionCommand, epilog=_OPEN_EXAMPLES)
-@_FILE
+@_BUDGET_FILE
 @click.option("--epsilon", type=float, help="The budget; without it nothing is refused.")
 @click.option(
     "--decided",
@@ -77,7 +77,7 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
 
 
 @budget.command(cls=QuestionCommand)
-@_FILE
+@_BUDGET_FILE
 @click.option("--label", default="", metavar="TEXT", help="What to call it in the account.")
 @click.option("--times", type=click.IntRange(1), default=1, help="How often; once by default.")
 @scheme_options
@@ -93,7 +93,7 @@ def charge(file: Path, as_json: bool, label: str, times: int, **flags: Any) -> N
 
 
 @budget.command()
-@_FILE
+@_BUDGET_FILE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def show(file: Path, as_json: bool) -> None:
     """Prints what was charged to the account in FILE, and the ε of all of it."""

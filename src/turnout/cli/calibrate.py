@@ -8,7 +8,7 @@ import click
 
 from turnout.cli.options import QuestionCommand, question_options, show
 
-_EXAMPLES = """\b
+_CALIBRATE_EXAMPLES = """\b
 Examples:
   turnout calibrate --scheme check-in --window 1000 --epsilon 1 \\
       --delta 1e-6 --relation add-remove
@@ -19,7 +19,7 @@ Examples:
 """
 
 
-@click.command(cls=QuestionCommand, epilog=_EXAMPLES)
+@click.command(cls=QuestionCommand, epilog=_CALIBRATE_EXAMPLES)
 @click.option("--epsilon", type=float, help="The ε that must hold.")
 @click.option(
     "--solve-for",

@@ -16,7 +16,7 @@ _SECTIONS = {
     "Shuffled messages": ("epsilon0", "rounds", "sampled"),
     "Both": ("clients", "delta", "relation", "tolerance"),
 }
-_EXAMPLES = """\b
+_COMPARE_EXAMPLES = """\b
 Examples:
   turnout compare --against noise-multiplier --from 0.5 --to 4 --points 8 \\
       --window 1000 --clients 1e5 --delta 1e-6 --relation add-remove
@@ -26,7 +26,7 @@ Examples:
 """
 
 
-@click.command(cls=SectionedCommand, sections=_SECTIONS, epilog=_EXAMPLES)
+@click.command(cls=SectionedCommand, sections=_SECTIONS, epilog=_COMPARE_EXAMPLES)
 @click.option("--scheme", metavar="NAME", help="What is compared: check-in (default) or shuffle.")
 @click.option(
     "--against",

@@ -36,11 +36,11 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
-    from turnout.api.calibrations import calibrate
+    from turnout.api.calibrations import calibrate as solve
 
     target, name = question.target, own_name(solve_for, question.randomizer.randomizer)
     with flags_named():
-        found = calibrate(
+        found = solve(
             lambda value: question.answered(name, value).scheme,
             epsilon=question.target_epsilon,
             delta=None if name == DELTA else target.delta,

@@ -64,10 +64,10 @@ def witness(
         raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")
     tls = tls_files(tls_cert, tls_key)
     token = None if token_file is None else token_of(token_file, "token_file")
-    run(db, host, port, token=token, tls=tls, announce=_announce)
+    run(db, host, port, token=token, tls=tls, announce=_announce_witness)
     return 0
 
 
-def _announce(key: str, address: str) -> None:
+def _announce_witness(key: str, address: str) -> None:
     """One line on stdout, once heads are taken."""
     click.echo(f"Witness {key} on {address}")

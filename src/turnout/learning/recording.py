@@ -20,7 +20,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-Function = Callable[..., tuple[Tensor, ...]]
+TensorFunction = Callable[..., tuple[Tensor, ...]]
 
 CALLS_BEFORE, LARGEST_COUNT = 8, 16
 """A shape is recorded when it comes up so often, and so many shapes of a function at most."""
@@ -32,11 +32,11 @@ class Recorded:
     Guarantee: the bits of the function itself, from any thread.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: TensorFunction) -> None:
         """A function whose operations depend on the shapes of its tensors alone."""
         self._function = function
         self._calls: Counter[tuple[torch.Size, ...]] = Counter()
-        self._graphs: dict[tuple[torch.Size, ...], Function] = {}
+        self._graphs: dict[tuple[torch.Size, ...], TensorFunction] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -53,7 +53,9 @@ class Recorded:
         """The number of combinations of shapes that are recorded."""
         return sum(graph is not self._function for graph in self._graphs.values())
 
-    def _counted(self, shapes: tuple[torch.Size, ...], tensors: tuple[Tensor, ...]) -> Function:
+    def _counted(
+        self, shapes: tuple[torch.Size, ...], tensors: tuple[Tensor, ...]
+    ) -> TensorFunction:
         """The graph of these shapes if it is their turn, or else the function."""
         with self._lock:
             if len(self._graphs) >= LARGEST_COUNT:
@@ -66,11 +68,11 @@ class Recorded:
             return self._graphs[shapes]
 
 
-def _graph(function: Function, tensors: tuple[Tensor, ...]) -> Function:
+def _graph(function: TensorFunction, tensors: tuple[Tensor, ...]) -> TensorFunction:
     """The function at these shapes as a graph, or itself where PyTorch cannot record."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that shapes become constants, and of deprecation
         try:
-            return cast(Function, torch.jit.trace(function, tensors, check_trace=False))
+            return cast(TensorFunction, torch.jit.trace(function, tensors, check_trace=False))
         except (RuntimeError, AttributeError):
             return function

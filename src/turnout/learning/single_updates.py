@@ -16,7 +16,7 @@ from turnout.learning.models import Model
 EXAMPLES_AT_ONCE = 256
 """A client with more of them has its gradient added up in parts of so many."""
 
-LARGEST_UPDATES = 1 << 24
+LARGEST_SINGLE_UPDATES = 1 << 24
 """Floats of the clients' updates that are kept at once: 64 MiB."""
 
 
@@ -35,7 +35,9 @@ class SingleUpdates:
 
     def clients_at_once(self, examples_each: int) -> int:
         """The number of clients of that many examples that make a good batch."""
-        return max(1, min(64, LARGEST_UPDATES // max(self.model.dimension, 1)) // examples_each)
+        return max(
+            1, min(64, LARGEST_SINGLE_UPDATES // max(self.model.dimension, 1)) // examples_each
+        )
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
         """Σ of the clipped updates, float32, (d,), and how many were clipped."""

@@ -16,10 +16,10 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
     A third argument, if there is one, is what to call it from now on.
     """
-    from rich.console import Console
+    from rich import console as rich_console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    console = rich_console.Console(stderr=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(what, total=None)
     with _late(bar.start, bar.stop):
@@ -34,10 +34,10 @@ def spinner(what: str) -> Iterator[None]:
     began, stop = time.monotonic(), ExitStack()
 
     def show() -> None:
-        from rich.console import Console
+        from rich import console as rich_console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        console = Console(stderr=True)
+        console = rich_console.Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
         hidden = not console.is_terminal
         status = Progress(*columns, console=console, transient=True, disable=hidden)

@@ -78,23 +78,23 @@ def _total_variation(randomizer: PureRandomizer) -> tuple[float, bool]:
     return largest, binary or isinstance(randomizer, SampledBitResponse)
 
 
-def _every_step(draw: Always, full: int, rest: int) -> tuple[Chances, Chances]:
+def _seen_every_step(draw: Always, full: int, rest: int) -> tuple[Chances, Chances]:
     return [(1.0, full)], [(1.0, full)]
 
 
-def _coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances]:
+def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances]:
     sent = [(float(draw.rate), full)]
     return sent, sent
 
 
-def _one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
+def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
     """Whole windows, and one that was begun: the message was sent if its step is past."""
     probability = float(draw.probability)
     sent = [(probability, full), (probability * rest / draw.steps, 1)]
     return sent, sent
 
 
-def _k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
+def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
     """Of a window that was begun at least no message was sent, and at most k."""
     whole = full * draw.picks
     return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
@@ -102,5 +102,5 @@ def _k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
 
 _CHANCES: DrawTable[Callable[[Any, int, int], tuple[Chances, Chances]]] = DrawTable(
     "an independent analysis of messages that are seen",
-    {Always: _every_step, Bernoulli: _coins, OneOf: _one_of, KOf: _k_of},
+    {Always: _seen_every_step, Bernoulli: _seen_coins, OneOf: _seen_one_of, KOf: _seen_k_of},
 )

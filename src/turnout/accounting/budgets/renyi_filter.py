@@ -25,7 +25,7 @@ from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError
 from turnout.spec import Scheme
 
-_KIND = "renyi-filter"
+_FILTER_KIND = "renyi-filter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class RenyiFilter:
     def to_dict(self) -> dict[str, Any]:
         """As plain dictionaries, lists, numbers and words."""
         return {
-            "kind": _KIND,
+            "kind": _FILTER_KIND,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "odometer": self.odometer.to_dict(),
@@ -131,5 +131,5 @@ class RenyiFilter:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiFilter:
         """The filter that `to_dict` wrote."""
-        require_kind(data, _KIND)
+        require_kind(data, _FILTER_KIND)
         return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))

@@ -118,11 +118,11 @@ def seen_blocks(
     return NeighbourBound(upper, lower, METHOD, tight=attained)
 
 
-def _every_step(draw: Always, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _seen_every_step(draw: Always, full: int, rest: int, step: _Step, side: Side) -> Run:
     return repeated(step.worst, full * step.messages)
 
 
-def _coins(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _seen_coins(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
     return _sent(step, (draw.rate, full))
 
 
@@ -130,7 +130,7 @@ def _cohorts(draw: Cohort, full: int, rest: int, step: _Step, side: Side) -> Run
     return _sent(step, (draw.size / draw.population, full))
 
 
-def _windows(draw: OneOf, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _seen_windows(draw: OneOf, full: int, rest: int, step: _Step, side: Side) -> Run:
     chances = (draw.probability, full), (draw.probability * rest / draw.steps, 1)
     return _sent(step, *chances)
 
@@ -149,10 +149,10 @@ def _sent(step: _Step, *chances: tuple[float, int]) -> Run:
 _MESSAGES: DrawTable[Callable[[Any, int, int, _Step, Side], Run]] = DrawTable(
     "the price of messages that are seen with their senders",
     {
-        Always: _every_step,
-        Bernoulli: _coins,
+        Always: _seen_every_step,
+        Bernoulli: _seen_coins,
         Cohort: _cohorts,
-        OneOf: _windows,
+        OneOf: _seen_windows,
         KOf: _subsets,
     },
 )

@@ -178,12 +178,16 @@ def at_eightfold(
     return PrivacyPoint(epsilon, total)
 
 
-_PAPER = Paper("check-ins", "balle2020checkins")
+_APPROXIMATE_PAPER = Paper("check-ins", "balle2020checkins")
 _RANDOMIZER, _RANGE = "(epsilon_0, delta_0)", "delta_0 as Lemma A.3 allows"
 RESULTS = (
-    _PAPER.states("Theorem 3.2, approximate", theorem_3_2_approximate, _RANDOMIZER, _RANGE),
-    _PAPER.states("Theorem 5.1, approximate", theorem_5_1_approximate, _RANDOMIZER, _RANGE),
-    _PAPER.states(
+    _APPROXIMATE_PAPER.states(
+        "Theorem 3.2, approximate", theorem_3_2_approximate, _RANDOMIZER, _RANGE
+    ),
+    _APPROXIMATE_PAPER.states(
+        "Theorem 5.1, approximate", theorem_5_1_approximate, _RANDOMIZER, _RANGE
+    ),
+    _APPROXIMATE_PAPER.states(
         "Theorem A.7, approximate", theorem_a_7_as_printed, _RANDOMIZER, _RANGE, Status.UNSAFE
     ),
 )

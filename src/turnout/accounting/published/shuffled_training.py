@@ -35,7 +35,7 @@ from turnout.spec import (
     TrustModel,
 )
 
-_ROUNDING = 1e-9
+_SHARE_ROUNDING = 1e-9
 
 
 def theorem_4_3_1(
@@ -75,7 +75,7 @@ def theorem_4_4_1(
     left = each - missed_by_coins(local_epsilon, clients, probability)
     if left <= 0:
         raise UnsupportedError("Theorem 4.4.1 proves nothing: too few clients are expected")
-    inner = min(left / probability, 0.5) * (1 - _ROUNDING)
+    inner = min(left / probability, 0.5) * (1 - _SHARE_ROUNDING)
     point = lemma_4_4_1(local_epsilon, clients, probability, inner)
     return _composed(PrivacyPoint(point.epsilon, each), rounds, slack)
 
@@ -118,7 +118,7 @@ def _composed(each: PrivacyPoint, rounds: int, slack: float) -> float:
 
 def _divided(delta: float, rounds: int) -> tuple[float, float]:
     """δ of each round and of the composition, together a little below the whole."""
-    return delta / (2 * rounds) * (1 - _ROUNDING), delta / 2 * (1 - _ROUNDING)
+    return delta / (2 * rounds) * (1 - _SHARE_ROUNDING), delta / 2 * (1 - _SHARE_ROUNDING)
 
 
 _THESIS, _PURE = Paper("thesis", "girgis2023thesis"), "pure epsilon_0"

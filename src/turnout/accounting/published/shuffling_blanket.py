@@ -38,7 +38,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.roots import bisected
 
 _HALVINGS = 60
-_ROUNDING = 1e-9  # relative; logarithms below lose n times a few units of the last place
+_LOGARITHM_ROUNDING = 1e-9  # relative; logarithms below lose n times a few units of the last place
 _LARGEST_LOCAL_EPSILON = 300.0
 
 
@@ -163,7 +163,7 @@ def _smallest(
 
     def met(epsilon: float) -> bool:
         log_delta = log_bound(_Blanket.of(epsilon, local_epsilon, categories), clients)
-        return log_delta + _ROUNDING * (1 + abs(log_delta)) <= math.log(delta)
+        return log_delta + _LOGARITHM_ROUNDING * (1 + abs(log_delta)) <= math.log(delta)
 
     return bisected(met, 0.0, local_epsilon, halvings=_HALVINGS).holding
 

@@ -49,7 +49,7 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     >>> round(theorem_5_4_1(1.5, 60_000, 10_000).composed(1200).epsilon(1e-5), 3)
     3.086
     """
-    _check(local_epsilon, clients, sampled)
+    _check_sampled(local_epsilon, clients, sampled)
     hidden, log_rate = blanket_size(local_epsilon, sampled), math.log(sampled / clients)
     log_second = (
         math.log(4) + 2 * log_rate + 2 * log_expm1(local_epsilon) - local_epsilon - math.log(hidden)
@@ -76,7 +76,7 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
     """
-    _check(local_epsilon, clients, sampled)
+    _check_sampled(local_epsilon, clients, sampled)
     chance = sampled / clients
     return RenyiLowerFormula(
         lambda orders: log_moment_below(orders, local_epsilon, sampled, chance)
@@ -105,7 +105,7 @@ def lemma_4_3_1(
     Returns:
         ε for one record, never below the true one if ``bound`` is not; 0 where q ≤ δ.
     """
-    _check(local_epsilon, clients, sampled)
+    _check_sampled(local_epsilon, clients, sampled)
     checks.open_unit(delta=delta)
     checks.count(records=records, samples=samples)
     checks.at_most("records", records, samples=samples)
@@ -183,7 +183,7 @@ def _expected(local_epsilon: float, clients: int, probability: float, inner_delt
     return probability * clients
 
 
-def _check(local_epsilon: float, clients: int, sampled: int) -> None:
+def _check_sampled(local_epsilon: float, clients: int, sampled: int) -> None:
     require_setting(local_epsilon, clients)
     checks.count(sampled=sampled)
     checks.at_most("clients", clients, sampled=sampled)

@@ -32,7 +32,7 @@ from turnout.spec import KaryResponse, NonAdaptiveRandomizer, SampledBitResponse
 
 _COIN = 2**32  # resolution of coins that serve accuracy only
 _MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed
-_ROUNDING = 1e-12  # of such a sum
+_SUM_ROUNDING = 1e-12  # of such a sum
 
 
 def flip_probability(epsilon: float) -> float:
@@ -100,7 +100,7 @@ def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
         turned = np.arange(number + 1)
         law = ways * p**turned * (1.0 - p) ** (number - turned)
         first, second = np.outer(first, law).ravel(), np.outer(second, law[::-1]).ravel()
-    return min(float(np.maximum(first - second, 0.0).sum()) + _ROUNDING, 1.0)
+    return min(float(np.maximum(first - second, 0.0).sum()) + _SUM_ROUNDING, 1.0)
 
 
 def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int64]:

@@ -44,7 +44,7 @@ _GROUPS = 128  # of blanket messages
 _OF_ONE_FLIP, _FEWEST, _MOST = 2.0, 1e-3, 0.2
 _FAR_FEWER = 1e-3  # and D > d
 _LEAST_MEAN, _SCORES = 1.0, (0.0, 1.5)  # of λ, and deviations of D up to which it counts as less
-_ROUNDING, _TINY = 1e-8, 1e-200
+_ROUNDING, _LEAST_CHANCE = 1e-8, 1e-200
 _MOST_MADE_UP = 0.5  # of p, what g may be
 
 
@@ -82,7 +82,7 @@ class SampledBits(Bits):
         """The bound by messages that are made up, g and the d's chosen."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
-        guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _TINY)
+        guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _LEAST_CHANCE)
         fewer = min(max(_OF_ONE_FLIP / (self.clients * p), _FEWEST), _MOST)
         mean = max(math.log(max(blanket / guide, 1.0) / fewer), _LEAST_MEAN)
         g, edges = 0.5 * mean / others, _edges(mean, _FAR_FEWER * guide)
@@ -116,7 +116,7 @@ def _edges(mean: float, chance: float) -> list[int]:
     By Chernoff: d + 1 or more come with a chance of exp(−(d + 1)·ln((d + 1)/λ) + d + 1 − λ) at
     most.
     """
-    target = math.log(max(chance, _TINY))
+    target = math.log(max(chance, _LEAST_CHANCE))
     most = math.ceil(mean)
     while (most + 1) * (1.0 - math.log((most + 1) / mean)) - mean > target:
         most += 1

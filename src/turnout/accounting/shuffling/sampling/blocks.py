@@ -55,7 +55,7 @@ _DENSITY, _REACHED = 10.0, 0.5
 _FURTHER, _AT_ONCE = 1.02, 8
 _LOST = 3e-5  # part of δ that may be left out
 _SINGLE, _COMPOSED = Grain(40, 300.0, _LOST), Grain(24, 100.0, _LOST)  # one round, one of many
-_ROUNDING = 1e-9  # of a line, relative to what it is the sum of
+_LINE_ROUNDING = 1e-9  # of a line, relative to what it is the sum of
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _TangentCurve:
 
     def _line(self, k: FloatArray, index: FloatArray) -> FloatArray:
         rise = self.slopes[index] * (k - self.nodes[index])
-        return self.values[index] + rise - _ROUNDING * (self.values[index] + np.abs(rise))
+        return self.values[index] + rise - _LINE_ROUNDING * (self.values[index] + np.abs(rise))
 
 
 @lru_cache(maxsize=64)
