@@ -11,7 +11,7 @@ Names are loaded when they are first used.
 from typing import TYPE_CHECKING
 
 from turnout._version import __version__ as __version__
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee as Guarantee

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.core.extras import require
+from turnout.core.optional import require
 
 if TYPE_CHECKING:
     import numpy as np

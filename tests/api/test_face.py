@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import turnout as tn
-from turnout.core import extras
+from turnout.core import optional as extras
 
 NAMES = """
 ApproximateRandomizer Audit Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise
@@ -37,7 +37,7 @@ def test_importing_it_loads_nothing_that_is_not_used():
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     ours = {name for name in loaded if name.partition(".")[0] == "turnout"}
-    assert ours == {"turnout", "turnout.core", "turnout.core.lazy"}
+    assert ours == {"turnout", "turnout.core", "turnout.core.optional"}
     assert not loaded & {"numpy", "scipy", "click", "pydantic", "rich", "dataclasses"}
     heavy = (
         "import sys; import turnout; sys.exit(len({'numpy', 'scipy', 'click'} & {*sys.modules}))"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.core.extras import EXTRAS, unavailable
+from turnout.core.optional import EXTRAS, unavailable
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 

@@ -12,7 +12,7 @@ blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε says abo
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.accounting.budgets import (

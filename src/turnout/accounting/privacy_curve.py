@@ -24,7 +24,7 @@ from turnout.accounting.pricing import decomposition_bounds
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.spec import PrivacyUnit, Relation, Scheme, TrustModel
 from turnout.spec.parameters import hold_members
 

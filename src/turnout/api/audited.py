@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.spec import Relation, Scheme, TrustModel
 
 if TYPE_CHECKING:

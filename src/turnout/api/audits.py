@@ -15,7 +15,7 @@ from turnout.api.results import Result
 from turnout.core import checks
 from turnout.core.bounds import Bounds
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.spec import Scheme, TrustModel
 
 if TYPE_CHECKING:

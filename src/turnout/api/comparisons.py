@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.plans import comparisons
 from turnout.plans.refusals import refusal
 from turnout.plans.sweeps import CheckInSweep, ShuffleSweep, Sweep

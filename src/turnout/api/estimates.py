@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.api.inputs import rows_of
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.estimation.private import estimates
 from turnout.estimation.private.answers import Cost, Frequencies, Mean, PrivacyRequest
 from turnout.randomness import OSRandomness, Source

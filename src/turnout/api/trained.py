@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
 from turnout.spec import ParticipationLaw, Scheme
 

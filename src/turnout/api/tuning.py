@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.api.results import Result
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.reporting.words import rounded_up
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from scipy.special import expit, ndtr, ndtri
 from scipy.stats import binom
 
 from turnout.core import checks
+from turnout.core.bounds import bisected, grown
 from turnout.core.errors import ParameterError
-from turnout.core.roots import bisected, grown
 
 FloatArray = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ nothing else. docs/bandits.md is the guide, docs/design/bandits.md has the proof
 
 from typing import TYPE_CHECKING
 
-from turnout.core.lazy import loaded_on_demand
+from turnout.core.optional import loaded_on_demand
 
 if TYPE_CHECKING:
     from turnout.bandits.baselines import LinUCB, phased_elimination

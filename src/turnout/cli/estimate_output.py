@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.cli.options import FILE, WHOLE, all_of
-from turnout.core.extras import require
+from turnout.core.optional import require
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

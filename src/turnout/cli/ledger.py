@@ -11,7 +11,7 @@ import click
 
 from turnout.cli.commands import Group
 from turnout.cli.options import FILE
-from turnout.core.extras import require
+from turnout.core.optional import require
 
 
 @click.group(cls=Group)

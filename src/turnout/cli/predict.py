@@ -11,7 +11,7 @@ import click
 from turnout.cli.commands import Command
 from turnout.cli.options import PATH
 from turnout.core.errors import InputFileError, ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ import click
 
 from turnout.cli.commands import Command
 from turnout.cli.options import PATH
-from turnout.core.extras import require
+from turnout.core.optional import require
 
 if TYPE_CHECKING:
     from turnout.learning.tasks import Engine

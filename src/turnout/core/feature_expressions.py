@@ -1,9 +1,18 @@
-"""Expressions for features: what a plan's ``features`` says, as stages of names."""
+"""Names of code of the user's own, as plans and charters give them.
+
+Expressions for features: what a plan's ``features`` says, as stages of names.
+"""
 
 from __future__ import annotations
 
 from turnout.core.errors import ParameterError
-from turnout.core.references import is_reference
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text has the form "module:name"."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in f"{module}.{name}".split("."))
+
 
 FEATURES = ("pixels", "standardized", "deskewed", "scattering", "hog", "hog-cells")
 """Feature functions that have names."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.errors import InputFileError, ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.datasets.arrow_columns import Shapes, arrow_errors, column_of
 from turnout.datasets.tables import BATCH_NUMBERS, Batch, Kind
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.datasets.pixels import pixels
 from turnout.datasets.tables import BATCH_NUMBERS, Batch, Column, Kind, text_column
 

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 from turnout.estimation.frequencies import estimate_frequencies
 from turnout.estimation.frequency_tallies import FrequencyTally
 from turnout.estimation.means import MeanEstimate, MeanTally, collect_mean, estimate_mean

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.integrations.assignment import Assignment, assignment_law
 from turnout.randomness import Source
 from turnout.spec import ParticipationLaw

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnout.accounting import PrivacyCurve
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.spec import CheckIn, GaussianNoise, KSubset, LaplaceNoise, Relation, Scheme
 from turnout.spec.shuffles import shuffled
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, TurnoutError, UnsupportedError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.integrations.node_turns import NodeTurns, bounded_update, lattice_of
 from turnout.integrations.release_ledger import ReleaseLedger
 from turnout.learning.optimizers import Optimizer

@@ -12,7 +12,7 @@ from typing import Any
 from turnout.accounting import PrivacyCurve
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.spec import EveryStep, FixedSize, GaussianNoise, PoissonSampling, Relation, Scheme
 
 try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from turnout.accounting import calibrate_noise
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.integrations.assignment import system_gaussian
 from turnout.integrations.batches import AssignedBatches
 from turnout.integrations.opacus_accountant import AssignmentAccountant

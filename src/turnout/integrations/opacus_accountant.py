@@ -8,7 +8,7 @@ from typing import Any
 from turnout.accounting import PrivacyCurve
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.integrations.assignment import Assignment
 from turnout.spec import GaussianNoise, Scheme
 from turnout.spec.codec import scheme_from_dict, scheme_to_dict

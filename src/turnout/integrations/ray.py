@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from turnout.core import checks
 from turnout.core.aggregates import UpdateSum
 from turnout.core.errors import ParameterError, TurnoutError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.learning.references import PLAN_MODULES
 from turnout.learning.tasks import SupervisedTask
 

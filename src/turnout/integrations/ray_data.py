@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.estimation.private.arrow_batches import batch_entries, batch_vectors
 from turnout.estimation.private.columns import BLOCK_ROWS, chosen_columns
 

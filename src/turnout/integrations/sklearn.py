@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from turnout.accounting import calibrate_noise, price
 from turnout.core.errors import ParameterError
-from turnout.core.extras import unavailable
+from turnout.core.optional import unavailable
 from turnout.integrations.assignment import Assignment, system_gaussian
 from turnout.integrations.linear_gradients import Matrix, clipped_sum, scaled, softmax
 from turnout.integrations.uncovered import UncoveredByEpsilonWarning, warn_in_a_search

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ParameterError
-from turnout.core.references import is_reference
+from turnout.core.feature_expressions import is_reference
 from turnout.learning import losses, metrics
 from turnout.learning.losses import Loss
 from turnout.learning.metrics import Metric

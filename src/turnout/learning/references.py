@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from turnout.core.errors import ParameterError
-from turnout.core.references import is_reference
+from turnout.core.feature_expressions import is_reference
 
 PLAN_MODULES = "turnout_plan_"
 """The names of modules that are files of a plan's folder begin so."""

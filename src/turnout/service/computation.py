@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.core.feature_expressions import (
-    BESIDE,
-    MOST_NAMES,
-    THEN,
-    feature_stages,
-    names_code,
-)
-from turnout.core.feature_expressions import (
-    FEATURES as FEATURE_NAMES,
-)
+from turnout.core.feature_expressions import BESIDE, MOST_NAMES, THEN, feature_stages, names_code
+from turnout.core.feature_expressions import FEATURES as FEATURE_NAMES
 from turnout.service.labels import Labels
 
 if TYPE_CHECKING:

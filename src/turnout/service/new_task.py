@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.extras import require
 from turnout.core.feature_expressions import names_code
+from turnout.core.optional import require
 from turnout.datasets import ClientData, Target
 from turnout.plans import Plan, prepare
 from turnout.protocol.encodings import MessageEncoding

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from scipy.special import log_ndtr
 
 from turnout.accounting.calibration.unknowns import Unknown
+from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected
 
 _LEAST_LOG_MU, _MOST_LOG_MU = math.log(1e-300), math.log(1e4)
 _SMOOTH = 1e-3  # nearer points would show the grids' own unevenness, not a slope

@@ -13,7 +13,7 @@ from dataclasses import replace
 from turnout.accounting.calibration.costs import log_gaussian_mu
 from turnout.accounting.calibration.unknowns import DELTA, Unknown
 from turnout.accounting.decomposition import decompose
-from turnout.core.roots import bisected
+from turnout.core.bounds import bisected
 from turnout.spec import Scheme
 
 _CLOSE = 1e-3  # to which ln value is found

@@ -22,7 +22,7 @@ import numpy as np
 
 from turnout.accounting.divergence.curves import Direction, Side, running_sums
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
-from turnout.core.roots import bisected_each
+from turnout.core.bounds import bisected_each
 
 FloatArray = np.ndarray
 _MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed

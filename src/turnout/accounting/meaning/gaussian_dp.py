@@ -17,9 +17,8 @@ from turnout.accounting.divergence.curves import Direction, PairCurve, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.meaning.profile import Profile
 from turnout.core import checks
-from turnout.core.bounds import Bounds
+from turnout.core.bounds import Bounds, bisected, grown
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _LEAST, _MOST = 1e-12, 1e4  # of μ

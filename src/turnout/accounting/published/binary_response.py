@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.core.roots import bisected
+from turnout.core.bounds import bisected
 
 FloatArray = np.ndarray
 _ALL = 4096  # counts that are all summed

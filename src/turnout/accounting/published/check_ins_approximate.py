@@ -19,8 +19,8 @@ from collections.abc import Callable
 from turnout.accounting.published import check_ins
 from turnout.accounting.published.results import Paper, PrivacyPoint, Status
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 
 _FACTOR = 8  # of ε₀ in Lemma A.3
 _ROUNDING = 1e-12

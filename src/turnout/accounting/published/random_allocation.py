@@ -29,8 +29,8 @@ from turnout.accounting.divergence.pairs import Pair, hockey_stick
 from turnout.accounting.divergence.runs import run_epsilon
 from turnout.accounting.published.results import Paper, Status
 from turnout.core import checks
+from turnout.core.bounds import bisected, grown
 from turnout.core.errors import UnsupportedError
-from turnout.core.roots import bisected, grown
 from turnout.spec import Relation
 
 SHARE = 0.1  # of δ that goes to the tail bound unless told otherwise

@@ -28,8 +28,8 @@ from turnout.accounting.published.results import Paper, Status
 from turnout.accounting.shuffling.blanket.blocks import clones_2021, pair_epsilon
 from turnout.accounting.shuffling.blanket.pair import stronger_clones_pair
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 
 _ROUNDING = 1e-12  # relative
 _LARGEST_EXPONENT = 700.0

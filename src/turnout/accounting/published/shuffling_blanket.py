@@ -34,8 +34,8 @@ from dataclasses import dataclass
 
 from turnout.accounting.published.results import Paper
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 
 _HALVINGS = 60
 _LOGARITHM_ROUNDING = 1e-9  # relative; logarithms below lose n times a few units of the last place

@@ -25,8 +25,8 @@ from scipy.special import betainc
 from turnout.accounting.published.results import THESIS, Paper, PrivacyPoint
 from turnout.accounting.shuffling.blanket.blocks import clones_2021
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError
-from turnout.core.roots import bisected
 
 ShuffleBound = Callable[[float, int, float], float]
 _SLACK = 1e-9  # relative error that a binomial tail may have

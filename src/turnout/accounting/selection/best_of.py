@@ -22,9 +22,8 @@ from turnout.accounting.meaning.profile import LARGEST_EPSILON, Profile, profile
 from turnout.accounting.pricing import price
 from turnout.accounting.selection.stopping import Stopping
 from turnout.core import checks
-from turnout.core.bounds import Bounds
+from turnout.core.bounds import Bounds, bisected
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected
 from turnout.spec import Relation, Scheme
 
 FloatArray = NDArray[np.float64]

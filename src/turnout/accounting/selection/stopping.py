@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from turnout.core import checks
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError
-from turnout.core.roots import bisected
 from turnout.randomness import Source
 
 FloatArray = NDArray[np.float64]

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from turnout.accounting.calibration import log_gaussian_mu
+from turnout.core.bounds import bisected
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.core.roots import bisected
 from turnout.estimation.private.shuffled_means import (
     ShuffledMean,
     l2_of_level,

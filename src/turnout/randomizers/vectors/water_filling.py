@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from turnout.core import checks
-from turnout.core.roots import bisected
+from turnout.core.bounds import bisected
 from turnout.randomizers.vectors.flips import flip_probability
 from turnout.randomizers.vectors.sampled_bits import level_weights
 

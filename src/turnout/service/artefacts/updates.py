@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, RemoteProtocolError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.service.artefacts import vectors
 from turnout.service.artefacts.graphs import DOUBLE, FLOAT, INT64, Graph, Port, read_graph
 from turnout.service.artefacts.inputs import featured

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import ParameterError, StorageError
-from turnout.core.extras import require
+from turnout.core.optional import require
 from turnout.protocol.encodings import MessageEncoding
 from turnout.service.charter import Charter
 from turnout.service.computation import UPDATE_GRAPHS, Computation

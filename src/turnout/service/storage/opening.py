@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout.core.errors import StorageError
-from turnout.core.extras import missing_extra
+from turnout.core.optional import missing_extra
 from turnout.service.storage.database import Storage
 
 _SQLITE = "sqlite:///"

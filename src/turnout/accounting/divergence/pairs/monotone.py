@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from turnout.core.bounds import bisected_each
 from turnout.core.errors import ParameterError
-from turnout.core.roots import bisected_each
 
 FloatArray = np.ndarray
 _PROBES = 4001

@@ -17,8 +17,8 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import Pair, hockey_stick
 from turnout.accounting.divergence.sums import smooth_size
 from turnout.accounting.laws.check_ins.chernoff import CoarseLaw
+from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-5  # the part of δ that cap and window may cost

@@ -26,8 +26,8 @@ from turnout.accounting.laws.k_subset.levels import (
 )
 from turnout.accounting.laws.k_subset.payoffs import Range
 from turnout.accounting.laws.k_subset.task import Task, valley
+from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected, grown
 
 FloatArray = np.ndarray
 _NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost

@@ -23,8 +23,8 @@ from turnout.accounting.laws.k_subset.levels import (
 )
 from turnout.accounting.laws.k_subset.statistic import bin_masses, largest_ratio
 from turnout.accounting.laws.k_subset.task import Task
+from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _MOST_STATES = 250_000  # at refinement 0

@@ -23,8 +23,8 @@ from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
 from turnout.accounting.laws.k_subset.task import Task, valley
 from turnout.accounting.laws.k_subset.tilted import BinSum
+from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _CUT = 1e-4  # the part of δ that the ratios above the last edge may have

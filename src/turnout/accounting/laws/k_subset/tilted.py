@@ -14,7 +14,7 @@ import numpy as np
 from scipy import fft
 
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.core.roots import bisected
+from turnout.core.bounds import bisected
 
 FloatArray = np.ndarray
 _ROUNDOFF_A_LEVEL, _ROUNDOFF_INPUT = 8.0, 32.0  # of an FFT, in u of Σ|input| (Higham, §24.1)

@@ -28,7 +28,7 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick,
     reverse_hockey_stick_rounding,
 )
-from turnout.core.roots import bisected_each
+from turnout.core.bounds import bisected_each
 
 FloatArray = np.ndarray
 Ratio = float | FloatArray

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.accounting.laws.replace_one.steps import Step
+from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
-from turnout.core.roots import bisected
 
 FloatArray = np.ndarray
 _POINTS = 300

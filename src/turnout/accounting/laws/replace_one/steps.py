@@ -38,7 +38,7 @@ from turnout.accounting.laws.replace_one.antithetic import (
     antithetic_share,
     antithetic_thresholds,
 )
-from turnout.core.roots import bisected
+from turnout.core.bounds import bisected
 
 FloatArray = np.ndarray
 _SOLVED_THRESHOLDS = 1 << 15  # thresholds found by bisection; others are interpolated between them

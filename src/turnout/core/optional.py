@@ -1,9 +1,17 @@
-"""Optional packages: which extra installs each, and what is said where one is missing."""
+"""Optional packages: which extra installs each, and what is said where one is missing.
+
+Public names of a package, loaded when they are first asked for (PEP 562).
+
+A device loads what it runs, not the coordinator whose package it shares.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from turnout.core.errors import MissingExtraError
 
@@ -88,3 +96,29 @@ def _is_installed(package: str) -> bool:
         return find_spec(package) is not None
     except (ModuleNotFoundError, ValueError):
         return False
+
+
+def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package.
+
+    Args:
+        package: its ``__name__``.
+        homes: for each module of it, the public names that it defines, between spaces.
+
+    >>> __getattr__ = loaded_on_demand("turnout.core", {"bounds": "Bounds"})
+    >>> __getattr__("Bounds").__module__
+    'turnout.core.bounds'
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def attribute(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"{package}.{home_of[name]}"), name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error, f"{package}.{name}") or error from None
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return attribute
